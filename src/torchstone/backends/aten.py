@@ -1,0 +1,16 @@
+"""PyTorch's own operators as candidates: what every suite must agree with."""
+
+from __future__ import annotations
+
+from torchstone.backends.base import BackendOptions
+from torchstone.schema import Implementation, ImportPath
+
+
+class AtenBackend:
+    """Offers every operator; the worker resolves it through the dispatcher."""
+
+    def __init__(self, options: BackendOptions) -> None:
+        del options  # nothing about ATen depends on the request
+
+    def implementation(self, operator: str) -> Implementation | None:
+        return Implementation("aten", operator, ImportPath("torch.ops", operator), "aten")

@@ -1,0 +1,43 @@
+"""What a backend is: one method. And a fake for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from torchstone.schema import Implementation
+
+
+class BackendOptions(msgspec.Struct, frozen=True):
+    """What the command line or the API says about backends. Each backend takes what it needs."""
+
+    kernels_dir: Path | None = None
+    device_type: str = "cpu"
+
+
+class Backend(Protocol):
+    """Where implementations come from. Constructed with :class:`BackendOptions`."""
+
+    def implementation(self, operator: str) -> Implementation | None:
+        """What this backend offers for the overload (`aten.add.Tensor`), or None."""
+        ...
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something a backend found that it could not use, with the reason."""
+
+    where: str
+    reason: str
+
+
+class ListedBackend:
+    """A backend of given implementations: the fake for tests, and how the API passes one kernel."""
+
+    def __init__(self, implementations: Iterable[Implementation]) -> None:
+        self._by_operator = {item.operator: item for item in implementations}
+
+    def implementation(self, operator: str) -> Implementation | None:
+        return self._by_operator.get(operator)

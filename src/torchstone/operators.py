@@ -1,0 +1,137 @@
+"""What torch says about an operator: its overload, what it changes, what it returns, how arguments are built.
+
+Shared by the judge, which computes references, and by the worker, which calls candidates: both must build the
+same call from the same recipes. Imports torch, so nothing that runs before a device is needed imports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchstone import schema
+from torchstone.errors import UsageError
+
+
+def resolve(operator: str) -> torch._ops.OpOverload:
+    """The overload behind ``aten.add.Tensor``."""
+    found: Any = torch.ops
+    try:
+        for part in operator.split("."):
+            found = getattr(found, part)
+    except AttributeError as error:
+        raise UsageError(f"torch {torch.__version__} has no operator '{operator}'.") from error
+    if not isinstance(found, torch._ops.OpOverload):
+        raise UsageError(f"'{operator}' names no overload. Write it in full, for instance 'aten.add.Tensor'.")
+    return found
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """``float32`` -> ``torch.float32``."""
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise UsageError(f"unknown dtype '{name}'. Write torch's name without the prefix, for instance 'float32'.")
+    return dtype
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What an operator's schema promises."""
+
+    mutated: frozenset[int]
+    """Positions, among all tensor arguments in order, of those that the operator writes to."""
+    returned_arguments: tuple[int | None, ...]
+    """For each declared return: the tensor argument that it *is* (in-place, out=), or None for a fresh tensor or view."""
+
+
+def contract_of(case: schema.Case) -> Contract:
+    """Read the contract for the arguments of this case from the operator's schema."""
+    declared = resolve(case.operator)._schema
+    alias_to_position: dict[str, int] = {}
+    mutated: set[int] = set()
+    position = 0
+    for index, argument in enumerate(declared.arguments):
+        recipe = case.args[index] if index < len(case.args) else case.kwargs.get(argument.name)
+        count = _tensor_count(recipe)
+        alias = argument.alias_info
+        if alias is not None and alias.is_write and count:
+            mutated.update(range(position, position + count))
+            for name in alias.before_set:
+                alias_to_position[name] = position
+        position += count
+    returned = tuple(_returned_argument(item.alias_info, alias_to_position) for item in declared.returns)
+    return Contract(frozenset(mutated), returned)
+
+
+def _tensor_count(recipe: schema.Argument | None) -> int:
+    if isinstance(recipe, schema.Tensor):
+        return 1
+    if isinstance(recipe, schema.Sequence):
+        return sum(_tensor_count(item) for item in recipe.items)
+    return 0
+
+
+def _returned_argument(alias: Any, alias_to_position: dict[str, int]) -> int | None:
+    if alias is None or not alias.is_write:
+        return None
+    return next((alias_to_position[name] for name in alias.before_set if name in alias_to_position), None)
+
+
+def build_arguments(
+    case: schema.Case, tensors: Sequence[torch.Tensor], device: torch.device
+) -> tuple[list[Any], dict[str, Any]]:
+    """The call's arguments, with the given tensors in the places of the recipes (order of ``schema.tensors_of``)."""
+    source = iter(tensors)
+    args = [_build(recipe, source, device) for recipe in case.args]
+    kwargs = {name: _build(recipe, source, device) for name, recipe in case.kwargs.items()}
+    return args, kwargs
+
+
+def _build(recipe: schema.Argument, source: Iterator[torch.Tensor], device: torch.device) -> Any:
+    match recipe:
+        case schema.Tensor():
+            return next(source)
+        case schema.Scalar(value=value):
+            return value
+        case schema.NonFinite(value=text):
+            return float(text)
+        case schema.DType(value=name):
+            return torch_dtype(name)
+        case schema.JudgedDevice():
+            return device
+        case schema.Sequence(items=items):
+            return [_build(item, source, device) for item in items]
+
+
+def storage_extent(recipe: schema.Tensor) -> int:
+    """Elements of storage that the recipe's view spans, its offset included."""
+    if 0 in recipe.shape:
+        return recipe.offset
+    strides = recipe.strides if recipe.strides is not None else contiguous_strides(recipe.shape)
+    return recipe.offset + 1 + sum((size - 1) * stride for size, stride in zip(recipe.shape, strides, strict=True))
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, as torch gives them to a fresh tensor."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def view_of(storage: torch.Tensor, recipe: schema.Tensor) -> torch.Tensor:
+    """The recipe's view onto a flat storage of ``storage_extent`` elements."""
+    strides = recipe.strides if recipe.strides is not None else contiguous_strides(recipe.shape)
+    return storage.as_strided(recipe.shape, strides, recipe.offset)
+
+
+def flatten_outputs(result: Any) -> list[Any]:
+    """What a call returned as a flat list: tensors and plain values, tuples and lists opened."""
+    if isinstance(result, (list, tuple)):
+        return [leaf for item in result for leaf in flatten_outputs(item)]
+    return [result]

@@ -1,0 +1,72 @@
+"""Name -> suite, backend, executor. The one place where names are resolved.
+
+Built-ins are listed here as import paths, so that nothing is imported before it is asked for; other packages
+add theirs by entry points (``torchstone.suites``, ``torchstone.backends``, ``torchstone.executors``).
+A built-in name cannot be taken over by an installed package: `smoke` always means ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from torchstone.errors import UsageError, unknown_name
+
+
+class Registry:
+    """Names of one kind of thing."""
+
+    def __init__(self, kind: str, builtins: Mapping[str, str], aliases: Mapping[str, str] | None = None) -> None:
+        self.kind = kind
+        self.group = f"torchstone.{kind}s"
+        self._builtins = dict(builtins)
+        self._aliases = dict(aliases or {})
+
+    def names(self) -> tuple[str, ...]:
+        """Every name that :meth:`factory` accepts, aliases included."""
+        return tuple(sorted({*self._builtins, *self._aliases, *self._installed()}))
+
+    def canonical(self, name: str) -> str:
+        """The name behind an alias."""
+        return self._aliases.get(name, name)
+
+    def factory(self, name: str) -> Any:
+        """The class or function registered under the name."""
+        wanted = self.canonical(name)
+        if wanted in self._builtins:
+            module, _, attribute = self._builtins[wanted].partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        installed = self._installed()
+        if wanted in installed:
+            return _load(self.kind, installed[wanted])
+        raise unknown_name(self.kind, name, self.names())
+
+    def _installed(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self.group)}
+
+
+def _load(kind: str, point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        package = point.dist.name if point.dist else "an installed package"
+        raise UsageError(
+            f"{kind} '{point.name}' of {package} cannot be loaded ({error}). Reinstall or remove it."
+        ) from error
+
+
+suites = Registry(
+    "suite",
+    {"smoke": "torchstone.suites.smoke:SmokeSuite"},
+)
+backends = Registry(
+    "backend",
+    {"aten": "torchstone.backends.aten:AtenBackend", "directory": "torchstone.backends.directory:DirectoryBackend"},
+    aliases={"pregenerated": "directory"},
+)
+executors = Registry(
+    "executor",
+    {"local": "torchstone.executors.local:LocalExecutor"},
+)

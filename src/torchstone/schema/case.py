@@ -1,0 +1,152 @@
+"""A case: an operator and recipes for its arguments. Pure data; no tensor exists until a judge makes one."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+
+from torchstone.schema.codec import content_key
+
+
+class Normal(msgspec.Struct, frozen=True, tag="normal"):
+    """Normally distributed floating-point (or complex) values."""
+
+    mean: float = 0.0
+    std: float = 1.0
+
+
+class Uniform(msgspec.Struct, frozen=True, tag="uniform"):
+    """Uniform values in [low, high). For operators whose domain is bounded (log, sqrt, probabilities)."""
+
+    low: float
+    high: float
+
+
+class Integers(msgspec.Struct, frozen=True, tag="integers"):
+    """Uniform integers in [low, high). Valid indices are ``Integers(0, size)``."""
+
+    low: int
+    high: int
+
+
+class Booleans(msgspec.Struct, frozen=True, tag="booleans"):
+    """True with probability ``p_true``."""
+
+    p_true: float = 0.5
+
+
+Fill = Normal | Uniform | Integers | Booleans
+
+
+class Tensor(msgspec.Struct, frozen=True, tag="tensor", omit_defaults=True):
+    """A recipe for a tensor argument."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    """torch's name without the prefix: ``float32``, ``bfloat16``, ``int64``, ``bool``."""
+    fill: Fill
+    """Where the values come from. The values themselves are drawn afresh for every call."""
+    strides: tuple[int, ...] | None = None
+    """In elements; None is contiguous. Zero is allowed for inputs that are only read (expanded)."""
+    offset: int = 0
+    """Storage offset in elements."""
+
+
+class Scalar(msgspec.Struct, frozen=True, tag="scalar"):
+    """A number, flag, string or None passed as it is. Finite: JSON has no infinity (see NonFinite)."""
+
+    value: bool | int | float | str | None
+
+
+class NonFinite(msgspec.Struct, frozen=True, tag="nonfinite"):
+    """A scalar infinity or NaN."""
+
+    value: Literal["inf", "-inf", "nan"]
+
+
+class DType(msgspec.Struct, frozen=True, tag="dtype"):
+    """A torch dtype passed as an argument."""
+
+    value: str
+
+
+class JudgedDevice(msgspec.Struct, frozen=True, tag="device"):
+    """The device under judgement, passed as an argument."""
+
+
+class Sequence(msgspec.Struct, frozen=True, tag="sequence"):
+    """A list of arguments (``cat``'s tensors, an integer list)."""
+
+    items: tuple[Argument, ...]
+
+
+Argument = Tensor | Scalar | NonFinite | DType | JudgedDevice | Sequence
+
+
+class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
+    """One operator called in one way."""
+
+    suite: str
+    operator: str
+    """Full overload name: ``aten.add.Tensor``."""
+    args: tuple[Argument, ...]
+    kwargs: dict[str, Argument] = {}
+    tags: tuple[str, ...] = ()
+    """What this case is about: ``empty``, ``noncontiguous``, ``speed`` … Free words, used for filtering and reports."""
+    timed: bool = False
+    """Whether the case is large enough that its speed means something. Others are only checked."""
+
+    @cached_property
+    def key(self) -> str:
+        """Content hash: the same operator with the same recipes, whichever suite it stands in."""
+        return content_key(self.operator, self.args, self.kwargs, self.timed)
+
+    @property
+    def label(self) -> str:
+        """The arguments in one short line, for tables and messages."""
+        parts = [describe(a) for a in self.args]
+        parts += [f"{name}={describe(a)}" for name, a in self.kwargs.items()]
+        return ", ".join(parts)
+
+
+_SHORT_DTYPES = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
+    "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "b8", "complex64": "c64", "complex128": "c128",
+}  # fmt: skip
+
+
+def describe(argument: Argument) -> str:
+    """``T([2, 3], f32)`` for tensors, the plain value for the rest."""
+    match argument:
+        case Tensor(shape=shape, dtype=dtype, strides=strides, offset=offset):
+            layout = "" if strides is None else f", stride={list(strides)}"
+            shift = f", offset={offset}" if offset else ""
+            return f"T({list(shape)}, {_SHORT_DTYPES.get(dtype, dtype)}{layout}{shift})"
+        case Scalar(value=value):
+            return repr(value)
+        case NonFinite(value=value):
+            return value
+        case DType(value=value):
+            return value
+        case JudgedDevice():
+            return "device"
+        case Sequence(items=items):
+            return "[" + ", ".join(describe(item) for item in items) + "]"
+
+
+def tensors_of(case: Case) -> tuple[Tensor, ...]:
+    """Every tensor recipe of the case in the order of its arguments, lists flattened."""
+    found: list[Tensor] = []
+
+    def walk(argument: Argument) -> None:
+        if isinstance(argument, Tensor):
+            found.append(argument)
+        elif isinstance(argument, Sequence):
+            for item in argument.items:
+                walk(item)
+
+    for argument in (*case.args, *case.kwargs.values()):
+        walk(argument)
+    return tuple(found)

@@ -1,0 +1,35 @@
+"""How nouns become bytes and keys. One encoding for the journal, the wire and the content hashes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+FORMAT_VERSION = 1
+"""Version of the record format. Raised when an old reader could misread a new record."""
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def encode(noun: Any) -> bytes:
+    """Deterministic JSON of any noun: equal nouns give equal bytes."""
+    return _encoder.encode(noun)
+
+
+def decode(data: bytes | str, kind: type[T]) -> T:
+    """Decode and validate; raises ``msgspec.ValidationError`` or ``msgspec.DecodeError`` on anything else."""
+    return msgspec.json.decode(data, type=kind)
+
+
+def content_key(*nouns: Any) -> str:
+    """A short content hash. Two nouns share a key exactly if they encode to the same bytes."""
+    digest = hashlib.blake2b(digest_size=10)
+    for noun in nouns:
+        data = encode(noun)
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()

@@ -1,0 +1,76 @@
+"""An implementation: what a backend offers for an operator. Source text or an import path; never a callable."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+
+from torchstone.schema.codec import content_key
+
+Language = Literal["aten", "python", "triton", "cuda", "cpp"]
+
+
+class SourceFile(msgspec.Struct, frozen=True):
+    """One file of a candidate, as text."""
+
+    name: str
+    """File name relative to the kernel's folder; the first file holds the entry point."""
+    text: str
+
+
+class SourceFiles(msgspec.Struct, frozen=True, tag="source"):
+    """Code that the worker writes into its scratch folder and imports there."""
+
+    files: tuple[SourceFile, ...]
+    entry: str
+    """Name of the function in the first file, ``relu_kernel_impl``."""
+    label: str = ""
+    """Where it was read from, for people."""
+
+
+class ImportPath(msgspec.Struct, frozen=True, tag="import"):
+    """Something already installed: ``torch.ops`` and ``aten.add.Tensor``."""
+
+    module: str
+    attribute: str
+
+
+Origin = SourceFiles | ImportPath
+
+
+class Implementation(msgspec.Struct, frozen=True, dict=True):
+    """One way to compute one operator."""
+
+    backend: str
+    operator: str
+    origin: Origin
+    language: Language = "python"
+
+    @cached_property
+    def key(self) -> str:
+        """Content hash. The label is left out: the same code in another place is the same implementation."""
+        if isinstance(self.origin, SourceFiles):
+            return content_key(self.backend, self.operator, self.origin.files, self.origin.entry)
+        return content_key(self.backend, self.operator, self.origin)
+
+    @property
+    def reference(self) -> ImplementationReference:
+        """What a record keeps of it; the source text lies once in the run folder, under the key."""
+        where = (
+            self.origin.label
+            if isinstance(self.origin, SourceFiles)
+            else f"{self.origin.module}.{self.origin.attribute}"
+        )
+        return ImplementationReference(self.backend, self.operator, self.language, where, self.key)
+
+
+class ImplementationReference(msgspec.Struct, frozen=True):
+    """An implementation as records name it."""
+
+    backend: str
+    operator: str
+    language: Language
+    where: str
+    key: str

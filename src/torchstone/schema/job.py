@@ -1,0 +1,55 @@
+"""A job: the only message to a judge."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+
+from torchstone.schema.case import Case
+from torchstone.schema.codec import content_key
+from torchstone.schema.implementation import Implementation
+
+Effort = Literal["quick", "normal", "thorough"]
+"""The one dial: how many calls are checked and how long is measured."""
+
+IsolationLevel = Literal["strict", "best", "none"]
+
+
+class Deadlines(msgspec.Struct, frozen=True):
+    """Seconds that each stage may take."""
+
+    load_seconds: float = 60.0
+    compile_seconds: float = 120.0
+    check_seconds: float = 60.0
+    measure_seconds: float = 60.0
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What one worker may use."""
+
+    memory_bytes: int = 8 << 30
+    """Resident memory of the worker and everything it starts."""
+    processes: int = 256
+    """Processes and threads."""
+    open_files: int = 1024
+    file_bytes: int = 1 << 30
+    scratch_bytes: int = 2 << 30
+    log_tail_bytes: int = 8 << 10
+
+
+class Job(msgspec.Struct, frozen=True, dict=True):
+    """Judge this implementation on this case."""
+
+    case: Case
+    implementation: Implementation
+    effort: Effort = "normal"
+    deadlines: Deadlines = Deadlines()
+    measured: bool = True
+    """False: check only, even if the case is a timed one."""
+
+    @cached_property
+    def key(self) -> str:
+        """What makes a job the same job when a run is resumed. Deadlines do not: raising one is no new job."""
+        return content_key(self.case.key, self.implementation.key, self.effort, self.measured)

@@ -1,0 +1,77 @@
+"""A manifest: under which circumstances a run was made. One per run, referenced by key from every record."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from torchstone.schema.codec import content_key
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """One accelerator."""
+
+    index: int
+    name: str
+    uuid: str
+    memory_bytes: int
+    capability: str | None = None
+    max_sm_clock_mhz: int | None = None
+    max_memory_clock_mhz: int | None = None
+
+
+class Hardware(msgspec.Struct, frozen=True):
+    cpu: str
+    cpu_cores: int
+    memory_bytes: int
+    gpus: tuple[Gpu, ...] = ()
+
+
+class Software(msgspec.Struct, frozen=True):
+    torchstone: str
+    python: str
+    platform: str
+    packages: dict[str, str] = {}
+    """torch, triton, numpy …: those that are installed."""
+    cuda: str | None = None
+    driver: str | None = None
+
+
+class Git(msgspec.Struct, frozen=True):
+    commit: str
+    branch: str
+    dirty: bool
+
+
+class Manifest(msgspec.Struct, frozen=True, dict=True):
+    """Hardware, software, source state, environment, seeds and configuration of a run."""
+
+    hardware: Hardware
+    software: Software
+    git: Git | None
+    environment: dict[str, str]
+    """The variables that change results (threads, visible devices, Triton and Inductor settings). Never secrets."""
+    seeds: dict[str, str]
+    """`inputs: os-randomness`: values are drawn afresh; a failing call's seed is in its record."""
+    configuration: dict[str, Any]
+    """The request as it was understood: suite, backend, operators, effort, deadlines, isolation …"""
+
+    @cached_property
+    def key(self) -> str:
+        return content_key(self)
+
+
+def difference(before: Manifest, after: Manifest) -> dict[str, tuple[Any, Any]]:
+    """Dotted field -> (before, after) for every field that is not the same."""
+    return _difference(msgspec.to_builtins(before), msgspec.to_builtins(after), "")
+
+
+def _difference(before: Any, after: Any, path: str) -> dict[str, tuple[Any, Any]]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        found: dict[str, tuple[Any, Any]] = {}
+        for name in sorted(before.keys() | after.keys()):
+            found |= _difference(before.get(name), after.get(name), f"{path}.{name}" if path else name)
+        return found
+    return {} if before == after else {path: (before, after)}

@@ -1,0 +1,60 @@
+"""A record: all that is known about one job after it was judged. One line of the journal."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from torchstone.schema.case import Case
+from torchstone.schema.codec import FORMAT_VERSION
+from torchstone.schema.implementation import ImplementationReference
+from torchstone.schema.job import IsolationLevel
+from torchstone.schema.measurement import Measurement
+from torchstone.schema.verdict import Agrees, Verdict
+
+
+class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One layer of the sandbox and whether it was in force."""
+
+    name: str
+    active: bool
+    detail: str = ""
+    """What it does here, or why it is missing."""
+
+
+class Isolation(msgspec.Struct, frozen=True):
+    """What stood between the candidate and the machine."""
+
+    demanded: IsolationLevel
+    layers: tuple[Layer, ...] = ()
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        return tuple(layer.name for layer in self.layers if layer.active)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The outcome of one job. Carries a measurement only with `Agrees`."""
+
+    job_key: str
+    case: Case
+    implementation: ImplementationReference
+    verdict: Verdict
+    manifest_key: str
+    device: str
+    """``cpu`` or ``cuda:0``."""
+    isolation: Isolation
+    measurement: Measurement | None = None
+    log_tail: str = ""
+    """The last bytes of what the candidate printed."""
+    stage_seconds: dict[str, float] = {}
+    attempts: int = 1
+    """More than one: our own machinery failed before and the job was repeated."""
+    finished_unix_ns: int = 0
+    format_version: int = FORMAT_VERSION
+    kind: Literal["record"] = "record"
+
+    def __post_init__(self) -> None:
+        if self.measurement is not None and not isinstance(self.verdict, Agrees):
+            raise ValueError("a measurement needs the verdict Agrees: a failure is never a number")

@@ -1,0 +1,112 @@
+"""The verdict: exactly one per job. A failure is a verdict, never a number."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Stage = Literal["start", "load", "compile", "check", "measure"]
+"""Where in a job something happened. `start` is ours (no candidate code has run yet)."""
+
+
+class ErrorStatistics(msgspec.Struct, frozen=True):
+    """How far a result lies from the float64 reference. None: not comparable as numbers."""
+
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    """With 1e-10 added to the reference's magnitude."""
+    worst_over_bound: float | None = None
+    """Largest error divided by its bound; at most 1 for a result that agrees."""
+    native_over_bound: float | None = None
+    """The same for torch's own result in the native dtype."""
+
+
+class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
+    """Every checked call gave the right result."""
+
+    errors: ErrorStatistics
+    calls_verified: int
+    """How many calls were compared, timed ones included."""
+
+
+class Disagrees(msgspec.Struct, frozen=True, tag="disagrees"):
+    """It ran and gave something else."""
+
+    stage: Stage
+    reason: Literal["values", "nonfinite", "shape", "dtype", "structure", "mutation", "unwritten"]
+    message: str
+    """Where, got, expected, error against bound."""
+    errors: ErrorStatistics = ErrorStatistics()
+
+
+class Cheated(msgspec.Struct, frozen=True, tag="cheated"):
+    """It tried to win credit by something other than computing the operator, and that is proven."""
+
+    stage: Stage
+    guard: str
+    """Which guard proved it."""
+    message: str
+
+
+class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
+    """It raised, died, exited, or was stopped for exceeding a resource limit."""
+
+    stage: Stage
+    kind: Literal["exception", "signal", "exit", "memory", "device"]
+    message: str
+    traceback: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+
+
+class TimedOut(msgspec.Struct, frozen=True, tag="timed_out"):
+    """A stage overran its deadline and was killed with every process it had started."""
+
+    stage: Stage
+    limit_seconds: float
+    elapsed_seconds: float
+
+
+class Unsupported(msgspec.Struct, frozen=True, tag="unsupported"):
+    """The candidate says it does not do this case (NotImplementedError), or the reference cannot here."""
+
+    by: Literal["candidate", "reference", "device"]
+    reason: str
+
+
+class Missing(msgspec.Struct, frozen=True, tag="missing"):
+    """The backend offers nothing for this operator. Counted, never skipped in silence."""
+
+    reason: str
+
+
+class Unjudged(msgspec.Struct, frozen=True, tag="unjudged"):
+    """Our own failure, repeated: nothing is known about the kernel. A resumed run tries again."""
+
+    reason: str
+
+
+Verdict = Agrees | Disagrees | Cheated | Crashed | TimedOut | Unsupported | Missing | Unjudged
+
+
+def verdict_name(verdict: Verdict) -> str:
+    """The tag: ``agrees``, ``timed_out`` …"""
+    return str(verdict.__struct_config__.tag)
+
+
+def explain(verdict: Verdict) -> str:
+    """One line for people."""
+    match verdict:
+        case Agrees(calls_verified=calls):
+            return f"{calls} calls verified"
+        case Disagrees(message=message, stage=stage) | Crashed(message=message, stage=stage):
+            return f"{stage}: {message}"
+        case Cheated(guard=guard, message=message, stage=stage):
+            return f"{stage}: {guard}: {message}"
+        case TimedOut(stage=stage, limit_seconds=limit, elapsed_seconds=elapsed):
+            return f"{stage}: stopped after {elapsed:.1f} s (limit {limit:g} s)"
+        case Unsupported(by=by, reason=reason):
+            return f"{by}: {reason}"
+        case Missing(reason=reason) | Unjudged(reason=reason):
+            return reason

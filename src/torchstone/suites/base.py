@@ -1,0 +1,50 @@
+"""What a suite is: one method. And a fake for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import msgspec
+
+from torchstone.schema import Case
+
+
+class CaseQuery(msgspec.Struct, frozen=True):
+    """Which cases are wanted. A suite filters before it builds anything."""
+
+    operators: tuple[str, ...] | None = None
+    """Overload names (`aten.add.Tensor`, `add.Tensor`) or base names (`add`: every overload); None is all."""
+    dtypes: tuple[str, ...] | None = None
+    """torch dtype names; None is the suite's own choice."""
+    device_type: str = "cpu"
+
+
+class Suite(Protocol):
+    """Where cases come from."""
+
+    def cases(self, query: CaseQuery) -> Iterable[Case]:
+        """The cases that fit the query, in a stable order."""
+        ...
+
+
+class ListedSuite:
+    """A suite of given cases: the fake for tests, and the way to judge on cases made by hand."""
+
+    def __init__(self, cases: Iterable[Case]) -> None:
+        self._cases = tuple(cases)
+
+    def cases(self, query: CaseQuery) -> Iterator[Case]:
+        return (case for case in self._cases if selects(query, case.operator))
+
+
+def selects(query: CaseQuery, operator: str) -> bool:
+    """Whether the query asks for this operator."""
+    return query.operators is None or any(names_operator(name, operator) for name in query.operators)
+
+
+def names_operator(name: str, operator: str) -> bool:
+    """Whether a name as users write it means this overload: exact, without the namespace, or the base name."""
+    namespace, _, overload_name = operator.partition(".")
+    base = overload_name.partition(".")[0]
+    return name in (operator, overload_name, base, f"{namespace}.{base}")
