@@ -44,7 +44,7 @@ class Contract:
     mutated: frozenset[int]
     """Positions, among all tensor arguments in order, of those that the operator writes to."""
     returned_arguments: tuple[int | None, ...]
-    """For each declared return: the tensor argument that it *is* (in-place, out=), or None for a fresh tensor or view."""
+    """For each declared return: the tensor argument that it *is* (in-place, out=), else None."""
 
 
 def contract_of(case: schema.Case) -> Contract:

@@ -31,7 +31,7 @@ class SourceFiles(msgspec.Struct, frozen=True, tag="source"):
 
 
 class ImportPath(msgspec.Struct, frozen=True, tag="import"):
-    """Something already installed: ``torch.ops`` and ``aten.add.Tensor``."""
+    """Something already installed: ``torch`` and ``ops.aten.add.Tensor``."""
 
     module: str
     attribute: str

@@ -1,0 +1,271 @@
+"""Kernels that lie in folders, written by people or by a model: one folder per operator.
+
+Two layouts are read, also mixed:
+
+    ROOT/run_20240101_120000/relu/relu_attempt_1.py          relu_kernel_impl
+    ROOT/evaluation_only/relu/relu.py                        relu_kernel_impl
+    ROOT/add__Tensor/add__Tensor_implementation_v1.py        add__Tensor_kernel_impl
+
+ROOT is a collection of runs, one run, or a plain folder of operator folders. A folder named after an overload
+(`add__Tensor`, see `folder_names`) serves that overload. A folder named after an operator alone (`relu`, `add`)
+serves its overloads `default` and `Tensor`: which of them exists is not asked here, because that would need torch.
+
+Which kernel of several wins:
+1. `evaluation_only`, then operator folders directly in ROOT, then runs from the newest to the oldest;
+2. in the same place, the folder named after the overload before the one named after the operator;
+3. in the same folder, the highest attempt or version as a number; a file without a number is older than all.
+A folder from which its newest file cannot be read offers nothing (never an older attempt in its stead) and is a
+`Problem`; the next folder in the order takes its place.
+
+Nothing here runs or imports a kernel. Text is read, no more; whether it is right Python is the worker's to find out.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from torchstone.backends.base import BackendOptions, Problem
+from torchstone.backends.folder_names import operator_name
+from torchstone.errors import UsageError
+from torchstone.schema import Implementation, Language, SourceFile, SourceFiles
+
+MAX_BYTES = 4 << 20
+"""Source text of one kernel, its helper modules included."""
+LANGUAGE_MAX_CHARACTERS = 256 << 10
+"""Longer text is called plain Python: parsing megabytes built to be hard to parse takes gigabytes."""
+
+BASE_NAME_OVERLOADS = ("default", "Tensor")
+"""The overloads that a folder named after an operator alone serves."""
+
+_RUN = re.compile(r"(?:.*_)?run_(\d+(?:_\d+)*)", re.ASCII)
+_LAYOUT = "Expected one folder per operator, such as relu/relu.py or add__Tensor/add__Tensor_implementation_v1.py."
+
+
+class DirectoryBackend:
+    """Offers what the folders under ``kernels_dir`` hold, as they were when the backend was made."""
+
+    def __init__(self, options: BackendOptions) -> None:
+        root = _require_folder(options.kernels_dir)
+        self._kernels: dict[str, _Kernel] = {}
+        self._problems: list[Problem] = []
+        for preference, folder in enumerate(self._operator_folders(root)):
+            try:
+                kernel = _read_kernel(folder, root, preference)
+            except (_UnreadableError, OSError) as error:
+                self._report(folder, root, error)
+            else:
+                self._kernels.setdefault(kernel.operator, kernel)
+        if not self._kernels:
+            raise UsageError(f"no kernel can be read from {_shown(root)}: {self._first_problem()}. {_LAYOUT}")
+
+    def implementation(self, operator: str) -> Implementation | None:
+        """The kernel for the overload, or None."""
+        base, _, overload = operator.rpartition(".")
+        names = (operator, base) if overload in BASE_NAME_OVERLOADS else (operator,)
+        offers = [self._kernels[name] for name in names if name in self._kernels]
+        if not offers:
+            return None
+        best = min(offers, key=lambda kernel: kernel.preference)
+        return Implementation("directory", operator, best.origin, best.language)
+
+    def operators(self) -> tuple[str, ...]:
+        """What was found: `aten.add.Tensor` for a folder of that overload, `aten.add` for one of the operator alone."""
+        return tuple(sorted(self._kernels))
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Every folder that offers nothing, with the reason, in the order in which folders are preferred."""
+        return tuple(self._problems)
+
+    def _operator_folders(self, root: Path) -> Iterator[Path]:
+        """Every operator folder, the preferred ones first."""
+        for place in _places(root):
+            try:
+                names = sorted(_subfolders(place, root), key=_by_exactness)
+            except (_UnreadableError, OSError) as error:
+                self._report(place, root, error)
+            else:
+                yield from (place / name for name in names if place != root or not _is_place(name))
+
+    def _report(self, folder: Path, root: Path, error: Exception) -> None:
+        reason = _system_reason(error) if isinstance(error, OSError) else str(error)
+        self._problems.append(Problem(_shown(folder.relative_to(root)), reason))
+
+    def _first_problem(self) -> str:
+        if not self._problems:
+            return "it holds no folders"
+        first, *others = self._problems
+        return f"{first.where}: {first.reason}" + (f" (and {len(others)} more)" if others else "")
+
+
+class _Kernel(msgspec.Struct, frozen=True):
+    """What one operator folder offers."""
+
+    operator: str
+    preference: int
+    """Lower wins."""
+    origin: SourceFiles
+    language: Language
+
+
+class _UnreadableError(Exception):
+    """Why a folder offers nothing."""
+
+
+# ---- places: the root itself, runs, kernels by hand
+
+
+def _require_folder(kernels_dir: Path | None) -> Path:
+    if kernels_dir is None:
+        raise UsageError(f"backend 'directory' needs the folder of kernels: add --kernels-dir DIR. {_LAYOUT}")
+    if not kernels_dir.exists():
+        raise UsageError(f"kernels folder {_shown(kernels_dir)} does not exist. {_LAYOUT}")
+    if not kernels_dir.is_dir():
+        raise UsageError(f"kernels folder {_shown(kernels_dir)} is a file. Give the folder that holds it. {_LAYOUT}")
+    return kernels_dir
+
+
+def _places(root: Path) -> Iterator[Path]:
+    """Where operator folders lie, the preferred place first."""
+    try:
+        names = list(_subfolders(root, root))
+    except OSError as error:
+        raise UsageError(f"kernels folder {_shown(root)} cannot be read: {_system_reason(error)}.") from error
+    if "evaluation_only" in names:
+        yield root / "evaluation_only"
+    yield root
+    runs = [name for name in names if _RUN.fullmatch(name)]
+    yield from (root / name for name in sorted(runs, key=_run_age, reverse=True))
+
+
+def _is_place(name: str) -> bool:
+    return name == "evaluation_only" or _RUN.fullmatch(name) is not None
+
+
+def _run_age(name: str) -> tuple[tuple[int, ...], str]:
+    """Higher is newer: `run_20240101_120000` and `llm_run_20240101_120000` compare by their numbers."""
+    found = _RUN.fullmatch(name)
+    return (_numbers(found[1]) if found else (), name)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("_"))
+
+
+def _subfolders(folder: Path, root: Path) -> Iterator[str]:
+    """Names of the folders in a folder. Hidden ones and Python's caches are nobody's kernels."""
+    _require_inside(folder, root)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.name != "__pycache__" and entry.is_dir():
+                yield entry.name
+
+
+def _by_exactness(name: str) -> tuple[bool, str]:
+    """Folders of an overload come before folders of an operator alone."""
+    return ((operator_name(name) or "").count(".") < 2, name)
+
+
+# ---- one operator folder
+
+
+def _read_kernel(folder: Path, root: Path, preference: int) -> _Kernel:
+    operator = operator_name(folder.name)
+    if operator is None:
+        raise _UnreadableError("the name is no operator's; write for instance 'relu' or 'add__Tensor'")
+    _require_inside(folder, root)
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".py"))
+    ages = {name: age for name in names if (age := _age(name, folder.name)) is not None}
+    if not ages:
+        raise _UnreadableError(
+            f"no kernel file; expected {folder.name}.py, {folder.name}_attempt_1.py or {folder.name}_implementation_v1.py"
+        )
+    newest = max(ages, key=lambda name: ages[name])
+    helpers = [name for name in names if name not in ages and name.removesuffix(".py").isidentifier()]
+    files = tuple(_read_sources(folder, [newest, *helpers], root))
+    label = (folder / newest).relative_to(root).as_posix()
+    origin = SourceFiles(files, f"{folder.name}_kernel_impl", label)
+    return _Kernel(operator, preference, origin, _language(files))
+
+
+def _age(file: str, folder: str) -> tuple[int, int, str] | None:
+    """Higher is newer; None for a file that is no attempt at the kernel. Equal numbers: the newer layout wins."""
+    stem = file.removesuffix(".py")
+    if stem == folder:
+        return (-1, 0, file)
+    found = re.fullmatch(re.escape(folder) + r"_(?:attempt_(\d+)|implementation(?:_v(\d+))?)", stem, re.ASCII)
+    if found is None:
+        return None
+    attempt, version = found.groups()
+    if attempt is not None:
+        return (int(attempt), 0, file)
+    return (-1 if version is None else int(version), 1, file)
+
+
+def _read_sources(folder: Path, names: Iterable[str], root: Path) -> Iterator[SourceFile]:
+    left = MAX_BYTES
+    for name in names:
+        path = folder / name
+        _require_inside(path, root)
+        if not path.is_file():
+            raise _UnreadableError(f"{name} is not a file" if path.exists() else f"{name} is a link to nothing")
+        with path.open("rb") as file:
+            data = file.read(left + 1)
+        if len(data) > left:
+            raise _UnreadableError(f"too large: more than {MAX_BYTES >> 20} MiB of source")
+        left -= len(data)
+        yield SourceFile(name, _text(name, data))
+
+
+def _text(name: str, data: bytes) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _UnreadableError(f"{name} is not UTF-8 (byte {error.start}); save it as UTF-8") from error
+    return text
+
+
+def _require_inside(path: Path, root: Path) -> None:
+    """A link may lead anywhere in the kernels folder, not out of it: what it names would be copied into the run."""
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise _UnreadableError(f"{_shown(path)} is a link that leads out of the kernels folder; copy the file instead")
+
+
+def _language(files: Iterable[SourceFile]) -> Language:
+    return "triton" if any(_imports(file.text, "triton") for file in files) else "python"
+
+
+def _imports(text: str, package: str) -> bool:
+    """Whether the text imports the package, anywhere. Text that is no Python imports nothing."""
+    if package not in text or len(text) > LANGUAGE_MAX_CHARACTERS:
+        return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(module.partition(".")[0] == package for module in _imported_modules(tree))
+
+
+def _imported_modules(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module
+
+
+def _system_reason(error: OSError) -> str:
+    return (error.strerror or type(error).__name__).lower()
+
+
+def _shown(path: Path) -> str:
+    """The path as printable text, even if its bytes are not UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -1,0 +1,5 @@
+"""HOW FAST? From raw samples to an answer with its doubt."""
+
+from torchstone.measuring.statistics import Distribution, Outcome, Speedup, Timing, distribution, timing
+
+__all__ = ["Distribution", "Outcome", "Speedup", "Timing", "distribution", "timing"]

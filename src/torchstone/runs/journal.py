@@ -1,0 +1,226 @@
+"""The journal: one line per record, appended and flushed as soon as the record is there.
+
+Separate from the run folder because it is the one file whose loss would lose results: it knows nothing of plans and
+reports, only how to stay whole when the process, the disk or the power fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import msgspec
+
+from torchstone.errors import InfrastructureError, UsageError
+from torchstone.runs.durable import sync_folder, write_atomically
+from torchstone.schema import FORMAT_VERSION, Record, Unjudged, decode, encode
+
+RECORDS = "records.jsonl"
+SUPERSEDED = "superseded.jsonl"
+LOCK = "records.lock"
+
+_PATIENCE_SECONDS = 2.0
+"""How long a dead owner's last processes may still hold the lock before we give up."""
+
+
+class Line(NamedTuple):
+    """One line as it stands in the file, and what it says."""
+
+    text: bytes
+    record: Record
+
+
+class Contents(NamedTuple):
+    """What a journal holds."""
+
+    lines: tuple[Line, ...]
+    whole_bytes: int
+    """Length of the part that is in order."""
+    note: str
+    """Empty, or what was wrong with the end of the file."""
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        return tuple(line.record for line in self.lines)
+
+
+class _Header(msgspec.Struct):
+    """The part of a line that every format version shares."""
+
+    format_version: int
+
+
+def read(path: Path) -> Contents:
+    """Read a journal. A torn last line (the process died while writing it) is left out, and the note says so."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Contents((), 0, "")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}.") from error
+    texts = data.split(b"\n")
+    if texts[-1] == b"":
+        texts.pop()
+    lines: list[Line] = []
+    whole = 0
+    for number, text in enumerate(texts, start=1):
+        record = _record(path, number, text)
+        if record is None:
+            if number == len(texts):
+                return Contents(tuple(lines), whole, f"{path}:{number}: the last line was torn and is left out.")
+            raise InfrastructureError(
+                f"{path}:{number} is not a record, and it is not the last line: the file was damaged. "
+                "Restore it from a copy or delete that line, then use --resume."
+            )
+        lines.append(Line(text, record))
+        whole += len(text) + 1
+    return Contents(tuple(lines), whole, "")
+
+
+def _record(path: Path, number: int, text: bytes) -> Record | None:
+    """The line's record, or None if it is not one."""
+    try:
+        version = decode(text, _Header).format_version
+        if version > FORMAT_VERSION:
+            raise UsageError(
+                f"{path}:{number} has record format {version}; this torchstone reads up to {FORMAT_VERSION}. "
+                "Use the newer torchstone that wrote it."
+            )
+        return decode(text, Record)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+class Journal:
+    """A journal open for writing by this process alone."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the lock, read what is there, cut off a torn last line."""
+        self.path = folder / RECORDS
+        self._lock = _take_lock(folder / LOCK, folder)
+        try:
+            contents = read(self.path)
+            self._lines = list(contents.lines)
+            self.note = contents.note
+            self._descriptor = self._open_at(contents.whole_bytes)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Everything in the file, in the order of writing."""
+        return tuple(line.record for line in self._lines)
+
+    def append(self, record: Record) -> None:
+        """Write one line and wait until the disk has it."""
+        text = encode(record)
+        try:
+            written = os.write(self._descriptor, text + b"\n")
+            if written != len(text) + 1:
+                raise OSError(0, "the disk took only part of the line")
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self._bytes)
+            raise InfrastructureError(
+                f"cannot append to {self.path}: {error.strerror}. Free the disk and use --resume; "
+                f"{len(self._lines)} records are safe."
+            ) from error
+        self._bytes += written
+        self._lines.append(Line(text, record))
+
+    def compact(self, planned: Collection[str]) -> int:
+        """Move what a resumed run does not count to ``superseded.jsonl``; the number of lines moved.
+
+        These are records of jobs that are no longer planned, unjudged ones (they are tried again), and all but the
+        last of several for one job.
+        """
+        last = {line.record.job_key: line for line in self._lines if not isinstance(line.record.verdict, Unjudged)}
+        kept = [line for line in self._lines if last.get(line.record.job_key) is line and line.record.job_key in planned]
+        kept_ids = {id(line) for line in kept}
+        moved = [line for line in self._lines if id(line) not in kept_ids]
+        if not moved:
+            return 0
+        # First into the other file, then out of this one: a crash in between leaves a copy too many, never one too few.
+        _add_lines(self.path.with_name(SUPERSEDED), [line.text for line in moved])
+        data = b"".join(line.text + b"\n" for line in kept)
+        write_atomically(self.path, data)
+        os.close(self._descriptor)
+        self._lines = kept
+        self._descriptor = self._open_at(len(data))
+        return len(moved)
+
+    def close(self) -> None:
+        """Let the next run have it."""
+        os.close(self._descriptor)
+        os.close(self._lock)
+
+    def _open_at(self, whole_bytes: int) -> int:
+        """Open for appending after the first `whole_bytes`, whatever follows them cut off."""
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        size = os.fstat(descriptor).st_size
+        if size == whole_bytes - 1:
+            os.write(descriptor, b"\n")  # only the newline of a complete last line was lost
+        elif size != whole_bytes:
+            os.ftruncate(descriptor, whole_bytes)
+        os.fsync(descriptor)
+        sync_folder(self.path.parent)
+        self._bytes = whole_bytes
+        return descriptor
+
+
+def _add_lines(path: Path, texts: list[bytes]) -> None:
+    """Append lines to a file in one step, those it already holds left out."""
+    old = path.read_bytes() if path.exists() else b""
+    known = set(old.split(b"\n"))
+    new = b"".join(text + b"\n" for text in dict.fromkeys(texts) if text not in known)
+    if new:
+        write_atomically(path, old + new)
+
+
+def _take_lock(path: Path, folder: Path) -> int:
+    """An open descriptor that holds the folder's lock; it is released when the process ends, however it ends."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    for _ in _tries():
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            if _lives(holder):
+                break
+        else:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            return descriptor
+    os.close(descriptor)
+    raise UsageError(
+        f"run folder {folder} is being written by process {holder}. Wait for it, stop it, or choose another --run-id."
+    )
+
+
+def _tries() -> Iterator[None]:
+    """At least one try, then more until patience ends."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    yield
+    while time.monotonic() < until:
+        time.sleep(0.05)
+        yield
+
+
+def _lives(pid: str) -> bool:
+    return pid.isdecimal() and Path("/proc", pid).exists()

@@ -1,0 +1,114 @@
+"""What this machine has: processor, memory, GPUs, and what the installed torch was built for. Never imports torch.
+
+Separate from the manifest because choosing a device asks the same questions before there is a run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torchstone.schema import Gpu, Hardware
+
+
+class Nvidia(NamedTuple):
+    """What the driver tells."""
+
+    gpus: tuple[Gpu, ...]
+    driver: str | None
+    problem: str
+    """Empty, or why there is nothing to tell."""
+
+
+def hardware() -> Hardware:
+    """Processor, memory and GPUs."""
+    return Hardware(
+        cpu=_cpu_model(Path("/proc/cpuinfo")),
+        cpu_cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        gpus=nvidia().gpus,
+    )
+
+
+def _cpu_model(cpuinfo: Path) -> str:
+    text = cpuinfo.read_text(errors="replace") if cpuinfo.exists() else ""
+    found = re.search(r"^(?:model name|Model|cpu model)\s*:\s*(.+)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
+@cache
+def nvidia() -> Nvidia:
+    """The GPUs that NVML sees. No driver, no library and no package are all fine: then there are none."""
+    try:
+        import pynvml
+    except ImportError:
+        return Nvidia((), None, "the package nvidia-ml-py is not installed")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return Nvidia((), None, f"NVML: {error}")
+    try:
+        gpus = tuple(_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
+        return Nvidia(gpus, _text(pynvml.nvmlSystemGetDriverVersion()), "" if gpus else "the driver sees no GPU")
+    except pynvml.NVMLError as error:
+        return Nvidia((), None, f"NVML: {error}")
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(pynvml: Any, index: int) -> Gpu:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+
+    def told(question: str, *arguments: Any) -> Any:
+        try:
+            return getattr(pynvml, question)(handle, *arguments)
+        except pynvml.NVMLError:
+            return None
+
+    capability = told("nvmlDeviceGetCudaComputeCapability")
+    memory = told("nvmlDeviceGetMemoryInfo")
+    return Gpu(
+        index=index,
+        name=_text(told("nvmlDeviceGetName") or "unknown"),
+        uuid=_text(told("nvmlDeviceGetUUID") or ""),
+        memory_bytes=int(memory.total) if memory else 0,
+        capability=".".join(str(part) for part in capability) if capability else None,
+        max_sm_clock_mhz=told("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
+        max_memory_clock_mhz=told("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM),
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def visible_gpus(gpus: int, environment: Mapping[str, str]) -> int:
+    """How many of them CUDA would show to a program: ``CUDA_VISIBLE_DEVICES`` ends at its first invalid entry."""
+    listed = environment.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return gpus
+    count = 0
+    for entry in listed.split(","):
+        name = entry.strip()
+        valid = name.startswith(("GPU-", "MIG-")) or (name.isdecimal() and int(name) < gpus)
+        if not valid:
+            break
+        count += 1
+    return min(count, gpus)
+
+
+def torch_cuda() -> str | None:
+    """The CUDA version that the installed torch was built for, read from its text; None for a CPU build or none."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    version = Path(spec.origin).with_name("version.py")
+    text = version.read_text(errors="replace") if version.exists() else ""
+    found = re.search(r"^cuda\b[^=]*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
+    return found.group(1) if found else None

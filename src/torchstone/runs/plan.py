@@ -1,0 +1,100 @@
+"""What to run: cases paired with implementations, less what the journal already holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from torchstone.schema import (
+    Case,
+    Deadlines,
+    Effort,
+    Implementation,
+    ImplementationReference,
+    Isolation,
+    IsolationLevel,
+    Job,
+    Missing,
+    Record,
+    Unjudged,
+    content_key,
+)
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What all jobs of a run have in common."""
+
+    backend: str
+    """Named in the records of operators for which it offers nothing."""
+    effort: Effort = "normal"
+    deadlines: Deadlines = Deadlines()
+    measured: bool = True
+    """False: timed cases are only checked."""
+    device: str = "cpu"
+    isolation: IsolationLevel = "best"
+    manifest_key: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Every case of a run is in exactly one of the three."""
+
+    jobs: tuple[Job, ...]
+    """Still to be judged. Those of one implementation follow each other, so that one worker can serve them."""
+    missing: tuple[Record, ...]
+    """Records, not yet in the journal, of cases whose operator the backend lacks."""
+    done: tuple[Record, ...]
+    """What the journal holds already."""
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The job keys that a complete journal of this plan holds."""
+        records = {record.job_key for record in (*self.missing, *self.done)}
+        return frozenset(records | {job.key for job in self.jobs})
+
+    @property
+    def total(self) -> int:
+        return len(self.jobs) + len(self.missing) + len(self.done)
+
+
+def make_plan(
+    cases: Sequence[Case],
+    offers: Mapping[str, Implementation | None],
+    terms: Terms,
+    held: Iterable[Record] = (),
+) -> Plan:
+    """Pair every case with what is offered for its operator; `held` are the records of an earlier part of the run."""
+    judged = {record.job_key: record for record in held if not isinstance(record.verdict, Unjudged)}
+    jobs = _jobs(cases, offers, terms)
+    missing = {
+        record.job_key: record for record in (_missing(case, terms) for case in cases if offers[case.operator] is None)
+    }
+    return Plan(
+        jobs=tuple(job for key, job in jobs.items() if key not in judged),
+        missing=tuple(record for key, record in missing.items() if key not in judged),
+        done=tuple(judged[key] for key in (*jobs, *missing) if key in judged),
+    )
+
+
+def _jobs(cases: Sequence[Case], offers: Mapping[str, Implementation | None], terms: Terms) -> dict[str, Job]:
+    """Jobs by key, grouped by implementation in order of appearance. A case listed twice is one job."""
+    groups: dict[str, dict[str, Job]] = {}
+    for case in cases:
+        implementation = offers[case.operator]
+        if implementation is None:
+            continue
+        job = Job(case, implementation, terms.effort, terms.deadlines, terms.measured)
+        groups.setdefault(implementation.key, {}).setdefault(job.key, job)
+    return {key: job for group in groups.values() for key, job in group.items()}
+
+
+def _missing(case: Case, terms: Terms) -> Record:
+    return Record(
+        job_key=content_key("missing", terms.backend, case.key),
+        case=case,
+        implementation=ImplementationReference(terms.backend, case.operator, "python", where="", key=""),
+        verdict=Missing(f"backend '{terms.backend}' offers nothing for {case.operator}"),
+        manifest_key=terms.manifest_key,
+        device=terms.device,
+        isolation=Isolation(terms.isolation),
+    )

@@ -1,0 +1,292 @@
+"""The judge's end of one worker: ask, wait, notice every way in which it can fail to answer.
+
+Whatever happens to the worker comes out of :meth:`Worker.ask` as a reply or as one of the exceptions below;
+the caller turns them into verdicts. Nothing here waits without a deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+
+from torchstone.schema import Layer, Limits
+from torchstone.workers.protocol import (
+    HEADER_BYTES,
+    MAX_REPLY_BYTES,
+    Command,
+    Ending,
+    Failed,
+    Ready,
+    Reply,
+    frame,
+    frame_length,
+)
+
+_WATCH_SECONDS = 0.05
+_END_SECONDS = 5.0
+
+
+class WorkerEndedError(Exception):
+    """The worker's process is gone."""
+
+    def __init__(self, ending: Ending | None) -> None:
+        super().__init__(str(ending))
+        self.ending = ending
+        """None: its warden did not report, so it was not the candidate alone that ended."""
+
+
+class OverranError(Exception):
+    """No reply before the deadline."""
+
+
+class BadReplyError(Exception):
+    """The reply is not one that the worker's own code sends: the candidate wrote to the pipe."""
+
+
+class OverLimitError(Exception):
+    """The worker and what it started use more than they may."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Worker:
+    """One worker process, from request to end."""
+
+    def __init__(
+        self, commands: socket.socket, replies: int, log: int, status: int, leash: int, limits: Limits
+    ) -> None:
+        self._commands = commands
+        self._replies = replies
+        self._log = log
+        self._status = status
+        self._leash = leash
+        self._limits = limits
+        self._reply_bytes = bytearray()
+        self._status_bytes = bytearray()
+        self._tail = bytearray()
+        self._ended = False
+        self._closed = False
+        self._ending: Ending | None = None
+        self.warden_pid: int | None = None
+        self.layers: tuple[Layer, ...] = ()
+        self.candidate_key: str | None = None
+        """The implementation that was loaded into it; None while it is a spare."""
+        for descriptor in (replies, log, status):
+            os.set_blocking(descriptor, False)
+        commands.setblocking(False)
+        self._poll = select.poll()
+        for descriptor in (replies, log, status):
+            self._poll.register(descriptor, select.POLLIN)
+
+    @property
+    def log_tail(self) -> str:
+        """The last of what the worker printed."""
+        self._drain_log()
+        return self._tail.decode("utf-8", "replace")
+
+    def clear_log(self) -> None:
+        """Forget what was printed so far: the next case's record gets its own tail."""
+        self._drain_log()
+        self._tail.clear()
+
+    def wait_ready(self, deadline: float) -> None:
+        """Until the sandbox is closed and the device open."""
+        reply = self._receive(deadline)
+        if not isinstance(reply, Ready):
+            raise BadReplyError(f"expected the worker to report ready, got {type(reply).__name__}")
+        self.layers = reply.layers
+
+    def is_ready(self) -> bool:
+        """Take note of a Ready that has come, without waiting."""
+        if not self.layers:
+            with contextlib.suppress(OverranError):
+                self.wait_ready(time.monotonic())
+        return bool(self.layers)
+
+    def ask(self, command: Command, deadline: float, descriptor: int | None = None) -> Reply:
+        """Send a command and wait for its reply until the deadline (of ``time.monotonic``)."""
+        self.check_silence()
+        self._send(frame(command), descriptor, deadline)
+        reply = self._receive(deadline)
+        if isinstance(reply, Ready) or reply.token != command.token:
+            raise BadReplyError("a reply to something that was not asked")
+        return reply
+
+    def check_silence(self) -> None:
+        """Between commands a worker has nothing to say: bytes on the reply pipe were written by the candidate."""
+        self._read_available()
+        if self._reply_bytes:
+            raise BadReplyError(f"{len(self._reply_bytes)} bytes on the reply pipe that nothing asked for")
+
+    def _send(self, data: bytes, descriptor: int | None, deadline: float) -> None:
+        view = memoryview(data)
+        first = True
+        while view:
+            try:
+                if first and descriptor is not None:
+                    sent = socket.send_fds(self._commands, [view], [descriptor])
+                else:
+                    sent = self._commands.send(view)
+                first, view = False, view[sent:]
+            except BlockingIOError:
+                self._pump(deadline)
+            except (BrokenPipeError, ConnectionResetError):
+                self._await_end()
+                raise WorkerEndedError(self._ending) from None
+
+    def _receive(self, deadline: float) -> Reply:
+        while True:
+            reply = self._take_reply()
+            if reply is not None:
+                return reply
+            if self._ended:
+                raise WorkerEndedError(self._ending)
+            self._pump(deadline)
+
+    def _take_reply(self) -> Reply | None:
+        if len(self._reply_bytes) < HEADER_BYTES:
+            return None
+        length = frame_length(bytes(self._reply_bytes[:HEADER_BYTES]))
+        if length > MAX_REPLY_BYTES:
+            raise BadReplyError(f"a reply of {length} bytes (at most {MAX_REPLY_BYTES} are accepted)")
+        if len(self._reply_bytes) < HEADER_BYTES + length:
+            return None
+        data = bytes(self._reply_bytes[HEADER_BYTES : HEADER_BYTES + length])
+        del self._reply_bytes[: HEADER_BYTES + length]
+        try:
+            return msgspec.json.decode(data, type=Reply)  # type: ignore[arg-type, no-any-return]
+        except msgspec.MsgspecError as error:
+            raise BadReplyError(f"a reply that does not decode: {error}") from None
+
+    def _pump(self, deadline: float) -> None:
+        """Wait for anything to read; keep watch meanwhile."""
+        remaining = deadline - time.monotonic()
+        if not self._poll.poll(max(0.0, min(remaining, _WATCH_SECONDS)) * 1000):
+            if remaining <= 0:
+                raise OverranError
+            self._watch()
+        self._read_available()
+
+    def _read_available(self) -> None:
+        self._drain_log()
+        self._read_status()
+        # Bounded: a candidate that floods the pipe must not fill the judge's memory.
+        while len(self._reply_bytes) <= MAX_REPLY_BYTES + HEADER_BYTES:
+            data = _read(self._replies)
+            if not data:
+                if data == b"" and not self._ended:
+                    self._await_end()
+                return
+            self._reply_bytes += data
+
+    def _drain_log(self) -> None:
+        while not self._closed and (data := _read(self._log)):
+            self._tail += data
+            del self._tail[: -self._limits.log_tail_bytes]
+
+    def _read_status(self) -> None:
+        while (data := _read(self._status)) is not None:
+            if data == b"":
+                self._ended = True
+                return
+            self._status_bytes += data
+            self._parse_status()
+
+    def _parse_status(self) -> None:
+        """First the warden's pid, then, in the end, how the worker ended. Written by trusted processes only."""
+        while len(self._status_bytes) >= HEADER_BYTES:
+            length = frame_length(bytes(self._status_bytes[:HEADER_BYTES]))
+            if len(self._status_bytes) < HEADER_BYTES + length:
+                return
+            data = bytes(self._status_bytes[HEADER_BYTES : HEADER_BYTES + length])
+            del self._status_bytes[: HEADER_BYTES + length]
+            if self.warden_pid is None:
+                self.warden_pid = msgspec.json.decode(data, type=int)
+            else:
+                self._ending = msgspec.json.decode(data, type=Ending)
+
+    def _await_end(self) -> None:
+        """The worker's pipe is closed: its warden is about to say how it ended."""
+        until = time.monotonic() + _END_SECONDS
+        while not self._ended and time.monotonic() < until:
+            select.select([self._status, self._log], [], [], 0.05)
+            self._read_status()
+            self._drain_log()
+        self._ended = True
+
+    def _watch(self) -> None:
+        """Count memory and processes of the whole tree; a limit per process alone could be forked around."""
+        if self.warden_pid is None:
+            return
+        pids = descendants(self.warden_pid)
+        if len(pids) > self._limits.processes + 1:
+            raise OverLimitError("processes", f"{len(pids)} processes (limit {self._limits.processes})")
+        used = sum(_resident_bytes(pid) for pid in pids)
+        if used > self._limits.memory_bytes:
+            raise OverLimitError("memory", f"{used >> 20} MiB resident (limit {self._limits.memory_bytes >> 20} MiB)")
+
+    def kill(self) -> None:
+        """End the worker and everything that it started, and wait until the kernel says so."""
+        if self._closed:
+            return
+        os.close(self._leash)
+        if self.warden_pid is not None and not self._ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.warden_pid, signal.SIGCONT)
+        until = time.monotonic() + _END_SECONDS
+        while not self._ended and time.monotonic() < until:
+            select.select([self._status], [], [], 0.1)
+            self._read_status()
+        self._drain_log()
+        self._closed = True
+        self._commands.close()
+        for descriptor in (self._replies, self._log, self._status):
+            os.close(descriptor)
+
+
+def _read(descriptor: int) -> bytes | None:
+    """What is there to read; empty at the end, None if there is nothing now."""
+    try:
+        return os.read(descriptor, 1 << 16)
+    except BlockingIOError:
+        return None
+
+
+def descendants(pid: int) -> list[int]:
+    """The process and all below it, as far as they still exist."""
+    found, open_pids = [], [pid]
+    while open_pids:
+        current = open_pids.pop()
+        found.append(current)
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{current}/task"):
+                text = Path(f"/proc/{current}/task/{task}/children").read_text()
+                open_pids += [int(child) for child in text.split()]
+        if len(found) > 4096:
+            break
+    return found
+
+
+def _resident_bytes(pid: int) -> int:
+    """Private and shared-memory pages; file pages (libraries) are shared by all workers and not counted."""
+    try:
+        fields = dict(
+            line.split(":", 1)
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+            if line.startswith("Rss")
+        )
+    except OSError:
+        return 0
+    return sum(int(fields.get(name, "0 kB").split()[0]) for name in ("RssAnon", "RssShmem")) << 10
+
+
+__all__ = ["BadReplyError", "Failed", "OverLimitError", "OverranError", "Worker", "WorkerEndedError", "descendants"]

@@ -1,0 +1,183 @@
+"""The kernel's doors that Python does not open: namespaces, mounts, Landlock, seccomp, capabilities.
+
+Thin and without policy: each function is one system call that raises ``OSError`` when the kernel refuses.
+What is done with them stands in ``sandbox.py``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_REMOUNT = 32
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+MNT_DETACH = 2
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_CAPBSET_DROP = 24
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+
+_AT_FDCWD = -100
+_AT_RECURSIVE = 0x8000
+_MOUNT_ATTR_RDONLY = 1
+_MOUNT_ATTR_NOSUID = 2
+
+# These have the same number on x86_64 and aarch64: system calls added since 2019 share one table.
+_SYS_MOUNT_SETATTR = 442
+_SYS_LANDLOCK_CREATE_RULESET = 444
+_SYS_LANDLOCK_ADD_RULE = 445
+_SYS_LANDLOCK_RESTRICT_SELF = 446
+_SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(name: str, result: int) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+    return result
+
+
+def _number(table: dict[str, int], name: str) -> int:
+    machine = platform.machine()
+    if machine not in table:
+        raise OSError(38, f"{name}: not known for {machine}")
+    return table[machine]
+
+
+def unshare(flags: int) -> None:
+    """Leave the namespaces named by the flags for new, empty ones."""
+    _call("unshare", _libc.unshare(ctypes.c_int(flags)))
+
+
+def mount(source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
+    """mount(2)."""
+    encoded = [None if text is None else text.encode() for text in (source, target, kind, data)]
+    _call(f"mount {target}", _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]))
+
+
+def unmount(target: str, flags: int = 0) -> None:
+    """umount2(2)."""
+    _call(f"unmount {target}", _libc.umount2(target.encode(), ctypes.c_int(flags)))
+
+
+def make_read_only(target: str) -> None:
+    """The mount at the target and every mount below it: read-only, no set-uid. Keeps the flags that are locked."""
+    attributes = ctypes.create_string_buffer(struct.pack("QQQQ", _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID, 0, 0, 0))
+    result = _libc.syscall(
+        _SYS_MOUNT_SETATTR,
+        ctypes.c_int(_AT_FDCWD),
+        target.encode(),
+        ctypes.c_uint(_AT_RECURSIVE),
+        attributes,
+        ctypes.c_size_t(32),
+    )
+    _call(f"mount_setattr {target}", result)
+
+
+def change_root(new_root: str) -> None:
+    """Make the folder the root of this mount namespace; what was there before can no longer be reached."""
+    os.chdir(new_root)
+    _call("pivot_root", _libc.syscall(_number(_SYS_PIVOT_ROOT, "pivot_root"), b".", b"."))
+    unmount(".", MNT_DETACH)
+    os.chdir("/")
+
+
+def _prctl(name: str, option: int, value: int) -> None:
+    _call(name, _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Get this signal when the parent ends. Cleared by a change of uid, so set it after."""
+    _prctl("prctl PDEATHSIG", _PR_SET_PDEATHSIG, signal_number)
+
+
+def set_dumpable(allowed: bool) -> None:
+    """Whether processes of the same uid may look into this one."""
+    _prctl("prctl DUMPABLE", _PR_SET_DUMPABLE, int(allowed))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends."""
+    _prctl("prctl SUBREAPER", _PR_SET_CHILD_SUBREAPER, 1)
+
+
+def no_new_privileges() -> None:
+    """Set-uid programs and file capabilities give nothing from now on."""
+    _prctl("prctl NO_NEW_PRIVS", _PR_SET_NO_NEW_PRIVS, 1)
+
+
+def drop_capabilities() -> None:
+    """Give up every capability, in this process and for whatever it starts."""
+    for capability in range(64):
+        if _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) != 0:
+            break  # past the last one the kernel knows, or not permitted: the sets below are cleared all the same
+    header = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0))
+    nothing = ctypes.create_string_buffer(24)
+    _call("capset", _libc.syscall(_number(_SYS_CAPSET, "capset"), header, nothing))
+
+
+def landlock_version() -> int:
+    """The Landlock ABI of this kernel; 0 where there is none."""
+    return max(0, int(_libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))))
+
+
+def landlock_ruleset(files: int, network: int, scopes: int) -> int:
+    """A rule set that handles these rights; returns its descriptor. Rights that the ABI lacks must be left out."""
+    version = landlock_version()
+    size = 8 if version < 4 else 16 if version < 6 else 24
+    attributes = ctypes.create_string_buffer(struct.pack("QQQ", files, network, scopes))
+    result = _libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint(0))
+    return _call("landlock_create_ruleset", result)
+
+
+def landlock_allow(ruleset: int, path_descriptor: int, rights: int) -> None:
+    """Allow these rights beneath an open path."""
+    rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, path_descriptor))
+    result = _libc.syscall(_SYS_LANDLOCK_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(1), rule, ctypes.c_uint(0))
+    _call("landlock_add_rule", result)
+
+
+def landlock_enforce(ruleset: int) -> None:
+    """From now on this thread and all it starts live by the rule set."""
+    result = _libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint(0))
+    _call("landlock_restrict_self", result)
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+def seccomp_filter(instructions: bytes) -> None:
+    """Install a classic BPF program over system calls for every thread of this process."""
+    code = ctypes.create_string_buffer(instructions, len(instructions))
+    program = _FilterProgram(len(instructions) // 8, ctypes.cast(code, ctypes.c_void_p))
+    set_mode_filter, all_threads = 1, 1
+    result = _libc.syscall(
+        _number(_SYS_SECCOMP, "seccomp"),
+        ctypes.c_uint(set_mode_filter),
+        ctypes.c_uint(all_threads),
+        ctypes.byref(program),
+    )
+    if result > 0:
+        raise OSError(3, f"seccomp: thread {result} could not be bound")
+    _call("seccomp", result)

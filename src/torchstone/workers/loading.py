@@ -1,0 +1,54 @@
+"""From an implementation's data to something that can be called. Runs in the worker only."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from functools import reduce
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from torchstone.schema import Implementation, ImportPath, SourceFiles
+
+
+def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
+    """Import the candidate. Whatever it raises is its own."""
+    match implementation.origin:
+        case ImportPath(module=module, attribute=attribute):
+            found = reduce(getattr, attribute.split("."), importlib.import_module(module))
+        case SourceFiles() as source:
+            found = _import_source(source, scratch / "kernel")
+    if not callable(found):
+        raise TypeError(f"the entry point of {implementation.operator} is not callable: {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
+def _import_source(source: SourceFiles, folder: Path) -> Any:
+    """Write the files into the private folder and import the first: Triton reads its kernels' source from disk."""
+    folder.mkdir()
+    for file in source.files:
+        path = folder / _inside(file.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file.text, encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    entry_file = folder / source.files[0].name
+    name = f"torchstone_candidate_{entry_file.stem}"
+    spec = importlib.util.spec_from_file_location(name, entry_file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{source.files[0].name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    if not hasattr(module, source.entry):
+        raise ImportError(f"{source.files[0].name} defines no function '{source.entry}'")
+    return getattr(module, source.entry)
+
+
+def _inside(name: str) -> str:
+    """A file name that stays inside the kernel's folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ImportError(f"file name '{name}' leads out of the kernel's folder")
+    return name

@@ -1,0 +1,205 @@
+"""Workers on request: the zygote's other end, and the spares that make a fresh worker cost nothing to wait for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from torchstone.errors import InfrastructureError, IsolationUnavailableError
+from torchstone.schema import IsolationLevel, Layer, Limits, encode
+from torchstone.workers.handle import OverranError, Worker, WorkerEndedError
+from torchstone.workers.protocol import Spawn, frame
+from torchstone.workers.sandbox import Policy
+
+_ALLOWED_VARIABLES = (
+    "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST", "TRITON_INTERPRET", "CC", "CXX",
+)  # fmt: skip
+"""What a candidate may see of the environment. Everything else, keys and tokens included, stays outside."""
+
+_START_SECONDS = 60.0
+
+
+def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
+    """The allow-listed part of an environment, with libraries kept from starting threads before a fork."""
+    kept = {name: source[name] for name in _ALLOWED_VARIABLES if name in source}
+    if "PYTHONPATH" in kept:  # the zygote starts in another folder
+        kept["PYTHONPATH"] = os.pathsep.join(
+            os.path.abspath(path) for path in kept["PYTHONPATH"].split(os.pathsep) if path
+        )
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return {"PATH": os.defpath, **kept, **threads, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+class WorkerOptions(msgspec.Struct, frozen=True):
+    """What all workers of a pool have in common."""
+
+    device_type: str = "cpu"
+    isolation: IsolationLevel = "best"
+    limits: Limits = Limits()
+    threads: int = 1
+    cores: tuple[int, ...] = ()
+    spares: int = 1
+
+
+class Zygote:
+    """The zygote process, started when first needed and again if it was killed."""
+
+    def __init__(self, staging: str) -> None:
+        self._staging = staging
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def start(self) -> None:
+        """Begin starting it; :meth:`spawn` waits until it is there."""
+        ours, theirs = socket.socketpair()
+        os.makedirs(self._staging, exist_ok=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "torchstone.workers.zygote", str(theirs.fileno()), self._staging],
+            env=clean_environment(os.environ),
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        theirs.close()
+        self._control = ours
+        self._awaiting_hello = True
+
+    def spawn(self, policy: Policy) -> Worker:
+        """Ask for a worker. Returns at once; the worker reports ready by itself."""
+        for attempt in range(3):
+            if self._control is None:
+                self.start()
+            try:
+                self._await_hello()
+                return self._spawn(policy)
+            except (ConnectionError, TimeoutError) as error:
+                self.stop()  # killed by someone: a fresh one takes its place
+                if attempt == 2:
+                    raise InfrastructureError(
+                        f"the zygote does not start ({error or type(error).__name__})."
+                    ) from error
+        raise AssertionError("unreachable")
+
+    def _await_hello(self) -> None:
+        assert self._control is not None
+        if self._awaiting_hello:
+            self._control.settimeout(_START_SECONDS)
+            if self._control.recv(1) != b"R":
+                raise ConnectionResetError("it ended while importing torch")
+            self._awaiting_hello = False
+
+    def _spawn(self, policy: Policy) -> Worker:
+        assert self._control is not None
+        commands, worker_commands = socket.socketpair()
+        replies, worker_replies = os.pipe()
+        log, worker_log = os.pipe()
+        status, warden_status = os.pipe()
+        warden_leash, leash = os.pipe()
+        theirs = [worker_commands.fileno(), worker_replies, worker_log, warden_status, warden_leash]
+        try:
+            data = frame(Spawn(encode(policy)))
+            sent = socket.send_fds(self._control, [data], theirs)
+            self._control.sendall(data[sent:])
+        except OSError:
+            commands.close()
+            for descriptor in (replies, log, status, leash):
+                os.close(descriptor)
+            raise
+        finally:
+            worker_commands.close()
+            for descriptor in theirs[1:]:
+                os.close(descriptor)
+        return Worker(commands, replies, log, status, leash, policy.limits)
+
+    def stop(self) -> None:
+        """Close the control socket; the zygote ends by itself."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+
+class WorkerPool:
+    """Hands out fresh workers and keeps spares ready behind the caller's back."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self._folder = tempfile.mkdtemp(prefix="torchstone-")
+        os.chmod(self._folder, 0o711)  # a worker of another uid walks through it to its scratch folder
+        self._zygote = Zygote(str(Path(self._folder) / "staging"))
+        self._spares: deque[Worker] = deque()
+        self._policy = Policy(
+            level=options.isolation,
+            limits=options.limits,
+            device_type=options.device_type,
+            staging=str(Path(self._folder) / "staging"),
+            cores=options.cores,
+            threads=options.threads,
+        )
+
+    def start(self) -> None:
+        """Begin starting the zygote, so that its import of torch overlaps with the caller's own."""
+        self._zygote.start()
+
+    def refill(self) -> None:
+        """Order spares up to the wanted number; does not wait for them."""
+        while len(self._spares) < self._options.spares:
+            self._spares.append(self._zygote.spawn(self._policy))
+
+    def take(self) -> Worker:
+        """A worker that has seen no candidate, ready to load one. Takes a spare if there is one."""
+        failures: list[str] = []
+        for _ in range(3):
+            worker = self._spares.popleft() if self._spares else self._zygote.spawn(self._policy)
+            try:
+                worker.wait_ready(time.monotonic() + _START_SECONDS) if not worker.layers else None
+                worker.check_silence()
+            except (WorkerEndedError, OverranError) as error:
+                failures.append(f"{type(error).__name__}: {error}; it printed: {worker.log_tail[-500:]!r}")
+                worker.kill()
+                continue
+            self._check_strict(worker)
+            return worker
+        raise InfrastructureError(f"no worker could be started: {failures[-1]}")
+
+    def _check_strict(self, worker: Worker) -> None:
+        lacking = missing_layers(worker.layers)
+        if self._options.isolation == "strict" and lacking:
+            worker.kill()
+            details = "; ".join(f"{layer.name}: {layer.detail}" for layer in lacking)
+            raise IsolationUnavailableError(
+                f"--isolation strict: this machine does not offer {details}. "
+                "See 'torchstone doctor', or run with --isolation best."
+            )
+
+    def close(self) -> None:
+        """End every spare, the zygote, and the folder they lived in."""
+        for worker in self._spares:
+            worker.kill()
+        self._spares.clear()
+        self._zygote.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def missing_layers(layers: tuple[Layer, ...]) -> list[Layer]:
+    """The layers that are not in force."""
+    return [layer for layer in layers if not layer.active]

@@ -1,0 +1,158 @@
+"""What judge and worker say to each other.
+
+Commands go to the worker on a socket of its own (descriptors of shared memory travel with them); replies come
+back on a pipe of their own, never on stdout. A reply is at most :data:`MAX_REPLY_BYTES` of JSON, decoded
+against these types, and repeats the token of the command that it answers: a candidate that writes to the pipe
+itself produces a reply that does not decode, is too long, or answers a question that was not asked.
+Nothing a reply says is believed without proof: results are read from the buffers, times from the judge's clock.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Literal
+
+import msgspec
+
+from torchstone.schema import Case, Implementation, Layer
+
+MAX_REPLY_BYTES = 256 << 10
+MAX_TEXT_CHARACTERS = 16 << 10
+"""Longest message or traceback that a reply carries."""
+
+_HEADER = struct.Struct("<I")
+HEADER_BYTES = _HEADER.size
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where a tensor's storage lies in the arena: ``offset + set * pitch``."""
+
+    offset_bytes: int
+    pitch_bytes: int
+    elements: int
+    """Elements of storage, gaps and offset included."""
+    dtype: str
+
+
+class OutputPlacement(msgspec.Struct, frozen=True):
+    """What a returned leaf must look like and where its content goes."""
+
+    placement: Placement | None
+    """None: a plain number, which the reply carries."""
+    shape: tuple[int, ...] = ()
+    argument: int | None = None
+    """The returned leaf must be this tensor argument itself (in-place, out=): nothing is copied."""
+
+
+class Load(msgspec.Struct, frozen=True, tag="load"):
+    """Import the candidate. The only command that makes a worker untrusted; it is given once."""
+
+    token: str
+    implementation: Implementation
+
+
+class Bind(msgspec.Struct, frozen=True, tag="bind"):
+    """Make the argument lists of a case's calls from the shared arena. Replaces an earlier binding."""
+
+    token: str
+    case: Case
+    sets: int
+    inputs: tuple[Placement, ...]
+    outputs: tuple[OutputPlacement, ...]
+    arena_bytes: int
+    device_handle: str | None = None
+    """CUDA IPC handle in hexadecimal; None: the arena is the descriptor that came with this command."""
+
+
+class Call(msgspec.Struct, frozen=True, tag="call"):
+    """Call the candidate once on each of these input sets and bring the results into the arena."""
+
+    token: str
+    first: int
+    count: int
+    pretend: bool = False
+    """Skip the candidate and return ready results: what the shim itself costs. Only asked of the reference's worker."""
+
+
+Command = Load | Bind | Call
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The sandbox is closed, the device is open, no candidate code has been seen."""
+
+    layers: tuple[Layer, ...]
+
+
+class TensorLeaf(msgspec.Struct, frozen=True, tag="tensor"):
+    """A tensor that a call returned."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    argument: int | None = None
+    """The tensor argument whose memory it starts at, if any."""
+
+
+class PlainLeaf(msgspec.Struct, frozen=True, tag="plain"):
+    """A number, flag or None that a call returned."""
+
+    value: bool | int | float | None
+
+
+class OtherLeaf(msgspec.Struct, frozen=True, tag="other"):
+    """Something that is neither."""
+
+    type_name: str
+
+
+Leaf = TensorLeaf | PlainLeaf | OtherLeaf
+
+
+class Done(msgspec.Struct, frozen=True, tag="done", omit_defaults=True):
+    """The command was carried out."""
+
+    token: str
+    claimed_ns: int = 0
+    plain_values: tuple[tuple[bool | int | float | None, ...], ...] = ()
+    """Per call, the plain leaves in order, where the operator returns such."""
+    odd_call: int | None = None
+    """The first call whose result does not have the expected structure; the calls after it were not made."""
+    odd_leaves: tuple[Leaf, ...] = ()
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The candidate raised."""
+
+    token: str
+    kind: Literal["exception", "exit", "memory", "device", "unsupported"]
+    message: str
+    traceback: str
+
+
+Reply = Ready | Done | Failed
+
+
+class Spawn(msgspec.Struct, frozen=True):
+    """To the zygote: fork a worker. Comes with five descriptors, see ``zygote.py``."""
+
+    policy: bytes
+    """The sandbox policy, encoded."""
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """From a warden: how its worker ended."""
+
+    exit_code: int | None
+    signal_number: int | None
+
+
+def frame(message: object) -> bytes:
+    """Length and JSON."""
+    data = msgspec.json.encode(message)
+    return _HEADER.pack(len(data)) + data
+
+
+def frame_length(header: bytes) -> int:
+    """The payload length that a header announces."""
+    (length,) = _HEADER.unpack(header)
+    return int(length)

@@ -1,0 +1,179 @@
+"""The zygote: a process with torch imported and no device touched, which forks a worker on request.
+
+Started with a cleaned environment (what a fork inherits cannot be taken back, and API keys would lie on its
+stack). On a Spawn it forks a helper that enters the new namespaces and forks the *warden*, process 1 of the
+worker's pid namespace; the warden builds the file view and forks the worker proper. The warden stays outside the
+candidate's reach: it reports how the worker ended, and it ends, and with it every process of the namespace,
+as soon as the judge lets go of the leash. A judge that is killed lets go of it too.
+
+Single-threaded throughout: a fork copies one thread only, and Landlock binds one thread only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+from typing import NoReturn
+
+from torchstone.schema import decode
+from torchstone.workers import linux, sandbox
+from torchstone.workers.protocol import HEADER_BYTES, Ending, Spawn, frame, frame_length
+
+DESCRIPTORS = 5
+"""Commands, replies, log, status, leash: in this order with every Spawn."""
+
+
+def main() -> None:
+    """``python -m torchstone.workers.zygote CONTROL_DESCRIPTOR STAGING``."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    staging = sys.argv[2]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle
+    _preload()
+    readable = sandbox.readable_paths()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # helpers and wardens are reaped by the kernel
+    linux.adopt_orphans()
+    gc.freeze()
+    control.sendall(b"R")
+    with contextlib.suppress(ConnectionError):
+        while (request := _receive(control)) is not None:
+            policy, descriptors = request
+            _fork_helper(control, policy, descriptors, readable)
+    shutil.rmtree(staging, ignore_errors=True)  # the judge is gone, perhaps killed: nothing may stay behind
+
+
+def _preload() -> None:
+    """Import what candidates import, without touching a device."""
+    import torch
+
+    import torchstone.workers.child  # noqa: F401
+
+    torch.set_num_threads(1)
+    with contextlib.suppress(ImportError):
+        import triton  # noqa: F401
+
+
+def _receive(control: socket.socket) -> tuple[sandbox.Policy, list[int]] | None:
+    header, descriptors, _, _ = socket.recv_fds(control, HEADER_BYTES, DESCRIPTORS)
+    if len(header) < HEADER_BYTES:
+        return None
+    length = frame_length(header)
+    data = b""
+    while len(data) < length:
+        chunk = control.recv(length - len(data))
+        if not chunk:
+            return None
+        data += chunk
+    return decode(decode(data, Spawn).policy, sandbox.Policy), descriptors
+
+
+def _fork_helper(
+    control: socket.socket, policy: sandbox.Policy, descriptors: list[int], readable: tuple[str, ...]
+) -> None:
+    if os.fork() == 0:
+        control.close()
+        _in_child(lambda: _help(policy, descriptors, readable))
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _in_child(body: object) -> NoReturn:
+    """Run the body of a forked process; it must never return into the zygote's loop."""
+    try:
+        body()  # type: ignore[operator]
+    except BaseException:  # noqa: BLE001 - whatever it was, this process must end here and say so
+        sys.excepthook(*sys.exc_info())
+        os._exit(70)
+    os._exit(0)
+
+
+def _help(policy: sandbox.Policy, descriptors: list[int], readable: tuple[str, ...]) -> None:
+    """Enter the namespaces; the next fork is process 1 of the new ones. Tells the judge its pid outside."""
+    status = descriptors[3]
+    cell = sandbox.Cell(policy)
+    sandbox.separate(cell)
+    warden = os.fork()
+    if warden == 0:
+        _in_child(lambda: _guard(cell, descriptors, readable))
+    os.write(status, frame(warden))
+
+
+def _guard(cell: sandbox.Cell, descriptors: list[int], readable: tuple[str, ...]) -> None:
+    """The warden: fork the worker, wait for its end or for the judge to let go, then end everything."""
+    commands, replies, log, status, leash = descriptors
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    linux.adopt_orphans()  # where there is no pid namespace, orphans must still come to the warden
+    sandbox.build_view(cell, readable)
+    worker = os.fork()
+    if worker == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for descriptor in (status, leash, wake_read, wake_write):
+            os.close(descriptor)
+        from torchstone.workers import child
+
+        child.main(cell, readable, commands, replies, log)
+    for descriptor in (commands, replies, log):
+        os.close(descriptor)
+    ending = _wait(worker, leash, wake_read)
+    if not cell.own_processes:
+        _kill_descendants()
+    if cell.scratch != sandbox.SCRATCH_IN_VIEW:
+        shutil.rmtree(cell.scratch, ignore_errors=True)
+    if ending is not None:
+        with contextlib.suppress(OSError):
+            os.write(status, frame(ending))
+
+
+def _wait(worker: int, leash: int, wake_read: int) -> Ending | None:
+    """How the worker ended; None if the judge let go first."""
+    poll = select.poll()
+    poll.register(leash, select.POLLIN | select.POLLHUP)
+    poll.register(wake_read, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        with contextlib.suppress(BlockingIOError):
+            os.read(wake_read, 4096)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, wait_status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                if pid == worker:
+                    return _ending(wait_status)
+        if leash in ready:
+            return None
+
+
+def _ending(wait_status: int) -> Ending:
+    if os.WIFSIGNALED(wait_status):
+        return Ending(None, os.WTERMSIG(wait_status))
+    return Ending(os.WEXITSTATUS(wait_status), None)
+
+
+def _kill_descendants() -> None:
+    """Without a pid namespace: kill child after child, orphans included, until none is left."""
+    while True:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            children = [int(pid) for pid in file.read().split()]
+        if not children:
+            return
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main()

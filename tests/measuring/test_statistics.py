@@ -1,0 +1,197 @@
+"""The laws that timing statistics obey."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchstone.measuring import distribution, timing
+from torchstone.schema import Block, Measurement, Party
+
+SHORT, LONG = 4, 20
+START_NS = 30_000
+"""What a block costs besides its calls; the slope must not see it."""
+
+
+def measurement(blocks: list[Block]) -> Measurement:
+    return Measurement("call-slope", tuple(blocks), 0, 1, threads=1, distinct_inputs=2, bytes_per_call=8)
+
+
+def block(round_: int, party: Party, calls: int, per_call_ns: float, start_ns: int = START_NS) -> Block:
+    elapsed = round(start_ns + calls * per_call_ns)
+    return Block(round_, party, calls, elapsed, elapsed)
+
+
+def measured(
+    candidate: list[float], reference: list[float], shim: float | None = 1000.0, scale: int = 1
+) -> Measurement:
+    """Rounds in which each party takes so many net nanoseconds a call, on top of the shim."""
+    blocks = []
+    for index, (own, other) in enumerate(zip(candidate, reference, strict=True)):
+        off = shim or 0.0
+        parties: dict[Party, float] = {"candidate": own + off, "reference": other + off}
+        if shim is not None:
+            parties["shim"] = off
+        for party, per_call in parties.items():
+            blocks += [block(index, party, calls, scale * per_call) for calls in (SHORT, LONG)]
+    return measurement(blocks)
+
+
+times = st.integers(100, 1000).map(lambda hundreds: hundreds * 100.0)
+series = st.lists(st.tuples(times, times), min_size=3, max_size=12)
+
+
+def noisy(rng: np.random.Generator, centre_ns: float, rounds: int, spread: float = 0.02) -> list[float]:
+    return [float(value) for value in centre_ns * np.exp(spread * rng.standard_normal(rounds))]
+
+
+def test_block_starting_cost_and_shim_are_taken_off() -> None:
+    result = timing(measured([5000.0] * 5, [10000.0] * 5))
+    assert (result.candidate_ns, result.reference_ns, result.shim_ns) == (5000.0, 10000.0, 1000.0)
+    assert result.speedup is not None
+    assert result.speedup.ratio == pytest.approx(2.0)
+    assert result.speedup.outcome == "faster"
+
+
+def test_a_round_with_one_block_size_uses_time_over_calls() -> None:
+    blocks = [
+        block(r, party, LONG, per_call, start_ns=0)
+        for r in range(4)
+        for party, per_call in (("candidate", 3000.0), ("reference", 2000.0), ("shim", 1000.0))
+    ]
+    result = timing(measurement(blocks))
+    assert (result.candidate_ns, result.reference_ns) == (2000.0, 1000.0)
+    assert result.speedup is not None
+    assert result.speedup.outcome == "slower"
+
+
+def test_without_a_shim_nothing_is_taken_off() -> None:
+    result = timing(measured([5000.0] * 3, [5000.0] * 3, shim=None))
+    assert (result.candidate_ns, result.shim_ns) == (5000.0, 0.0)
+
+
+@pytest.mark.parametrize("own", [0.0, -500.0, 20.0])
+def test_a_kernel_hidden_by_the_cost_of_calling_has_no_ratio(own: float) -> None:
+    result = timing(measured([own] * 5, [5000.0] * 5))
+    assert not result.resolved
+    assert result.speedup is None
+    assert "candidate" in result.unresolved
+
+
+def test_two_rounds_are_too_few_for_an_interval() -> None:
+    result = timing(measured([5000.0] * 2, [10000.0] * 2))
+    assert not result.resolved
+    assert "rounds" in result.unresolved
+
+
+def test_a_measurement_without_pairs_is_refused() -> None:
+    with pytest.raises(ValueError, match="both the candidate and the reference"):
+        timing(measurement([block(0, "candidate", SHORT, 1.0)]))
+
+
+def test_one_lost_round_does_not_decide() -> None:
+    result = timing(measured([5000.0] * 9 + [-9000.0], [5000.0] * 10))
+    assert result.speedup is not None
+    assert result.speedup.ratio == pytest.approx(1.0)
+    assert result.speedup.high < 100
+
+
+@given(series, st.integers(2, 50))
+def test_the_ratio_does_not_depend_on_the_unit_of_time(pairs: list[tuple[float, float]], scale: int) -> None:
+    own, other = [a for a, _ in pairs], [b for _, b in pairs]
+    small, large = timing(measured(own, other)), timing(measured(own, other, scale=scale))
+    assert large.candidate_ns == pytest.approx(scale * small.candidate_ns)
+    assert small.speedup is not None
+    assert large.speedup is not None
+    assert large.speedup.ratio == pytest.approx(small.speedup.ratio)
+    assert large.speedup.outcome == small.speedup.outcome
+
+
+@given(series)
+def test_swapping_the_parties_inverts_the_ratio_and_its_interval(pairs: list[tuple[float, float]]) -> None:
+    own, other = [a for a, _ in pairs], [b for _, b in pairs]
+    there, back = timing(measured(own, other)).speedup, timing(measured(other, own)).speedup
+    assert there is not None
+    assert back is not None
+    assert there.ratio == pytest.approx(1 / back.ratio)
+    assert there.low == pytest.approx(1 / back.high)
+    assert there.high == pytest.approx(1 / back.low)
+    assert {there.outcome, back.outcome} in ({"faster", "slower"}, {"same"}, {"undecided"})
+
+
+@given(series, st.randoms(use_true_random=False))
+def test_the_order_of_rounds_is_irrelevant(pairs: list[tuple[float, float]], random: object) -> None:
+    shuffled = list(pairs)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    first = timing(measured([a for a, _ in pairs], [b for _, b in pairs]))
+    second = timing(measured([a for a, _ in shuffled], [b for _, b in shuffled]))
+    assert first == second
+
+
+@given(st.lists(times, min_size=3, max_size=12))
+def test_a_against_itself_contains_one(own: list[float]) -> None:
+    speedup = timing(measured(own, own)).speedup
+    assert speedup is not None
+    assert speedup.low <= 1 <= speedup.high
+    assert speedup.outcome == "same"
+
+
+@given(series)
+def test_the_interval_holds_the_ratio(pairs: list[tuple[float, float]]) -> None:
+    speedup = timing(measured([a for a, _ in pairs], [b for _, b in pairs])).speedup
+    assert speedup is not None
+    assert 0 < speedup.low <= speedup.ratio <= speedup.high < math.inf
+    assert speedup.minimum_detectable_effect >= 0.03 - 1e-12
+
+
+@pytest.mark.parametrize("rounds", [5, 10, 25])
+def test_the_interval_covers_the_truth_about_as_often_as_it_says(rounds: int) -> None:
+    rng = np.random.default_rng(7)
+    truth, trials, covered = 1.2, 200, 0
+    for _ in range(trials):
+        speedup = timing(measured(noisy(rng, 1e5, rounds), noisy(rng, truth * 1e5, rounds), shim=None)).speedup
+        assert speedup is not None
+        covered += speedup.low <= truth <= speedup.high
+    assert covered / trials >= 0.90
+
+
+def test_noise_alone_is_hardly_ever_called_a_difference() -> None:
+    rng = np.random.default_rng(8)
+    outcomes = []
+    for _ in range(200):
+        speedup = timing(measured(noisy(rng, 1e5, 10, 0.05), noisy(rng, 1e5, 10, 0.05), shim=None)).speedup
+        assert speedup is not None
+        outcomes.append(speedup.outcome)
+    assert sum(outcome in ("faster", "slower") for outcome in outcomes) <= 4
+
+
+samples = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=60)
+
+
+@given(samples)
+def test_percentiles_are_monotone_and_lie_within_the_samples(values: list[float]) -> None:
+    found = distribution(values, percentiles=(10, 99.9))
+    ladder = [found.min, found.p25, found.p50, found.p75, found.p90, found.p95, found.p99, found.max]
+    assert ladder == sorted(ladder)
+    assert found.min <= found.mean <= found.max
+    assert found.median == found.p50
+    assert found.std >= 0
+    assert set(found.percentiles) == {"10", "99.9"}
+    assert found.min <= found.percentiles["10"] <= found.p25
+
+
+@settings(max_examples=30)
+@given(samples, st.randoms(use_true_random=False))
+def test_a_distribution_does_not_depend_on_order(values: list[float], random: object) -> None:
+    shuffled = list(values)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert distribution(values) == distribution(shuffled)
+
+
+def test_a_distribution_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one sample"):
+        distribution([])
