@@ -174,7 +174,7 @@ def pip_install(python: Path) -> None:
 
 def pip(python: str, arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     """Call pip with its chatter on stderr; its exit status alone decides, never its warnings."""
-    quiet = [] if sys.stderr.isatty() else ["--quiet"]
+    quiet = [] if sys.stderr.isatty() else ["-qq"]
     settings = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_ROOT_USER_ACTION": "ignore"}
     surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
     command = [python, "-m", "pip", arguments[0], *quiet, *arguments[1:]]

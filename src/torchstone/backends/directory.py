@@ -25,6 +25,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import stat
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -124,19 +125,27 @@ class _UnreadableError(Exception):
 def _require_folder(kernels_dir: Path | None) -> Path:
     if kernels_dir is None:
         raise UsageError(f"backend 'directory' needs the folder of kernels: add --kernels-dir DIR. {_LAYOUT}")
-    if not kernels_dir.exists():
-        raise UsageError(f"kernels folder {_shown(kernels_dir)} does not exist. {_LAYOUT}")
-    if not kernels_dir.is_dir():
-        raise UsageError(f"kernels folder {_shown(kernels_dir)} is a file. Give the folder that holds it. {_LAYOUT}")
+    try:
+        is_folder = stat.S_ISDIR(kernels_dir.stat().st_mode)
+    except FileNotFoundError:
+        raise UsageError(f"kernels folder {_shown(kernels_dir)} does not exist. {_LAYOUT}") from None
+    except OSError as error:
+        raise _unreadable_root(kernels_dir, error) from error
+    if not is_folder:
+        raise UsageError(f"{_shown(kernels_dir)} is no folder. Give the folder that holds the operators'. {_LAYOUT}")
     return kernels_dir
+
+
+def _unreadable_root(root: Path, error: OSError) -> UsageError:
+    return UsageError(f"kernels folder {_shown(root)} cannot be read: {_system_reason(error)}. Allow it or copy it.")
 
 
 def _places(root: Path) -> Iterator[Path]:
     """Where operator folders lie, the preferred place first."""
     try:
-        names = list(_subfolders(root, root))
+        names = _subfolders(root, root)
     except OSError as error:
-        raise UsageError(f"kernels folder {_shown(root)} cannot be read: {_system_reason(error)}.") from error
+        raise _unreadable_root(root, error) from error
     if "evaluation_only" in names:
         yield root / "evaluation_only"
     yield root
@@ -158,13 +167,11 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("_"))
 
 
-def _subfolders(folder: Path, root: Path) -> Iterator[str]:
+def _subfolders(folder: Path, root: Path) -> list[str]:
     """Names of the folders in a folder. Hidden ones and Python's caches are nobody's kernels."""
     _require_inside(folder, root)
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.startswith(".") and entry.name != "__pycache__" and entry.is_dir():
-                yield entry.name
+    names = (name for name in os.listdir(folder) if not name.startswith(".") and name != "__pycache__")
+    return [name for name in names if (folder / name).is_dir()]
 
 
 def _by_exactness(name: str) -> tuple[bool, str]:
@@ -180,17 +187,19 @@ def _read_kernel(folder: Path, root: Path, preference: int) -> _Kernel:
     if operator is None:
         raise _UnreadableError("the name is no operator's; write for instance 'relu' or 'add__Tensor'")
     _require_inside(folder, root)
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".py"))
+    names = sorted(name for name in os.listdir(folder) if name.endswith(".py"))
     ages = {name: age for name in names if (age := _age(name, folder.name)) is not None}
     if not ages:
         raise _UnreadableError(
-            f"no kernel file; expected {folder.name}.py, {folder.name}_attempt_1.py or {folder.name}_implementation_v1.py"
+            "no kernel file; expected "
+            + " or ".join(f"{folder.name}{ending}.py" for ending in ("", "_attempt_1", "_implementation_v1"))
         )
     newest = max(ages, key=lambda name: ages[name])
     helpers = [name for name in names if name not in ages and name.removesuffix(".py").isidentifier()]
     files = tuple(_read_sources(folder, [newest, *helpers], root))
-    label = (folder / newest).relative_to(root).as_posix()
-    origin = SourceFiles(files, f"{folder.name}_kernel_impl", label)
+    if not files[0].text.strip():
+        raise _UnreadableError(f"{newest} is empty")
+    origin = SourceFiles(files, f"{folder.name}_kernel_impl", _shown((folder / newest).relative_to(root)))
     return _Kernel(operator, preference, origin, _language(files))
 
 
@@ -225,25 +234,26 @@ def _read_sources(folder: Path, names: Iterable[str], root: Path) -> Iterator[So
 
 def _text(name: str, data: bytes) -> str:
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _UnreadableError(f"{name} is not UTF-8 (byte {error.start}); save it as UTF-8") from error
-    return text
 
 
 def _require_inside(path: Path, root: Path) -> None:
     """A link may lead anywhere in the kernels folder, not out of it: what it names would be copied into the run."""
-    if not path.resolve().is_relative_to(root.resolve()):
-        raise _UnreadableError(f"{_shown(path)} is a link that leads out of the kernels folder; copy the file instead")
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
+        raise _UnreadableError(f"{path.name} is a link out of the kernels folder; copy what it names")
 
 
-def _language(files: Iterable[SourceFile]) -> Language:
+def _language(files: tuple[SourceFile, ...]) -> Language:
+    if sum(len(file.text) for file in files) > LANGUAGE_MAX_CHARACTERS:
+        return "python"
     return "triton" if any(_imports(file.text, "triton") for file in files) else "python"
 
 
 def _imports(text: str, package: str) -> bool:
     """Whether the text imports the package, anywhere. Text that is no Python imports nothing."""
-    if package not in text or len(text) > LANGUAGE_MAX_CHARACTERS:
+    if package not in text:
         return False
     try:
         with warnings.catch_warnings():
@@ -267,5 +277,5 @@ def _system_reason(error: OSError) -> str:
 
 
 def _shown(path: Path) -> str:
-    """The path as printable text, even if its bytes are not UTF-8."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    """The path in one printable line, whatever bytes it is made of."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in str(path))

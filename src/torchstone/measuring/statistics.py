@@ -220,7 +220,7 @@ def _interval(ordered: Floats, centre: float) -> tuple[float, float]:
 
 @lru_cache(maxsize=16)
 def _resamples(count: int) -> NDArray[np.intp]:
-    """Indices of the bootstrap samples: each with its mirror image, so that swapping the parties inverts the interval."""
+    """Indices of the bootstrap samples, each with its mirror image: swapping the parties then inverts the interval."""
     drawn = np.random.default_rng(_SEED).integers(0, count, size=(_RESAMPLES // 2, count))
     return np.concatenate((drawn, count - 1 - drawn)).astype(np.intp)
 

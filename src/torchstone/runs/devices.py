@@ -23,7 +23,9 @@ def resolve_device(asked: str) -> str:
         raise DeviceUnavailableError(f"device '{asked}' is not available: {obstacle}. Use --device cpu.")
     if found.group(1) is not None and int(found.group(1)) >= count:
         last = f"cuda:{count - 1}"
-        raise DeviceUnavailableError(f"device '{asked}' is not available: the last one here is {last}. Use --device {last}.")
+        raise DeviceUnavailableError(
+            f"device '{asked}' is not available: the last one here is {last}. Use --device {last}."
+        )
     return asked
 
 

@@ -151,7 +151,9 @@ class Journal:
         last of several for one job.
         """
         last = {line.record.job_key: line for line in self._lines if not isinstance(line.record.verdict, Unjudged)}
-        kept = [line for line in self._lines if last.get(line.record.job_key) is line and line.record.job_key in planned]
+        kept = [
+            line for line in self._lines if last.get(line.record.job_key) is line and line.record.job_key in planned
+        ]
         kept_ids = {id(line) for line in kept}
         moved = [line for line in self._lines if id(line) not in kept_ids]
         if not moved:

@@ -1,4 +1,4 @@
-"""Collects the manifest: under which circumstances this run is made. Reads texts and asks tools; never imports torch."""
+"""Collects the manifest: the circumstances of this run. Reads texts and asks tools; never imports torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ PACKAGES = (
 )  # fmt: skip
 """Those whose version can change a result."""
 
-VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "LD_PRELOAD", "MALLOC_CONF", "NVIDIA_TF32_OVERRIDE"})
+VARIABLES = frozenset(
+    {"CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "LD_PRELOAD", "MALLOC_CONF", "NVIDIA_TF32_OVERRIDE"}
+)
 PREFIXES = (
     "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "TRITON_", "TORCH", "PYTORCH_", "CUDA_", "CUBLAS_", "CUDNN_", "NCCL_",
 )  # fmt: skip

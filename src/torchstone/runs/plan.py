@@ -45,6 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Records, not yet in the journal, of cases whose operator the backend lacks."""
     done: tuple[Record, ...]
     """What the journal holds already."""
+    terms: Terms
 
     @property
     def keys(self) -> frozenset[str]:
@@ -73,6 +74,7 @@ def make_plan(
         jobs=tuple(job for key, job in jobs.items() if key not in judged),
         missing=tuple(record for key, record in missing.items() if key not in judged),
         done=tuple(judged[key] for key in (*jobs, *missing) if key in judged),
+        terms=terms,
     )
 
 

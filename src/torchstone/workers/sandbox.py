@@ -20,6 +20,7 @@ import errno
 import os
 import resource
 import secrets
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -35,7 +36,7 @@ SCRATCH_IN_VIEW = "/scratch"
 LAYERS = ("processes", "files", "network", "ipc", "uid", "capabilities", "landlock", "seccomp", "limits")
 """Every layer, in the order in which they are reported. `strict` needs all of them."""
 
-_SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/sys")
+_SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/sys")
 _DEVICE_FILES = ("null", "zero", "full", "random", "urandom")
 _GPU_DEVICE_PREFIXES = ("nvidia", "kfd", "dri")
 
@@ -321,7 +322,7 @@ def _enforce_landlock(cell: Cell, readable: tuple[str, ...], version: int) -> No
     _allow(ruleset, cell.scratch, read | write)
     _allow(ruleset, "/dev/shm", read | write if cell.scratch == SCRATCH_IN_VIEW else 0)
     # CUDA writes to its own /proc entries while it starts; those of others are not writable for this uid.
-    _allow(ruleset, "/proc", read | _WRITE_FILE if cell.policy.device_type != "cpu" else read)
+    _allow(ruleset, "/proc", read | write if cell.policy.device_type != "cpu" else read)
     for name in (*_DEVICE_FILES, *(n for n in os.listdir("/dev") if n.startswith(_GPU_DEVICE_PREFIXES))):
         _allow(ruleset, f"/dev/{name}", read | _WRITE_FILE | device)
     linux.landlock_enforce(ruleset)
@@ -339,12 +340,16 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def readable_paths() -> tuple[str, ...]:
-    """What Python itself needs to go on importing: prefixes, installed packages, CUDA. Not the working folder."""
+    """What Python needs to go on importing and kernels to compile: prefixes, packages, compilers, CUDA."""
     here = Path(__file__).resolve().parents[1]
     candidates = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, str(here)}
     candidates |= {path for path in sys.path if path}
     for variable in ("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH"):
         candidates |= {path for path in os.environ.get(variable, "").split(":") if path}
+    for compiler in (os.environ.get("CC"), os.environ.get("CXX"), "gcc", "g++", "nvcc"):
+        found = shutil.which(compiler) if compiler else None
+        if found:
+            candidates.add(str(Path(found).resolve().parents[1]))
     candidates |= {os.path.realpath(path) for path in candidates} | {os.path.realpath(sys.executable)}
     too_wide = {"/", "/home", "/root", "/tmp", "/var", os.path.expanduser("~")}
     return tuple(sorted(path for path in candidates if os.path.exists(path) and path not in too_wide))

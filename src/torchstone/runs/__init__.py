@@ -1,0 +1,19 @@
+"""WHAT TO RUN: from a request to a folder of records."""
+
+from torchstone.runs.folder import StoredRun, read_manifest, read_run
+from torchstone.runs.plan import Plan
+from torchstone.runs.request import RunRequest, canonical_dtypes
+from torchstone.runs.run import Observer, RunResult, SilentObserver, execute
+
+__all__ = [
+    "Observer",
+    "Plan",
+    "RunRequest",
+    "RunResult",
+    "SilentObserver",
+    "StoredRun",
+    "canonical_dtypes",
+    "execute",
+    "read_manifest",
+    "read_run",
+]

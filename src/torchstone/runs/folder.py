@@ -1,0 +1,180 @@
+"""The folder of a run: how it comes to be, what lies in it, how it is read again.
+
+records.jsonl               one line per judged case           superseded.jsonl   lines a resumed run replaced
+manifest.json               circumstances of the first part    manifest_KEY.json  of later parts that differ
+implementations/KEY.json    each judged source once            problems.json      what the backend could not use
+OVERALL_SUMMARY.md, …       the reports
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from torchstone.backends import Problem
+from torchstone.errors import InfrastructureError, UsageError
+from torchstone.runs import journal
+from torchstone.runs.durable import write_atomically
+from torchstone.runs.request import IDENTITY, RunRequest
+from torchstone.schema import Implementation, Manifest, Record, decode, difference, encode
+
+MANIFEST = "manifest.json"
+PROBLEMS = "problems.json"
+IMPLEMENTATIONS = "implementations"
+
+
+class StoredRun(NamedTuple):
+    """A run as it lies on the disk."""
+
+    records: tuple[Record, ...]
+    manifest: Manifest
+    problems: tuple[Problem, ...]
+    note: str
+    """Empty, or what was wrong with the end of the journal."""
+
+
+@contextlib.contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Turn what the file system says into one line for the user."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(
+            f"cannot write the run folder {folder}: {reason}. Choose another with --output-dir."
+        ) from error
+
+
+def open_folder(request: RunRequest, manifest: Manifest) -> Path:
+    """The folder for this run: a fresh one, or the one to go on with if its configuration is the same."""
+    if request.resume:
+        return _reopen_folder(request.output_dir / str(request.run_id), manifest)
+    with writing_to(request.output_dir / (request.run_id or "")):
+        folder = _make_folder(request)
+        _write_manifest(folder / MANIFEST, manifest)
+    return folder
+
+
+def _write_manifest(path: Path, manifest: Manifest) -> None:
+    write_atomically(path, msgspec.json.format(encode(manifest)))
+
+
+def _make_folder(request: RunRequest) -> Path:
+    request.output_dir.mkdir(parents=True, exist_ok=True)
+    if request.run_id is not None:
+        folder = request.output_dir / request.run_id
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            raise UsageError(
+                f"run folder {folder} exists. Use --resume to go on with it, or another --run-id."
+            ) from None
+        return folder
+    stamp = datetime.now().strftime("run_%Y%m%d_%H%M%S")
+    for number in itertools.count(1):
+        folder = request.output_dir / (stamp if number == 1 else f"{stamp}_{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            return folder
+    raise AssertionError("counting ended")
+
+
+def _reopen_folder(folder: Path, manifest: Manifest) -> Path:
+    if not folder.is_dir():
+        raise UsageError(f"there is no run folder {folder} to resume. Leave out --resume to start it.")
+    killed_at_birth = not (folder / MANIFEST).exists() and not (folder / journal.RECORDS).exists()
+    if killed_at_birth:
+        with writing_to(folder):
+            _write_manifest(folder / MANIFEST, manifest)
+    _require_same_configuration(folder, manifest)
+    return folder
+
+
+def _require_same_configuration(folder: Path, manifest: Manifest) -> None:
+    before, now = read_manifest(folder).configuration, manifest.configuration
+    differing = [name for name in IDENTITY if before.get(name) != now.get(name)]
+    if differing:
+        told = "; ".join(f"{name} was {_said(before.get(name))}, now {_said(now.get(name))}" for name in differing)
+        raise UsageError(
+            f"cannot resume {folder} with another configuration: {told}. Ask as before, or use another --run-id."
+        )
+
+
+def _said(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def note_circumstances(folder: Path, manifest: Manifest) -> str:
+    """Keep a resumed run's manifest if it is another one; one line on what differs, or nothing."""
+    changed = difference(read_manifest(folder), manifest)
+    if not changed:
+        return ""
+    with writing_to(folder):
+        _write_manifest(folder / f"manifest_{manifest.key}.json", manifest)
+    return f"circumstances differ from the beginning of this run: {', '.join(changed)}."
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a run folder, or of the file itself."""
+    path = folder / MANIFEST if folder.is_dir() else folder
+    try:
+        return decode(path.read_bytes(), Manifest)
+    except FileNotFoundError:
+        raise UsageError(f"{folder} is no run folder: there is no {path}.") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}.") from error
+    except msgspec.DecodeError as error:
+        raise InfrastructureError(f"{path} is no manifest ({error}). Restore it or start a new run.") from error
+
+
+def read_run(folder: Path) -> StoredRun:
+    """A finished, stopped or still running run."""
+    manifest = read_manifest(folder)
+    contents = journal.read(folder / journal.RECORDS)
+    latest = {record.job_key: record for record in contents.records}
+    return StoredRun(tuple(latest.values()), manifest, _read_problems(folder / PROBLEMS), contents.note)
+
+
+def _read_problems(path: Path) -> tuple[Problem, ...]:
+    try:
+        return decode(path.read_bytes(), tuple[Problem, ...])
+    except FileNotFoundError:
+        return ()
+    except msgspec.DecodeError as error:
+        raise InfrastructureError(f"{path} is damaged ({error}). Delete it.") from error
+
+
+def open_journal(folder: Path) -> journal.Journal:
+    """The folder's journal, for this process alone."""
+    with writing_to(folder):
+        return journal.Journal(folder)
+
+
+def bring_in_order(
+    folder: Path,
+    records: journal.Journal,
+    planned: Collection[str],
+    offers: Iterable[Implementation | None],
+    problems: tuple[Problem, ...],
+) -> None:
+    """Move aside what the plan no longer counts; keep each judged source once and what the backend could not use."""
+    with writing_to(folder):
+        records.compact(planned)
+        write_atomically(folder / PROBLEMS, encode(problems))
+        (folder / IMPLEMENTATIONS).mkdir(exist_ok=True)
+        for offer in offers:
+            if offer is not None and not (path := folder / IMPLEMENTATIONS / f"{offer.key}.json").exists():
+                write_atomically(path, encode(offer))
+
+
+def save_reports(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the report files, each in one step."""
+    with writing_to(folder):
+        for name, data in files.items():
+            write_atomically(folder / name, data)

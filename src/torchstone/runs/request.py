@@ -1,0 +1,111 @@
+"""What a run is asked to do, checked before anything is started."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from torchstone import registry
+from torchstone.errors import UsageError, unknown_name
+from torchstone.schema import Deadlines, Effort, IsolationLevel, Limits
+
+DTYPES = (
+    "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
+    "complex32", "complex64", "complex128", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
+    "bool",
+)  # fmt: skip
+
+DTYPE_ALIASES = {
+    "f64": "float64", "fp64": "float64", "double": "float64", "f32": "float32", "fp32": "float32", "float": "float32",
+    "f16": "float16", "fp16": "float16", "half": "float16", "bf16": "bfloat16", "c64": "complex64",
+    "c128": "complex128", "i64": "int64", "long": "int64", "i32": "int32", "int": "int32", "i16": "int16",
+    "i8": "int8", "u8": "uint8", "b8": "bool",
+}  # fmt: skip
+
+IDENTITY = ("suite", "backend", "operators", "dtypes", "device", "effort", "measured", "threads")
+"""The parts of a configuration that a resumed run must share with its beginning."""
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, as the command line or the API asks for it."""
+
+    suite: str = "smoke"
+    backend: str = "aten"
+    operators: tuple[str, ...] | None = None
+    """Overload or base names; None is every operator of the suite."""
+    kernels_dir: Path | None = None
+    """For backends that read kernels from a folder."""
+    device: str = "auto"
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    dtypes: tuple[str, ...] | None = None
+    """torch dtype names; None is the suite's own choice."""
+    effort: Effort = "normal"
+    run_id: str | None = None
+    """Name of the run's folder; None is made from the time."""
+    resume: bool = False
+    """Go on with the run of that id, keeping what it has."""
+    output_dir: Path = Path("torchstone_runs")
+    """Where run folders are made."""
+    isolation: IsolationLevel = "best"
+    deadlines: Deadlines = Deadlines()
+    limits: Limits = Limits()
+    threads: int = 1
+    """CPU threads of the candidate and of the reference alike."""
+    measured: bool = True
+    """False: check only."""
+
+
+def canonical_dtypes(names: Iterable[str]) -> tuple[str, ...]:
+    """torch's names for what users write (``bf16``, ``torch.float32``), each once."""
+    found: dict[str, None] = {}
+    for name in names:
+        bare = name.strip().removeprefix("torch.")
+        dtype = DTYPE_ALIASES.get(bare, bare)
+        if dtype not in DTYPES:
+            raise unknown_name("dtype", name, (*DTYPES, *DTYPE_ALIASES))
+        found[dtype] = None
+    return tuple(found)
+
+
+def check(request: RunRequest) -> RunRequest:
+    """The request with its names in their one spelling; raises on what can be seen to be wrong."""
+    if request.threads < 1:
+        raise UsageError(f"threads is {request.threads}; it must be 1 or more.")
+    for stage, seconds in msgspec.structs.asdict(request.deadlines).items():
+        if not 0 < seconds < float("inf"):
+            raise UsageError(f"{stage} is {seconds:g}; a deadline must be above 0.")
+    if request.run_id is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", request.run_id):
+        raise UsageError(
+            f"run id '{request.run_id}' is not a plain folder name. Use letters, digits, '_', '-', '.', '+'."
+        )
+    if request.resume and request.run_id is None:
+        raise UsageError("--resume needs --run-id: which run shall go on?")
+    return msgspec.structs.replace(
+        request,
+        suite=registry.suites.canonical(request.suite),
+        backend=registry.backends.canonical(request.backend),
+        operators=None if request.operators is None else tuple(dict.fromkeys(request.operators)),
+        dtypes=None if request.dtypes is None else canonical_dtypes(request.dtypes),
+    )
+
+
+def configuration(request: RunRequest, device: str) -> dict[str, Any]:
+    """What a manifest keeps of the request: all that bears on results, nothing that only says where they go."""
+    return {
+        "suite": request.suite,
+        "backend": request.backend,
+        "operators": None if request.operators is None else sorted(request.operators),
+        "dtypes": None if request.dtypes is None else sorted(request.dtypes),
+        "kernels_dir": None if request.kernels_dir is None else str(request.kernels_dir),
+        "device": device,
+        "effort": request.effort,
+        "measured": request.measured,
+        "threads": request.threads,
+        "isolation": request.isolation,
+        "deadlines": msgspec.to_builtins(request.deadlines),
+        "limits": msgspec.to_builtins(request.limits),
+    }
