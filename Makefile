@@ -8,7 +8,7 @@
 .DEFAULT_GOAL := help
 CANDIDATES := python3 python3.13 python3.12 python3.11
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(shell for each in $(CANDIDATES); do "$$each" -c '$(NEW_ENOUGH)' 2>&- && echo "$$each" && break; done)
+PYTHON ?= $(shell for each in $(CANDIDATES); do "$$each" -c '$(NEW_ENOUGH)' 2>/dev/null && echo "$$each" && break; done)
 PYTHON := $(PYTHON)
 
 NAME_ONE = No Python 3.11 or newer on PATH (tried $(CANDIDATES)). Install one, or name it: make PYTHON=/path/to/python
@@ -51,7 +51,7 @@ format: ## lay the code out and mend what ruff can
 	@$(CHECK) -m ruff check --fix .
 	@$(CHECK) -m ruff format .
 
-wheels: ## download what a machine without network may lack into wheels/; ARGS="--python 3.13"
+wheels: ## download what a machine without network may lack into wheels/; ARGS="expecttest" adds more
 	@$(INTERPRETER) tools/carry_wheels.py $(ARGS)
 
 clean: ## remove what set-up and tools have made; wheels/ stays

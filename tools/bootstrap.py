@@ -6,7 +6,7 @@ Where the calling Python has no torch, a `.venv` is made and everything is insta
 one, that torch is the one to judge with: nothing of that Python is changed, no virtual environment is made
 (one made from another would not see its packages), and only what is missing is laid out in `.deps`, first
 from wheels carried in `wheels/`, then by pip. A stamp, written last, makes the next call instant; a set-up
-that was cut short leaves no stamp and is made again from nothing.
+that was cut short is made again from nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,6 +83,20 @@ class Stamp:
         fresh.write_text(" ".join(words) + "\n")
         fresh.replace(self._file)
 
+    @contextlib.contextmanager
+    def building(self, was: Sequence[str]) -> Iterator[None]:
+        """Mark the folder as unfinished while it is worked on.
+
+        A set-up that could not get what it wanted has left what was there whole, so that the old stamp comes
+        back. One that was cut short may have left anything: its mark stays.
+        """
+        self.write(UNFINISHED)
+        try:
+            yield
+        except SetupError:
+            self.write(*was)
+            raise
+
 
 def main() -> None:
     """Set up, then become the command, or say how to call it where none is given."""
@@ -92,7 +106,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         environment = prepare(arguments.level)
-    except (SetupError, BadWheelError, ValueError) as error:
+    except (SetupError, BadWheelError, ValueError, OSError) as error:
         sys.exit(f"set-up: {error}")
     except KeyboardInterrupt:
         sys.exit("set-up: interrupted. The next call begins anew.")
@@ -132,7 +146,7 @@ def only_one() -> Iterator[None]:
 def virtual_environment() -> Environment:
     """A `.venv` of our own, with everything in it."""
     python, stamp = VENV / "bin" / "python", Stamp(VENV)
-    interpreter, project = digest(sys.version, sys.base_prefix), project_digest()
+    interpreter, project = digest(sys.version, sys.base_prefix, str(VENV)), project_digest()
     was = stamp.read()
     if was != [interpreter, project] or not python.exists():
         if VENV.exists() and not was:
@@ -141,16 +155,16 @@ def virtual_environment() -> Environment:
                 "make PYTHON=.venv/bin/python; to have it made anew, remove it."
             )
         if was[:1] != [interpreter] or not python.exists():
-            make_venv()
-        stamp.write(UNFINISHED)
+            was = make_venv()
         say("installing into .venv; the first time takes a minute or more")
-        pip_install(python)
+        with stamp.building(was):
+            pip_install(python)
         stamp.write(interpreter, project)
     return Environment(str(python), _variables(()))
 
 
-def make_venv() -> None:
-    """An empty virtual environment, marked as unfinished from its first moment."""
+def make_venv() -> list[str]:
+    """An empty virtual environment, marked as unfinished from its first moment; returns that mark."""
     shutil.rmtree(VENV, ignore_errors=True)
     VENV.mkdir()
     Stamp(VENV).write(UNFINISHED)
@@ -160,6 +174,7 @@ def make_venv() -> None:
             f"{sys.executable} cannot make a virtual environment (see above). Install its venv package "
             "(Debian, Ubuntu: apt install python3-venv), or name another interpreter: make PYTHON=python3.12"
         )
+    return [UNFINISHED]
 
 
 def pip_install(python: Path) -> None:
@@ -189,8 +204,9 @@ def beside_torch(level: str) -> Environment:
     if was[:1] != [key] or LEVELS.index(was[1]) < LEVELS.index(level):
         if was[:1] != [key]:
             empty(DEPS)
-        stamp.write(UNFINISHED)
-        add_missing(level)
+            was = [UNFINISHED]
+        with stamp.building(was):
+            add_missing(level)
         stamp.write(key, level)
     return Environment(sys.executable, _variables(OWN_FOLDERS))
 
@@ -214,6 +230,7 @@ def add_missing(level: str) -> None:
             fill(requirements(["triton"]), kept)
         except SetupError as error:
             say(f"going on without Triton: {error}")
+    add_carried(kept)
 
 
 def fill(roots: Sequence[Requirement], kept: set[str]) -> None:
@@ -230,7 +247,7 @@ def fill(roots: Sequence[Requirement], kept: set[str]) -> None:
 
 def add(asked: Sequence[Requirement]) -> None:
     """Unpack each from the carried wheels, and the rest from what pip fetches."""
-    fitting = [wheel for wheel in wheels_in(WHEELS) if wheel.fits(Interpreter.this())]
+    fitting = fitting_wheels()
     chosen = {requirement: newest(fitting, requirement) for requirement in asked}
     rest = [requirement for requirement, wheel in chosen.items() if wheel is None]
     say(f"adding to .deps: {_listed(asked)}")
@@ -240,13 +257,26 @@ def add(asked: Sequence[Requirement]) -> None:
             unpack(wheel, DEPS)
 
 
+def add_carried(kept: set[str]) -> None:
+    """Lay out the other carried wheels: who carries a package wants it, whether or not the project asks for it."""
+    there = kept | installed([DEPS, *sys.path]).keys()
+    spare = {wheel.name for wheel in fitting_wheels()} - there
+    if spare:
+        add([Requirement(name) for name in sorted(spare)])
+
+
+def fitting_wheels() -> list[Wheel]:
+    """The carried wheels that this interpreter can use."""
+    return [wheel for wheel in wheels_in(WHEELS) if wheel.fits(Interpreter.this())]
+
+
 def fetch(asked: Sequence[Requirement], folder: Path) -> tuple[Wheel, ...]:
     """Have pip bring wheels, and only these: never what they ask for, which may be a torch."""
     carry = "On a machine with network run make wheels, and copy its wheels/ folder here."
     if not has("pip"):
         raise SetupError(f"{_listed(asked)} not found in wheels/ for this Python, which has no pip. {carry}")
     command = ["wheel", "--no-deps", "--wheel-dir", str(folder), *map(str, asked)]
-    if pip(sys.executable, command, {"PIP_REQUIRE_VIRTUALENV": "0"}):
+    if pip(sys.executable, command, {"PIP_REQUIRE_VIRTUALENV": "0", "PIP_RETRIES": "2"}):
         raise SetupError(f"{_listed(asked)} not found in wheels/ for this Python, nor by pip (see above). {carry}")
     return wheels_in(folder)
 
@@ -292,7 +322,7 @@ def _carried() -> list[tuple[str, int]]:
     return [(wheel.path.name, wheel.path.stat().st_size) for wheel in wheels_in(WHEELS)]
 
 
-def _listed(items: Iterator[Requirement] | Sequence[Requirement]) -> str:
+def _listed(items: Iterable[Requirement]) -> str:
     return ", ".join(map(str, items))
 
 

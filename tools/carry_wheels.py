@@ -28,8 +28,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Download wheels to carry to a machine without network.")
     parser.add_argument("--python", default="3.12", help="Python of the other machine (default: 3.12)")
     parser.add_argument("--for", dest="level", choices=tuple(EXTRAS), default="test", help="what it is to do there")
+    parser.add_argument("also", nargs="*", type=Requirement.parse, help="packages to carry besides, each by itself")
     arguments = parser.parse_args()
     WHEELS.mkdir(exist_ok=True)
+    if arguments.also:
+        download(arguments.also, arguments.python)
     roots = requirements(EXTRAS[arguments.level])
     asked: dict[str, set[Requirement]] = {}
     while missing := unmet(roots, carried(), UNTOUCHABLE, environment(arguments.python)):
@@ -66,7 +69,7 @@ def download(asked: Sequence[Requirement], python: str) -> None:
         if old.name in {requirement.name for requirement in asked}:
             old.path.unlink()
     target = ["--python-version", python, "--implementation", "cp", "--only-binary=:all:", "--no-deps", *_platforms()]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *target]
+    command = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", *target]
     if subprocess.run([*command, "--dest", str(WHEELS), *map(str, asked)], check=False).returncode:
         sys.exit("pip could not download these (see above). Check the network, or take another Python with --python.")
 

@@ -203,18 +203,17 @@ def _read_kernel(folder: Path, root: Path, preference: int) -> _Kernel:
     return _Kernel(operator, preference, origin, _language(files))
 
 
-def _age(file: str, folder: str) -> tuple[int, int, str] | None:
-    """Higher is newer; None for a file that is no attempt at the kernel. Equal numbers: the newer layout wins."""
-    stem = file.removesuffix(".py")
-    if stem == folder:
-        return (-1, 0, file)
-    found = re.fullmatch(re.escape(folder) + r"_(?:attempt_(\d+)|implementation(?:_v(\d+))?)", stem, re.ASCII)
+def _age(file: str, folder: str) -> tuple[int, str] | None:
+    """Higher is newer; None for a file that is no attempt at the kernel.
+
+    Between equal numbers the name decides, so that an implementation is newer than an attempt.
+    """
+    ending = re.compile(re.escape(folder) + r"(?:_attempt_(\d+)|_implementation(?:_v(\d+))?)?\.py", re.ASCII)
+    found = ending.fullmatch(file)
     if found is None:
         return None
-    attempt, version = found.groups()
-    if attempt is not None:
-        return (int(attempt), 0, file)
-    return (-1 if version is None else int(version), 1, file)
+    number = found[1] or found[2]
+    return (int(number) if number else -1, file)
 
 
 def _read_sources(folder: Path, names: Iterable[str], root: Path) -> Iterator[SourceFile]:

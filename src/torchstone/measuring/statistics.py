@@ -196,7 +196,7 @@ def _speedup_of_logs(logs: Floats) -> Speedup:
         ratio=math.exp(centre),
         low=math.exp(low),
         high=math.exp(high),
-        outcome=_outcome(low, high),
+        outcome=outcome_of(math.exp(low), math.exp(high)),
         minimum_detectable_effect=_minimum_detectable_effect((high - low) / 2),
     )
 
@@ -234,13 +234,14 @@ def _t_95(freedom: int) -> float:
     return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
-def _outcome(low: float, high: float) -> Outcome:
-    band = math.log1p(NOISE_BAND)
-    if low > band:
+def outcome_of(low: float, high: float) -> Outcome:
+    """What an interval of a speedup allows to say."""
+    fastest = 1 + NOISE_BAND
+    if low > fastest:
         return "faster"
-    if high < -band:
+    if high < 1 / fastest:
         return "slower"
-    if -band <= low and high <= band:
+    if 1 / fastest <= low and high <= fastest:
         return "same"
     return "undecided"
 

@@ -53,7 +53,7 @@ class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
     """It raised, died, exited, or was stopped for exceeding a resource limit."""
 
     stage: Stage
-    kind: Literal["exception", "signal", "exit", "memory", "device"]
+    kind: Literal["exception", "signal", "exit", "memory", "processes", "device"]
     message: str
     traceback: str | None = None
     exit_code: int | None = None

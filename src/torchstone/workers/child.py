@@ -37,6 +37,7 @@ from torchstone.workers.protocol import (
     OutputPlacement,
     PlainLeaf,
     Ready,
+    Release,
     Reply,
     TensorLeaf,
     frame,
@@ -149,9 +150,12 @@ class _Server:
                 self._candidate = load_candidate(implementation, self._scratch)
                 return Done(token)
             case Bind(token=token):
+                self._bound = _BoundCase(command, descriptor, self._device)
+                return Done(token)
+            case Release(token=token):
                 if self._bound is not None:
                     self._bound.close()
-                self._bound = _BoundCase(command, descriptor, self._device)
+                    self._bound = None
                 return Done(token)
             case Call(token=token, first=first, count=count, pretend=pretend):
                 assert self._bound is not None, "Call before Bind"

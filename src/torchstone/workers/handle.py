@@ -163,7 +163,7 @@ class Worker:
         data = bytes(self._reply_bytes[HEADER_BYTES : HEADER_BYTES + length])
         del self._reply_bytes[: HEADER_BYTES + length]
         try:
-            return msgspec.json.decode(data, type=Reply)  # type: ignore[arg-type, no-any-return]
+            return msgspec.json.decode(data, type=Reply)  # type: ignore[no-any-return]
         except msgspec.MsgspecError as error:
             raise BadReplyError(f"a reply that does not decode: {error}") from None
 

@@ -22,7 +22,7 @@ def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
             found = _import_source(source, scratch / "kernel")
     if not callable(found):
         raise TypeError(f"the entry point of {implementation.operator} is not callable: {type(found).__name__}")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _import_source(source: SourceFiles, folder: Path) -> Any:

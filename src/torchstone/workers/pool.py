@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -11,13 +12,12 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
 from torchstone.errors import InfrastructureError, IsolationUnavailableError
 from torchstone.schema import IsolationLevel, Layer, Limits, encode
-from torchstone.workers.handle import OverranError, Worker, WorkerEndedError
+from torchstone.workers.handle import BadReplyError, OverranError, Worker, WorkerEndedError
 from torchstone.workers.protocol import Spawn, frame
 from torchstone.workers.sandbox import Policy
 
@@ -28,6 +28,7 @@ _ALLOWED_VARIABLES = (
 """What a candidate may see of the environment. Everything else, keys and tokens included, stays outside."""
 
 _START_SECONDS = 60.0
+_SETTLE_SECONDS = 5.0
 
 
 def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
@@ -145,13 +146,13 @@ class WorkerPool:
         self._options = options
         self._folder = tempfile.mkdtemp(prefix="torchstone-")
         os.chmod(self._folder, 0o711)  # a worker of another uid walks through it to its scratch folder
-        self._zygote = Zygote(str(Path(self._folder) / "staging"))
+        self._zygote = Zygote(self._folder)
         self._spares: deque[Worker] = deque()
         self._policy = Policy(
             level=options.isolation,
             limits=options.limits,
             device_type=options.device_type,
-            staging=str(Path(self._folder) / "staging"),
+            staging=self._folder,
             cores=options.cores,
             threads=options.threads,
         )
@@ -180,6 +181,14 @@ class WorkerPool:
             self._check_strict(worker)
             return worker
         raise InfrastructureError(f"no worker could be started: {failures[-1]}")
+
+    def settle(self) -> None:
+        """Wait until ordered spares have started: their start-up would disturb a measurement."""
+        until = time.monotonic() + _SETTLE_SECONDS
+        for worker in self._spares:
+            with contextlib.suppress(OverranError, WorkerEndedError, BadReplyError):
+                if not worker.layers:
+                    worker.wait_ready(until)
 
     def _check_strict(self, worker: Worker) -> None:
         lacking = missing_layers(worker.layers)

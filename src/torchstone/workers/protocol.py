@@ -74,7 +74,13 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     """Skip the candidate and return ready results: what the shim itself costs. Only asked of the reference's worker."""
 
 
-Command = Load | Bind | Call
+class Release(msgspec.Struct, frozen=True, tag="release"):
+    """Let go of the arena: the judge is about to free it."""
+
+    token: str
+
+
+Command = Load | Bind | Call | Release
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

@@ -1,0 +1,8 @@
+"""``python -m torchstone`` is ``torchstone``."""
+
+import sys
+
+from torchstone.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

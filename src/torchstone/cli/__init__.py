@@ -1,0 +1,73 @@
+"""THIN COMMANDS: parse, call, render, exit code. Nothing is imported before its command is asked for.
+
+Exit codes: 0 all kernels agree, 1 some do not (or nothing could be judged), 2 wrong usage, 3 the machine prevented an
+answer, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from torchstone.cli.lazy import LazyGroup
+from torchstone.errors import TorchstoneError
+
+COMMANDS = {
+    "run": ("torchstone.cli.run:run", "Judge a backend's kernels on a suite of cases."),
+    "show": ("torchstone.cli.show:show", "Show the results of a run folder again."),
+    "list": ("torchstone.cli.names:names", "List suites, backends, or the operators of a suite."),
+    "diff-manifests": ("torchstone.cli.manifests:diff_manifests", "Show what differs between two runs' circumstances."),
+    "doctor": ("torchstone.cli.doctor:doctor", "Show devices, versions, isolation layers, and what is missing."),
+}
+"""Name -> where the command is, and its line in the help. A new command is one line here and one module."""
+
+INTERRUPTED = 130
+
+
+def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from torchstone.runs.manifest import own_version
+
+        click.echo(f"torchstone {own_version()}")
+        context.exit()
+
+
+@click.group(cls=LazyGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
+def torchstone() -> None:
+    """Judge PyTorch operator kernels: is it right, how fast is it, can the number be trusted."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Errors that we foresee are one line on stderr, never a traceback."""
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = torchstone.main(arguments, prog_name="torchstone", standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        return _fail(_click_message(error), error.exit_code)
+    except TorchstoneError as error:
+        return _fail(str(error), error.exit_code)
+    return code if isinstance(code, int) else 0
+
+
+def _click_message(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    hint = f" See '{context.command_path} --help'." if context is not None else ""
+    return error.format_message() + hint
+
+
+def _fail(message: str, code: int) -> int:
+    from torchstone.reports.text import one_line
+
+    click.echo(f"error: {one_line(message, limit=2000)}", err=True)
+    return code

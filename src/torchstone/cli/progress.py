@@ -1,0 +1,125 @@
+"""How a run is watched: a live line on a terminal, a plain one now and then elsewhere. All of it on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from torchstone.reports.text import one_line
+from torchstone.runs import Observer, Plan
+from torchstone.schema import Agrees, Missing, Record
+
+_PLAIN_SECONDS = 5.0
+
+
+class Tally:
+    """Counts of a run under way."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.total = plan.total
+        self.done = self.agrees = self.missing = 0
+        for record in plan.done:
+            self.add(record)
+
+    def add(self, record: Record) -> None:
+        self.done += 1
+        self.agrees += isinstance(record.verdict, Agrees)
+        self.missing += isinstance(record.verdict, Missing)
+
+    @property
+    def words(self) -> str:
+        failed = self.done - self.agrees - self.missing
+        return f"{self.agrees} agree, {failed} do not" + (f", {self.missing} missing" if self.missing else "")
+
+
+class QuietProgress:
+    """Warnings only."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def planned(self, plan: Plan, folder: Path) -> None:
+        pass
+
+    def recorded(self, record: Record) -> None:
+        pass
+
+    def warned(self, message: str) -> None:
+        print(f"warning: {one_line(message, limit=1000)}", file=self._stream, flush=True)
+
+
+class PlainProgress(QuietProgress):
+    """One line every few seconds, for logs."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream)
+        self._clock = clock
+
+    def planned(self, plan: Plan, folder: Path) -> None:
+        self._tally = Tally(plan)
+        self._first = self._tally.done
+        self._began = self._said = self._clock()
+        kept = f", {len(plan.done)} of them done before" if plan.done else ""
+        print(f"{plan.total} cases{kept}, in {folder}", file=self._stream, flush=True)
+
+    def recorded(self, record: Record) -> None:
+        self._tally.add(record)
+        now = self._clock()
+        if now - self._said >= _PLAIN_SECONDS:
+            self._said = now
+            pace = (now - self._began) / (self._tally.done - self._first)
+            left = pace * (self._tally.total - self._tally.done)
+            line = f"{self._tally.done}/{self._tally.total} judged, {self._tally.words}, about {left:.0f} s left"
+            print(line, file=self._stream, flush=True)
+
+
+class LiveProgress:
+    """A bar with counts and the time left."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = Console(file=stream, highlight=False)
+        self._bar = Progress(
+            TextColumn("judging"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[words]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+
+    def planned(self, plan: Plan, folder: Path) -> None:
+        self._tally = Tally(plan)
+        self._task = self._bar.add_task("", total=plan.total, completed=self._tally.done, words=self._tally.words)
+        self._bar.start()
+
+    def recorded(self, record: Record) -> None:
+        self._tally.add(record)
+        if self._task is not None:
+            self._bar.update(self._task, completed=self._tally.done, words=self._tally.words)
+
+    def warned(self, message: str) -> None:
+        self._console.print(f"warning: {one_line(message, limit=1000)}", style="yellow", markup=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+
+@contextlib.contextmanager
+def watching(stream: TextIO, quiet: bool) -> Iterator[Observer]:
+    """The observer that fits the stream, for as long as the run lasts."""
+    if quiet or not stream.isatty():
+        yield QuietProgress(stream) if quiet else PlainProgress(stream)
+        return
+    live = LiveProgress(stream)
+    try:
+        yield live
+    finally:
+        live.stop()

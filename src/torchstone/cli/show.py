@@ -1,0 +1,31 @@
+"""``torchstone show``: the results of a run folder again, folded afresh from its records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Show the results of a run folder again.")
+@click.argument("run_folder", type=click.Path(path_type=Path))
+@click.option("--p", type=click.FloatRange(min=0), default=1.0, show_default=True, help="Speedup that perf@p asks for.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
+def show(run_folder: Path, p: float, as_json: bool) -> int:
+    """Show the results of a run folder again: a finished run, a stopped one, or one that is still going on."""
+    from torchstone.cli.output import print_json, print_report
+    from torchstone.reports import make_report
+    from torchstone.reports.text import one_line
+    from torchstone.runs import read_run
+
+    stored = read_run(run_folder)
+    for problem in stored.problems:
+        click.echo(f"warning: {one_line(f'{problem.where}: {problem.reason}', limit=1000)}", err=True)
+    if stored.note:
+        click.echo(f"warning: {stored.note}", err=True)
+    report = make_report(stored.records, stored.problems, p)
+    if as_json:
+        print_json(report, run_folder)
+    else:
+        print_report(report, run_folder)
+    return 0

@@ -1,0 +1,162 @@
+"""The judge: one trusted process per device. Jobs come in on a socket, records go out.
+
+``python -m torchstone.court.process SOCKET LIFELINE`` is started by an executor, which tells it its charge first.
+When the lifeline closes (the executor is gone, perhaps killed) the judge ends at once, whatever it is doing, and
+with it every worker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from torchstone.errors import DeviceUnavailableError, TorchstoneError
+from torchstone.schema import IsolationLevel, Job, Limits, Record, decode
+from torchstone.workers.pool import WorkerOptions, WorkerPool
+from torchstone.workers.protocol import HEADER_BYTES, frame, frame_length
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """What a judge is set up with."""
+
+    device_type: str
+    device_label: str
+    """As records name it: ``cuda:3``, although the judge itself sees its device alone."""
+    device_name: str
+    """The same for every process that uses this device: the name of its lane."""
+    isolation: IsolationLevel
+    limits: Limits
+    threads: int
+    manifest_key: str
+    lane_folder: str | None = None
+
+
+class Opened(msgspec.Struct, frozen=True, tag="opened"):
+    """The device works and a worker could be started."""
+
+
+class Judged(msgspec.Struct, frozen=True, tag="judged"):
+    record: Record
+
+
+class Closed(msgspec.Struct, frozen=True, tag="closed"):
+    """The judge cannot go on."""
+
+    error: str
+    """Name of the error class, see ``errors.py``."""
+    message: str
+
+
+Announcement = Opened | Judged | Closed
+
+
+def send(connection: socket.socket, message: object) -> None:
+    """One framed message."""
+    connection.sendall(frame(message))
+
+
+def receive(connection: socket.socket) -> bytes | None:
+    """One framed message; None at the end. Both ends of this socket are trusted."""
+    header = _exactly(connection, HEADER_BYTES)
+    return None if header is None else _exactly(connection, frame_length(header))
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes | None:
+    parts: list[bytes] = []
+    while count:
+        part = connection.recv(min(count, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def main() -> None:
+    """Serve until the socket closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle; it closes the socket
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    threading.Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
+    data = receive(connection)
+    if data is None:
+        return
+    charge = decode(data, Charge)
+    pool = WorkerPool(_worker_options(charge))
+    try:
+        pool.start()  # its import of torch runs beside ours
+        _serve(connection, charge, pool)
+    except TorchstoneError as error:
+        send(connection, Closed(type(error).__name__, str(error)))
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # nobody is listening any more
+    finally:
+        pool.close()
+
+
+def _end_with(lifeline: int) -> None:
+    os.read(lifeline, 1)  # returns when the other end is closed; nothing is ever written
+    os._exit(0)
+
+
+def _worker_options(charge: Charge) -> WorkerOptions:
+    """On the CPU candidate and reference get cores of their own, the judge keeps the others."""
+    cores: tuple[int, ...] = ()
+    if charge.device_type == "cpu":
+        available = sorted(os.sched_getaffinity(0))
+        cores = tuple(available[-charge.threads :])
+        if len(available) > charge.threads:
+            os.sched_setaffinity(0, available[: -charge.threads])
+    return WorkerOptions(charge.device_type, charge.isolation, charge.limits, charge.threads, cores)
+
+
+def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool) -> None:
+    import torch
+
+    from torchstone.court.lane import Lane
+    from torchstone.court.trial import Courtroom, judge
+    from torchstone.measuring.device import DeviceProbe
+
+    torch.set_num_threads(charge.threads)
+    device = _open_device(charge)
+    lane = Lane(charge.device_name, Path(charge.lane_folder) if charge.lane_folder else None)
+    room = Courtroom(pool, lane, device, charge.threads, DeviceProbe(charge.device_type))
+    pool.refill()
+    send(connection, Opened())
+    try:
+        while (data := receive(connection)) is not None:
+            job = decode(data, Job)
+            record = judge(job, room, charge.device_label, charge.manifest_key, charge.isolation)
+            send(connection, Judged(record))
+            if device.type == "cuda":
+                torch.cuda.empty_cache()  # what one job needed must not be missing to the next
+    finally:
+        room.close()
+
+
+def _open_device(charge: Charge) -> torch.device:
+    import torch
+
+    if charge.device_type == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise DeviceUnavailableError(
+            f"torch {torch.__version__} cannot use {charge.device_label}. "
+            "Install a CUDA build of torch, or run with --device cpu."
+        )
+    device = torch.device("cuda", 0)
+    torch.zeros(1, device=device)
+    return device
+
+
+if __name__ == "__main__":
+    main()

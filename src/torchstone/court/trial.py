@@ -1,0 +1,465 @@
+"""One job from start to verdict: load, compile, check, measure, each with its own deadline.
+
+Reads as the order of events. What goes wrong on the candidate's side is caught once, in :meth:`Trial.conduct`,
+and becomes the verdict; what goes wrong on ours leaves as an exception, and the job is tried again.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from torchstone import schema
+from torchstone.court.lane import Lane
+from torchstone.court.stand import CandidateFailedError, Layout, Stand
+from torchstone.errors import InfrastructureError, UsageError
+from torchstone.judging import (
+    Agreement,
+    DrawnCall,
+    Expected,
+    Mismatch,
+    Reference,
+    ReferenceFailure,
+    compare_many,
+    draw_calls,
+)
+from torchstone.measuring import procedure
+from torchstone.measuring.device import DeviceProbe
+from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
+from torchstone.workers.pool import WorkerPool
+from torchstone.workers.protocol import Done, Failed, Load, OtherLeaf, PlainLeaf, TensorLeaf
+
+_CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 2, "normal": 4, "thorough": 16}
+_MOST_SETS = 256
+_ARENA_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
+_LOST_WORKERS = 3
+"""A worker that was killed from outside is our loss; one that dies so every time is the candidate's doing."""
+_HOUSEKEEPING_SECONDS = 30.0
+
+
+class WorkerLostError(Exception):
+    """The worker ended in a way that no candidate brings about: it or its warden was killed from outside."""
+
+
+class _VerdictError(Exception):
+    """The verdict is clear before the end of the trial."""
+
+    def __init__(self, verdict: schema.Verdict) -> None:
+        self.verdict = verdict
+
+
+class Courtroom:
+    """What all trials of a judge share: workers, the lane, the device."""
+
+    def __init__(self, pool: WorkerPool, lane: Lane, device: torch.device, threads: int, probe: DeviceProbe) -> None:
+        self.pool = pool
+        self.lane = lane
+        self.device = device
+        self.threads = threads
+        self.probe = probe
+        self._candidate_worker: Worker | None = None
+        self._reference_worker: Worker | None = None
+        self._failed_loads: dict[str, schema.Verdict] = {}
+
+    def worker_for(self, implementation: schema.Implementation) -> tuple[Worker, bool]:
+        """The worker that has this candidate loaded, or a fresh one; and whether it is fresh."""
+        current = self._candidate_worker
+        if current is not None and current.candidate_key == implementation.key:
+            return current, False
+        self.dismiss_candidate()
+        worker = self.pool.take()
+        self._candidate_worker = worker
+        self.pool.refill()
+        return worker, True
+
+    def dismiss_candidate(self) -> None:
+        """End the candidate's worker: nothing of it may reach another candidate, or the next case after a crash."""
+        if self._candidate_worker is not None:
+            self._candidate_worker.kill()
+            self._candidate_worker = None
+
+    def reference_worker(self) -> Worker:
+        """The worker in which references are timed, through the same shim and the same sandbox."""
+        if self._reference_worker is None:
+            self._reference_worker = self.pool.take()
+        return self._reference_worker
+
+    def dismiss_reference(self) -> None:
+        if self._reference_worker is not None:
+            self._reference_worker.kill()
+            self._reference_worker = None
+
+    def remember_failed_load(self, key: str, verdict: schema.Verdict) -> None:
+        """A candidate that does not load does not load for its other cases either."""
+        self._failed_loads[key] = verdict
+
+    def failed_load(self, key: str) -> schema.Verdict | None:
+        return self._failed_loads.get(key)
+
+    def close(self) -> None:
+        self.dismiss_candidate()
+        self.dismiss_reference()
+        self.pool.close()
+        self.lane.close()
+
+
+class Outcome:
+    """What a trial brought to light besides the verdict."""
+
+    def __init__(self) -> None:
+        self.measurement: schema.Measurement | None = None
+        self.stage_seconds: dict[str, float] = {}
+        self.layers: tuple[schema.Layer, ...] = ()
+        self.log_tail = ""
+
+
+class Trial:
+    """One job."""
+
+    def __init__(self, job: schema.Job, room: Courtroom) -> None:
+        self._job = job
+        self._room = room
+        self._stage: schema.Stage = "start"
+        self._stage_began = time.monotonic()
+        self._deadline = self._stage_began + _HOUSEKEEPING_SECONDS
+        self._errors: list[schema.ErrorStatistics] = []
+        self._verified = 0
+        self._worker: Worker | None = None
+        self.outcome = Outcome()
+
+    def conduct(self) -> schema.Verdict:
+        """The verdict. Raises only for what is not the candidate's doing."""
+        try:
+            self._hear()
+            verdict: schema.Verdict = schema.Agrees(_worst(self._errors), self._verified)
+        except _VerdictError as early:
+            verdict = early.verdict
+            if isinstance(verdict, schema.Cheated | schema.Crashed | schema.TimedOut | schema.Unsupported):
+                self._dismiss()
+        except ReferenceFailure as failure:
+            verdict = schema.Unsupported("reference", str(failure))
+        except (OverranError, WorkerEndedError, BadReplyError, OverLimitError, CandidateFailedError) as failure:
+            self._dismiss()
+            verdict = self._verdict_for(failure)
+            if self._stage == "load" and self._worker is not None:
+                self._room.remember_failed_load(self._job.implementation.key, verdict)
+        except BaseException:
+            self._dismiss()
+            raise
+        finally:
+            self._take_log()
+        if not isinstance(verdict, schema.Agrees):
+            self.outcome.measurement = None
+        return verdict
+
+    def _hear(self) -> None:
+        job = self._job
+        known = self._room.failed_load(job.implementation.key)
+        if known is not None:
+            raise _VerdictError(known)
+        with self._room.lane.shared():
+            reference = Reference(job.case, self._room.device)
+            calls, expected = self.draw(reference, 1)
+            layout = Layout(job.case, expected[0])
+            self._take_worker()
+            timed = job.measured and job.case.timed
+            checks = _CHECKED_CALLS[job.effort]
+            stand = Stand(self._expect_worker(), job.case, layout, self._sets(layout, checks, timed), self._room.device)
+            try:
+                self._compile_and_check(stand, reference, calls, expected, checks)
+            except BaseException:
+                self._dismiss()
+                stand.close()
+                raise
+        try:
+            if timed:
+                self._measure(stand, reference, layout)
+            self._expect_worker().check_silence()
+            stand.release(time.monotonic() + _HOUSEKEEPING_SECONDS)
+        except BaseException:
+            self._dismiss()
+            raise
+        finally:
+            stand.close()
+
+    def _take_worker(self) -> None:
+        worker, fresh = self._room.worker_for(self._job.implementation)
+        self._worker = worker
+        self.outcome.layers = worker.layers
+        worker.clear_log()
+        if not fresh:
+            return
+        with self._in_stage("load", self._job.deadlines.load_seconds):
+            reply = worker.ask(Load(secrets.token_hex(8), self._job.implementation), self._deadline)
+            if isinstance(reply, Failed):
+                raise CandidateFailedError(reply)
+        worker.candidate_key = self._job.implementation.key
+
+    def _sets(self, layout: Layout, checks: int, timed: bool) -> int:
+        if not timed:
+            return checks
+        fitting = _ARENA_BYTES[self._room.device.type] // layout.pitch_bytes
+        return max(checks, min(_MOST_SETS, fitting), 2)
+
+    def _compile_and_check(
+        self, stand: Stand, reference: Reference, calls: list[DrawnCall], expected: list[Expected], checks: int
+    ) -> None:
+        """First call (it may compile), then further ones on values drawn after it."""
+        with self._in_stage("compile", self._job.deadlines.compile_seconds):
+            stand.bind(self._deadline)
+            self.call_and_verify(stand, calls, expected)
+        with self._in_stage("check", self._job.deadlines.check_seconds):
+            self.call_and_verify(stand, *self.draw(reference, checks))
+
+    def draw(self, reference: Reference, count: int, calibrate: bool = True) -> tuple[list[DrawnCall], list[Expected]]:
+        """Fresh calls from the system's randomness, and what they must give."""
+        calls = draw_calls(self._job.case, secrets.randbits(63), count, self._room.device)
+        return calls, reference.expect_many(calls, with_bounds=calibrate)
+
+    def call_and_verify(self, stand: Stand, calls: list[DrawnCall], expected: list[Expected]) -> tuple[int, int]:
+        """Present, call, copy, compare. Every call that is ever made of a candidate goes through here."""
+        stand.present(calls)
+        done, elapsed_ns = stand.call(len(calls), self._deadline)
+        if done.odd_call is not None:
+            raise _VerdictError(self._odd_structure(expected[done.odd_call], done))
+        testimony = stand.testimony(len(calls))
+        plain = [done.plain_values[i] if i < len(done.plain_values) else () for i in range(len(calls))]
+        outputs = [stand.layout.outputs_in(testimony, index, plain[index]) for index in range(len(calls))]
+        inputs_after = [stand.layout.inputs_in(testimony, index) for index in range(len(calls))]
+        match compare_many(expected, outputs, inputs_after):
+            case Mismatch(reason=reason, message=message, errors=errors):
+                raise _VerdictError(schema.Disagrees(self._stage, reason, message, errors))
+            case Agreement(errors=errors):
+                self._errors.append(errors)
+                self._verified += len(calls)
+        return elapsed_ns, done.claimed_ns
+
+    def _odd_structure(self, wanted: Expected, done: Done) -> schema.Verdict:
+        got = ", ".join(_leaf_text(leaf) for leaf in done.odd_leaves) or "nothing"
+        should = ", ".join(_expected_text(output) for output in wanted.outputs) or "nothing"
+        reason = "structure"
+        if len(done.odd_leaves) == len(wanted.outputs):
+            for leaf, output in zip(done.odd_leaves, wanted.outputs, strict=True):
+                if isinstance(leaf, TensorLeaf) and isinstance(output.native, torch.Tensor):
+                    if leaf.dtype != str(output.native.dtype).removeprefix("torch."):
+                        reason = "dtype"
+                    elif leaf.shape != tuple(output.native.shape):
+                        reason = "shape"
+        message = f"returned {got}; expected {should}"
+        return schema.Disagrees(self._stage, reason, message)  # type: ignore[arg-type]
+
+    def _measure(self, stand: Stand, reference: Reference, layout: Layout) -> None:
+        room, plan = self._room, procedure.PLANS[self._job.effort]
+        other = self._reference_stand(layout, stand.sets)
+        try:
+            room.pool.settle()
+            with room.lane.exclusive(), self._in_stage("measure", self._job.deadlines.measure_seconds):
+                self.outcome.measurement = self._measure_rounds(stand, other, reference, plan)
+            other.release(time.monotonic() + _HOUSEKEEPING_SECONDS)
+        except BaseException:
+            room.dismiss_reference()
+            raise
+        finally:
+            other.close()
+
+    def _reference_stand(self, layout: Layout, sets: int) -> Stand:
+        """The reference on its own stand. Its failures are ours, not the candidate's."""
+        room, case = self._room, self._job.case
+        deadline = time.monotonic() + _HOUSEKEEPING_SECONDS
+        native = schema.Implementation(
+            "aten", case.operator, schema.ImportPath("torch", f"ops.{case.operator}"), "aten"
+        )
+        worker = room.reference_worker()
+        stand = Stand(worker, case, layout, sets, room.device)
+        try:
+            worker.ask(Load(secrets.token_hex(8), native), deadline)
+            stand.bind(deadline)
+        except (OverranError, WorkerEndedError, BadReplyError, CandidateFailedError) as error:
+            room.dismiss_reference()
+            stand.close()
+            raise WorkerLostError(f"the reference's worker failed: {error}") from error
+        return stand
+
+    def _measure_rounds(
+        self, stand: Stand, other: Stand, reference: Reference, plan: procedure.Plan
+    ) -> schema.Measurement:
+        contestants: dict[schema.Party, procedure.Contestant] = {
+            "candidate": _CandidateRuns(self, stand, reference),
+            "reference": _ReferenceRuns(self, other, pretend=False),
+            "shim": _ReferenceRuns(self, other, pretend=True),
+        }
+        began, before = time.time_ns(), self._room.probe.state()
+        lengths = procedure.block_lengths(contestants, stand.sets, plan)
+        blocks = tuple(procedure.rounds(contestants, lengths, plan, random.Random(secrets.randbits(64))))
+        return schema.Measurement(
+            method=procedure.METHOD,
+            blocks=blocks,
+            began_unix_ns=began,
+            ended_unix_ns=time.time_ns(),
+            threads=self._room.threads,
+            distinct_inputs=lengths[1],
+            bytes_per_call=stand.layout.bytes_per_call,
+            before=before,
+            after=self._room.probe.state(),
+        )
+
+    @contextmanager
+    def _in_stage(self, stage: schema.Stage, limit_seconds: float) -> Iterator[None]:
+        self._stage, self._stage_began = stage, time.monotonic()
+        self._limit_seconds = limit_seconds
+        self._deadline = self._stage_began + limit_seconds
+        try:
+            yield
+        finally:
+            self.outcome.stage_seconds[stage] = round(time.monotonic() - self._stage_began, 6)
+
+    def _expect_worker(self) -> Worker:
+        assert self._worker is not None
+        return self._worker
+
+    def _dismiss(self) -> None:
+        """The candidate's worker is not used again; its log is kept first."""
+        self._take_log()
+        if self._worker is not None:
+            self._room.dismiss_candidate()
+
+    def _take_log(self) -> None:
+        if self._worker is not None:
+            self.outcome.log_tail = self._worker.log_tail
+
+    def _verdict_for(self, failure: Exception) -> schema.Verdict:
+        stage = self._stage
+        match failure:
+            case OverranError():
+                elapsed = time.monotonic() - self._stage_began
+                return schema.TimedOut(stage, self._limit_seconds, round(elapsed, 3))
+            case BadReplyError():
+                return schema.Cheated(stage, "reply", str(failure))
+            case OverLimitError(kind="processes"):
+                return schema.Crashed(stage, "processes", f"stopped: {failure}")
+            case OverLimitError():
+                return schema.Crashed(stage, "memory", f"stopped: {failure}")
+            case CandidateFailedError(failure=reply):
+                return _verdict_for_reply(stage, reply)
+            case WorkerEndedError(ending=ending):
+                if ending is None or ending.signal_number == signal.SIGKILL:
+                    raise WorkerLostError("the worker was killed from outside") from failure
+                return _verdict_for_ending(stage, ending.exit_code, ending.signal_number)
+        raise AssertionError(f"no verdict for {failure!r}")
+
+
+class _CandidateRuns:
+    """The candidate as a contestant: every timed call has fresh values and a verified result."""
+
+    def __init__(self, trial: Trial, stand: Stand, reference: Reference) -> None:
+        self._trial, self._stand, self._reference = trial, stand, reference
+
+    def run(self, calls: int) -> tuple[int, int]:
+        drawn, expected = self._trial.draw(self._reference, calls, calibrate=False)
+        return self._trial.call_and_verify(self._stand, drawn, expected)
+
+
+class _ReferenceRuns:
+    """The reference, or the shim alone, on values of the same kind."""
+
+    def __init__(self, trial: Trial, stand: Stand, pretend: bool) -> None:
+        self._trial, self._stand, self._pretend = trial, stand, pretend
+
+    def run(self, calls: int) -> tuple[int, int]:
+        trial = self._trial
+        drawn = draw_calls(trial._job.case, secrets.randbits(63), calls, trial._room.device)
+        self._stand.present(drawn)
+        try:
+            done, elapsed_ns = self._stand.call(calls, time.monotonic() + _HOUSEKEEPING_SECONDS, self._pretend)
+        except (OverranError, WorkerEndedError, BadReplyError, OverLimitError, CandidateFailedError) as error:
+            raise WorkerLostError(f"the reference's worker failed: {error}") from error
+        return elapsed_ns, done.claimed_ns
+
+
+def judge(
+    job: schema.Job, room: Courtroom, device_label: str, manifest_key: str, isolation: schema.IsolationLevel
+) -> schema.Record:
+    """The record of a job; repeats it when a worker was lost through no fault of the candidate."""
+    for attempt in range(1, _LOST_WORKERS + 1):
+        trial = Trial(job, room)
+        try:
+            verdict = trial.conduct()
+            break
+        except WorkerLostError as lost:
+            verdict = schema.Unjudged(str(lost))
+            if attempt == _LOST_WORKERS and trial._stage != "start":
+                # It happens every time: something the candidate does makes the system kill it (out of memory).
+                verdict = schema.Crashed(trial._stage, "signal", "killed each time it ran", signal="SIGKILL")
+        except (InfrastructureError, UsageError):
+            raise
+    return schema.Record(
+        job_key=job.key,
+        case=job.case,
+        implementation=job.implementation.reference,
+        verdict=verdict,
+        manifest_key=manifest_key,
+        device=device_label,
+        isolation=schema.Isolation(isolation, trial.outcome.layers),
+        measurement=trial.outcome.measurement,
+        log_tail=trial.outcome.log_tail,
+        stage_seconds=trial.outcome.stage_seconds,
+        attempts=attempt,
+        finished_unix_ns=time.time_ns(),
+    )
+
+
+def _verdict_for_reply(stage: schema.Stage, reply: Failed) -> schema.Verdict:
+    if reply.kind == "unsupported":
+        return schema.Unsupported("candidate", reply.message)
+    return schema.Crashed(stage, reply.kind, reply.message, reply.traceback)
+
+
+def _verdict_for_ending(stage: schema.Stage, exit_code: int | None, signal_number: int | None) -> schema.Verdict:
+    if signal_number is not None:
+        name = signal.Signals(signal_number).name
+        return schema.Crashed(stage, "signal", f"died of {name}", signal=name)
+    return schema.Crashed(stage, "exit", f"ended its process with exit code {exit_code}", exit_code=exit_code)
+
+
+def _worst(errors: list[schema.ErrorStatistics]) -> schema.ErrorStatistics:
+    """The largest of each over all calls."""
+
+    def largest(values: Iterator[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return max(known) if known else None
+
+    return schema.ErrorStatistics(
+        max_abs_error=largest(item.max_abs_error for item in errors),
+        max_rel_error=largest(item.max_rel_error for item in errors),
+        worst_over_bound=largest(item.worst_over_bound for item in errors),
+        native_over_bound=largest(item.native_over_bound for item in errors),
+    )
+
+
+def _leaf_text(leaf: TensorLeaf | PlainLeaf | OtherLeaf) -> str:
+    match leaf:
+        case TensorLeaf(dtype=dtype, shape=shape, device=device):
+            return f"tensor {list(shape)} {dtype} on {device}"
+        case PlainLeaf(value=value):
+            return repr(value)
+        case OtherLeaf(type_name=name):
+            return f"a {name}"
+
+
+def _expected_text(output: object) -> str:
+    native = getattr(output, "native", None)
+    argument = getattr(output, "is_argument", None)
+    if argument is not None:
+        return f"tensor argument {argument} itself"
+    if isinstance(native, torch.Tensor):
+        return f"tensor {list(native.shape)} {str(native.dtype).removeprefix('torch.')}"
+    return f"a plain {type(native).__name__}"
+
+
+__all__ = ["Courtroom", "Trial", "WorkerLostError", "judge"]

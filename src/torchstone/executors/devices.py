@@ -1,0 +1,70 @@
+"""The devices of this machine, as judges are assigned to them. Asks the driver (NVML), never torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from torchstone.errors import DeviceUnavailableError
+
+
+class Device(msgspec.Struct, frozen=True):
+    """One device."""
+
+    kind: str
+    """``cpu`` or ``cuda``."""
+    label: str
+    """As the user names it: ``cuda:1``. Numbered in PCI order among the visible ones."""
+    name: str
+    """The same for every process of this machine, whatever it sees: the name of its lane."""
+    uuid: str | None = None
+
+    def environment(self) -> dict[str, str]:
+        """Variables that make a process see this device alone."""
+        return {} if self.uuid is None else {"CUDA_VISIBLE_DEVICES": self.uuid}
+
+
+def find_devices(wanted: str) -> list[Device]:
+    """The devices behind ``cpu``, ``cuda`` (all visible) or ``cuda:N``."""
+    if wanted == "cpu":
+        return [Device("cpu", "cpu", "cpu")]
+    uuids = visible_uuids(os.environ)
+    if not uuids:
+        raise DeviceUnavailableError("no CUDA device is visible. Run with --device cpu, or see 'torchstone doctor'.")
+    devices = [Device("cuda", f"cuda:{index}", uuid, uuid) for index, uuid in enumerate(uuids)]
+    if wanted == "cuda":
+        return devices
+    chosen = [device for device in devices if device.label == wanted]
+    if not chosen:
+        raise DeviceUnavailableError(f"device '{wanted}' is not here. Visible: {', '.join(d.label for d in devices)}.")
+    return chosen
+
+
+def visible_uuids(environment: Mapping[str, str]) -> list[str]:
+    """UUIDs of the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; all of them if it is not set."""
+    present = _nvml_uuids()
+    chosen = environment.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return present
+    found: list[str] = []
+    for entry in (part.strip() for part in chosen.split(",")):
+        match = [
+            uuid for index, uuid in enumerate(present) if entry and (entry == str(index) or uuid.startswith(entry))
+        ]
+        if not match:
+            break  # as CUDA does: an invalid entry ends the list
+        found.append(match[0])
+    return found
+
+
+def _nvml_uuids() -> list[str]:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    except pynvml.NVMLError:
+        return []

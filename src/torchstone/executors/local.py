@@ -1,0 +1,229 @@
+"""This machine: one judge process per device, fed job by job.
+
+A judge that dies costs nothing but time: its job goes back to the queue and a new judge takes its place. Only
+a job whose judge dies every time ends as `Unjudged`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import IO
+
+import msgspec
+
+from torchstone import errors
+from torchstone.court.process import Announcement, Charge, Closed, Judged, Opened, receive, send
+from torchstone.executors.base import ExecutorOptions
+from torchstone.executors.devices import Device, find_devices
+from torchstone.schema import Isolation, Job, Record, Unjudged, decode
+from torchstone.workers.pool import clean_environment
+
+_MOST_ATTEMPTS = 3
+_STOP_SECONDS = 10.0
+
+
+class LocalExecutor:
+    """Judges on the devices of this machine."""
+
+    def __init__(self, options: ExecutorOptions) -> None:
+        self._options = options
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Record]:
+        """Judge every job. Closing the iterator ends every process that was started."""
+        queue = _Queue(jobs)
+        if not queue:
+            return
+        judges = [JudgeProcess(device, self._options) for device in find_devices(self._options.device)]
+        try:
+            yield from _feed(judges, queue, self._options)
+        finally:
+            for judge in judges:
+                judge.stop()
+
+
+class _Queue:
+    """Jobs that wait, with the number of judges each has already cost."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._waiting: deque[tuple[Job, int]] = deque((job, 0) for job in jobs)
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self, last_implementation: str | None) -> tuple[Job, int]:
+        """The next job, one of the same candidate if there is any: its worker is warm."""
+        for position, (job, _) in enumerate(self._waiting):
+            if job.implementation.key == last_implementation:
+                found = self._waiting[position]
+                del self._waiting[position]
+                return found
+            if position > 64:
+                break
+        return self._waiting.popleft()
+
+    def put_back(self, job: Job, lost: int) -> None:
+        self._waiting.appendleft((job, lost))
+
+
+def _feed(judges: list[JudgeProcess], queue: _Queue, options: ExecutorOptions) -> Iterator[Record]:
+    """Give every idle judge a job, wait for whichever says something first."""
+    selector = selectors.DefaultSelector()
+    for judge in judges:
+        judge.start()
+        selector.register(judge.connection, selectors.EVENT_READ, judge)
+    while queue or any(judge.job is not None for judge in judges):
+        for key, _ in selector.select():
+            judge = key.data
+            announcement = judge.hear()
+            if isinstance(announcement, Judged):
+                yield judge.finish(announcement.record)
+            elif isinstance(announcement, Closed):
+                raise _error(announcement)
+            elif announcement is None:
+                selector.unregister(judge.connection)
+                yield from _replace(judge, queue, options)
+                selector.register(judge.connection, selectors.EVENT_READ, judge)
+        for judge in judges:
+            if judge.opened and judge.job is None and queue:
+                judge.give(*queue.take(judge.last_implementation))
+
+
+def _replace(judge: JudgeProcess, queue: _Queue, options: ExecutorOptions) -> Iterator[Record]:
+    """A judge died: its job goes back, or ends unjudged; a new judge starts."""
+    job, lost = judge.job, judge.lost + 1
+    words = judge.last_words()
+    if job is None:
+        judge.failed_starts += 1
+        if judge.failed_starts >= _MOST_ATTEMPTS:
+            raise errors.InfrastructureError(f"the judge of {judge.device.label} does not start: {words}")
+    elif lost >= _MOST_ATTEMPTS:
+        yield _unjudged(job, judge.device, options, lost, words)
+    else:
+        queue.put_back(job, lost)
+    judge.stop()
+    judge.start()
+
+
+def _unjudged(job: Job, device: Device, options: ExecutorOptions, lost: int, words: str) -> Record:
+    return Record(
+        job_key=job.key,
+        case=job.case,
+        implementation=job.implementation.reference,
+        verdict=Unjudged(f"the judge died {lost} times on this job: {words}"),
+        manifest_key=options.manifest_key,
+        device=device.label,
+        isolation=Isolation(options.isolation),
+        attempts=lost,
+    )
+
+
+def _error(closed: Closed) -> errors.TorchstoneError:
+    kind = getattr(errors, closed.error, errors.InfrastructureError)
+    return kind(closed.message)
+
+
+class JudgeProcess:
+    """One judge: its process, its socket, the job it has."""
+
+    connection: socket.socket
+
+    def __init__(self, device: Device, options: ExecutorOptions) -> None:
+        self.device = device
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self.opened = False
+        self.job: Job | None = None
+        self.lost = 0
+        """Judges that died on the job in hand."""
+        self.failed_starts = 0
+        self.last_implementation: str | None = None
+
+    def start(self) -> None:
+        """Start it; it announces itself when its device is open."""
+        self.connection, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "torchstone.court.process", str(theirs.fileno()), str(lifeline)],
+            env={**clean_environment(os.environ), **self.device.environment()},
+            pass_fds=(theirs.fileno(), lifeline),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        theirs.close()
+        os.close(lifeline)
+        self.opened, self.job, self.lost = False, None, 0
+        options = self._options
+        charge = Charge(
+            device_type=self.device.kind,
+            device_label=self.device.label,
+            device_name=self.device.name,
+            isolation=options.isolation,
+            limits=options.limits,
+            threads=options.threads,
+            manifest_key=options.manifest_key,
+        )
+        send(self.connection, charge)
+
+    def hear(self) -> Announcement | None:
+        """What the judge says; None if it is gone."""
+        try:
+            data = receive(self.connection)
+        except ConnectionError:
+            data = None
+        if data is None:
+            return None
+        announcement: Announcement = decode(data, Announcement)  # type: ignore[arg-type]
+        if isinstance(announcement, Opened):
+            self.opened, self.failed_starts = True, 0
+        return announcement
+
+    def give(self, job: Job, lost: int) -> None:
+        """Hand over a job. If the judge is gone the next :meth:`hear` says so."""
+        self.job, self.lost, self.last_implementation = job, lost, job.implementation.key
+        with contextlib.suppress(ConnectionError):
+            send(self.connection, job)
+
+    def finish(self, record: Record) -> Record:
+        """Take the record of the job in hand."""
+        lost, self.job = self.lost, None
+        return msgspec.structs.replace(record, attempts=record.attempts + lost) if lost else record
+
+    def last_words(self) -> str:
+        """How it ended and the end of what it printed, in one line."""
+        assert self._process is not None
+        assert self._log is not None
+        try:
+            code = self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = None
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - 500))
+        text = " ".join(self._log.read().decode("utf-8", "replace").split())
+        return f"exit code {code}; it printed: {text or 'nothing'}"
+
+    def stop(self) -> None:
+        """Close its socket and lifeline; it ends with all its workers, or is killed."""
+        if self._process is None:
+            return
+        self.connection.close()
+        os.close(self._lifeline)
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._log is not None:
+            self._log.close()
+        self._process = None

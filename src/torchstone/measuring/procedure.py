@@ -1,0 +1,71 @@
+"""In which order, how often and how long parties are called: the design of the experiment, without any clock.
+
+Candidate, reference and shim are called in blocks of two lengths, all of them once per round, in an order drawn
+anew for each round: what drifts (clocks, temperature, neighbours) then hits all alike. The time of a call is the
+*slope* between a long and a short block, so that what a block costs beside its calls (sending the command,
+waking up, replying) cancels. Statistics over the blocks stand in ``statistics.py``.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import msgspec
+
+from torchstone.schema import Block, Effort, Party
+
+METHOD = "call-slope"
+
+
+class Contestant(Protocol):
+    """Something that can be called a number of times in a row, on inputs never used before."""
+
+    def run(self, calls: int) -> tuple[int, int]:
+        """Nanoseconds for all calls by the judge's clock, and by the worker's claim."""
+        ...
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How much measuring an effort buys."""
+
+    rounds: int
+    """Never fewer than this many, so that an interval can be given."""
+    budget_seconds: float
+    """More rounds are taken until this is spent; the deadline of the stage is the hard limit."""
+    block_ns: int
+    """Aim for long blocks of about this length, as far as there are distinct inputs."""
+    most_rounds: int = 64
+
+
+PLANS: dict[Effort, Plan] = {
+    "quick": Plan(rounds=5, budget_seconds=0.1, block_ns=1_000_000),
+    "normal": Plan(rounds=9, budget_seconds=0.3, block_ns=2_000_000),
+    "thorough": Plan(rounds=15, budget_seconds=2.0, block_ns=5_000_000),
+}
+
+
+def block_lengths(contestants: Mapping[Party, Contestant], most_calls: int, plan: Plan) -> tuple[int, int]:
+    """Calls in a short and a long block, from a first look at how long calls take."""
+    most_calls = max(2, most_calls)
+    probe = max(1, min(8, most_calls // 2))
+    per_call = min(max(1, contestant.run(probe)[0] // probe) for contestant in contestants.values())
+    long = max(2, min(most_calls, plan.block_ns // per_call))
+    return max(1, long // 4), int(long)
+
+
+def rounds(
+    contestants: Mapping[Party, Contestant], lengths: tuple[int, int], plan: Plan, order: random.Random
+) -> Iterator[Block]:
+    """Block after block, round after round, until the plan is fulfilled."""
+    began = time.monotonic()
+    for number in range(plan.most_rounds):
+        if number >= plan.rounds and time.monotonic() - began > plan.budget_seconds:
+            return
+        turns = [(party, calls) for party in contestants for calls in lengths]
+        order.shuffle(turns)
+        for party, calls in turns:
+            elapsed_ns, claimed_ns = contestants[party].run(calls)
+            yield Block(number, party, calls, elapsed_ns, claimed_ns)

@@ -1,0 +1,15 @@
+"""SAY IT: summaries, files and tables, all folds of records. The tables are in :mod:`torchstone.reports.render`."""
+
+from torchstone.reports.report import RunReport, make_report
+from torchstone.reports.summary import CaseResult, IsolationSummary, OperatorSummary, Summary, evaluate, summarise
+
+__all__ = [
+    "CaseResult",
+    "IsolationSummary",
+    "OperatorSummary",
+    "RunReport",
+    "Summary",
+    "evaluate",
+    "make_report",
+    "summarise",
+]

@@ -1,0 +1,148 @@
+"""The report files of a run as bytes, under the names and fields that users of the older operator benchmarks know.
+
+Nothing is written here: the run folder does that. Equal records give equal bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from torchstone.reports.markdown import overall_summary
+from torchstone.reports.summary import VERDICT_NAMES, CaseResult, OperatorSummary, Summary
+from torchstone.schema import Agrees, Cheated, Crashed, Disagrees, TimedOut, Verdict, explain, verdict_name
+
+OVERALL_SUMMARY = "OVERALL_SUMMARY.md"
+OPERATOR_SUMMARY = "operator_summary.csv"
+FULL_RESULTS = "full_results.json"
+FAILED_TESTS = "failed_tests.json"
+
+
+def report_files(summary: Summary, results: Sequence[CaseResult]) -> dict[str, bytes]:
+    """Every report file by name."""
+    rows = [_row(result) for result in results]
+    return {
+        OVERALL_SUMMARY: overall_summary(summary, results).encode(),
+        OPERATOR_SUMMARY: _operator_summary(summary).encode(),
+        FULL_RESULTS: _json(rows),
+        FAILED_TESTS: _json([row for row in rows if not row["is_correct"]]),
+    }
+
+
+def _json(rows: list[dict[str, Any]]) -> bytes:
+    """Indented JSON; msgspec writes null for what is not finite."""
+    return msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n"
+
+
+def short_name(operator: str) -> str:
+    """``relu.default``: other benchmarks leave out ATen's namespace."""
+    return operator.removeprefix("aten.")
+
+
+def _row(result: CaseResult) -> dict[str, Any]:
+    record, verdict = result.record, result.record.verdict
+    right = isinstance(verdict, Agrees)
+    return {
+        "op_name": short_name(record.case.operator),
+        "operator": record.case.operator,
+        "args": record.case.label,
+        "test_type": "performance" if record.case.timed else "correctness",
+        "verdict": verdict_name(verdict),
+        "is_correct": right,
+        "error_msg": None if right else explain(verdict),
+        "error_type": _error_type(verdict),
+        "traceback": verdict.traceback if isinstance(verdict, Crashed) else None,
+        "log_tail": record.log_tail or None,
+        "max_abs_error": result.errors.max_abs_error,
+        "max_rel_error": result.errors.max_rel_error,
+        "worst_over_bound": result.errors.worst_over_bound,
+        **_speed_fields(result),
+        "device": record.device,
+        "implementation": record.implementation.where,
+        "implementation_key": record.implementation.key,
+        "isolation": list(record.isolation.active),
+        "job_key": record.job_key,
+    }
+
+
+def _speed_fields(result: CaseResult) -> dict[str, Any]:
+    """Milliseconds and ratios of what was resolved; null for all else."""
+    timing, speedup = result.timing, result.speedup
+    return {
+        "speedup": speedup.ratio if speedup else None,
+        "speedup_low": speedup.low if speedup else None,
+        "speedup_high": speedup.high if speedup else None,
+        "outcome": speedup.outcome if speedup else None,
+        "minimum_detectable_effect": speedup.minimum_detectable_effect if speedup else None,
+        "benchmark_time_ms": timing.candidate_ns / 1e6 if timing and speedup else None,
+        "reference_time_ms": timing.reference_ns / 1e6 if timing and speedup else None,
+        "unresolved": timing.unresolved or None if timing else None,
+    }
+
+
+def _error_type(verdict: Verdict) -> str | None:
+    """The exception's class, or the word for what went wrong."""
+    match verdict:
+        case Agrees():
+            return None
+        case Crashed(kind="exception", message=message):
+            found = re.match(r"[A-Za-z_][\w.]*(?=:|$)", message)
+            return found.group() if found else "exception"
+        case Crashed(kind=kind):
+            return kind
+        case Disagrees(reason=reason):
+            return reason
+        case Cheated(guard=guard):
+            return guard
+        case TimedOut():
+            return "timeout"
+        case _:
+            return verdict_name(verdict)
+
+
+_COLUMNS = (
+    "operator", "total_tests", "correctness_tests", "performance_tests", "passed_correctness_tests",
+    "passed_performance_tests", "failed_correctness_tests", "failed_performance_tests", "correctness_rate",
+    "avg_speedup", "geomean_speedup", "max_absolute_error", "max_relative_error", "speedup_low", "speedup_high",
+    "unresolved_performance_tests", "candidate_time_ms", "reference_time_ms", "worst_over_bound", *VERDICT_NAMES,
+)  # fmt: skip
+
+
+def _operator_summary(summary: Summary) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_operator_row(item) for item in summary.operators)
+    return text.getvalue()
+
+
+def _operator_row(item: OperatorSummary) -> dict[str, Any]:
+    tested = item.cases - item.excused
+    passed = item.counts.get("agrees", 0)
+    return {
+        "operator": short_name(item.operator),
+        "total_tests": item.cases,
+        "correctness_tests": tested,
+        "performance_tests": item.timed_cases,
+        "passed_correctness_tests": passed,
+        "passed_performance_tests": item.measured_cases,
+        "failed_correctness_tests": tested - passed,
+        "failed_performance_tests": item.timed_cases - item.measured_cases,
+        "correctness_rate": item.correctness,
+        "avg_speedup": item.average_speedup,
+        "geomean_speedup": item.geomean_speedup,
+        "max_absolute_error": item.max_abs_error,
+        "max_relative_error": item.max_rel_error,
+        "speedup_low": item.speedup_low,
+        "speedup_high": item.speedup_high,
+        "unresolved_performance_tests": item.measured_cases - item.resolved_cases,
+        "candidate_time_ms": None if item.candidate_ns is None else item.candidate_ns / 1e6,
+        "reference_time_ms": None if item.reference_ns is None else item.reference_ns / 1e6,
+        "worst_over_bound": item.worst_over_bound,
+        **{name: item.counts.get(name, 0) for name in VERDICT_NAMES},
+    }

@@ -1,0 +1,29 @@
+"""A report: all that is told about a run, made in one go so that no number is computed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torchstone.backends import Problem
+from torchstone.reports.files import report_files
+from torchstone.reports.summary import CaseResult, Summary, evaluate, summarise
+from torchstone.schema import Record
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """The summary, what it was folded from, and the files that show it."""
+
+    summary: Summary
+    results: tuple[CaseResult, ...]
+    """Every record with its timing, in the order in which reports list them."""
+    files: dict[str, bytes]
+    """Contents by file name, for the run folder."""
+
+
+def make_report(records: Iterable[Record], problems: Iterable[Problem] = (), p: float = 1.0) -> RunReport:
+    """Fold records into a report."""
+    results = evaluate(records)
+    summary = summarise(results, problems, p)
+    return RunReport(summary, results, report_files(summary, results))

@@ -1,0 +1,237 @@
+"""The summary: a pure fold of records into counts, scores and speedups.
+
+Separate from the files and tables that show it. Records in any order give the same summary to the last bit. A
+failure is never a number: what did not agree has no speed, and an operator that the backend lacks stays in every count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import get_args
+
+import msgspec
+
+from torchstone.backends import Problem
+from torchstone.measuring import Speedup, Timing, timing
+from torchstone.reports.text import natural
+from torchstone.schema import (
+    Agrees,
+    Disagrees,
+    ErrorStatistics,
+    Missing,
+    Record,
+    Unsupported,
+    Verdict,
+    encode,
+    verdict_name,
+)
+
+VERDICT_NAMES = tuple(str(kind.__struct_config__.tag) for kind in get_args(Verdict))
+"""In the order in which they are shown."""
+
+
+class CaseResult(msgspec.Struct, frozen=True):
+    """A record and what its measurement says."""
+
+    record: Record
+    timing: Timing | None
+    """None: it was not measured."""
+
+    @property
+    def speedup(self) -> Speedup | None:
+        return self.timing.speedup if self.timing is not None else None
+
+    @property
+    def errors(self) -> ErrorStatistics:
+        verdict = self.record.verdict
+        return verdict.errors if isinstance(verdict, Agrees | Disagrees) else ErrorStatistics()
+
+
+class OperatorSummary(msgspec.Struct, frozen=True):
+    """One operator's cases together."""
+
+    operator: str
+    cases: int
+    counts: dict[str, int]
+    """Cases per verdict, those without any left out."""
+    excused: int
+    """Cases that the reference or the device cannot do: they say nothing about the kernel."""
+    correctness: float | None
+    """Agreeing cases over all but the excused; None if nothing is left."""
+    right: bool
+    """Every case agrees."""
+    missing: bool
+    """The backend offers nothing for it."""
+    timed_cases: int
+    """Cases whose speed counts and that were measured, or failed before they could be."""
+    measured_cases: int
+    resolved_cases: int
+    """Measured cases whose time can be told from the cost of calling."""
+    geomean_speedup: float | None
+    """Over the resolved cases; None without any."""
+    speedup_low: float | None
+    """Of the 95 % interval of the geometric mean, from the cases' own intervals taken as independent."""
+    speedup_high: float | None
+    average_speedup: float | None
+    candidate_ns: float | None
+    """Geometric mean of the resolved cases' times per call."""
+    reference_ns: float | None
+    max_abs_error: float | None
+    max_rel_error: float | None
+    worst_over_bound: float | None
+    """Largest error over its bound; above 1 does not agree."""
+
+
+class IsolationSummary(msgspec.Struct, frozen=True):
+    """What stood between the candidates and the machine."""
+
+    demanded: tuple[str, ...]
+    layers: tuple[str, ...]
+    """In force for every judged case."""
+    partly: tuple[str, ...]
+    """In force for some only."""
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A whole run."""
+
+    cases: int
+    counts: dict[str, int]
+    excused: int
+    operators_total: int
+    operators_right: int
+    operators_missing: int
+    mean_correctness: float | None
+    """Mean of the operators' correctness, missing ones counting zero."""
+    geomean_speedup: float | None
+    """Over the operators that are right and have a speedup."""
+    operators_timed: int
+    """How many those are."""
+    p: float
+    perf_at_p: float
+    """Share of all operators, wrong and missing ones included, that are right and more than `p` times as fast."""
+    devices: tuple[str, ...]
+    isolation: IsolationSummary
+    operators: tuple[OperatorSummary, ...]
+    problems: tuple[Problem, ...] = ()
+    """What the backend found and could not use."""
+
+
+def evaluate(records: Iterable[Record]) -> tuple[CaseResult, ...]:
+    """The records in their one order, with their timings."""
+    ordered = sorted(records, key=_place)
+    return tuple(CaseResult(record, _timing(record)) for record in ordered)
+
+
+def _place(record: Record) -> tuple[object, ...]:
+    return natural(record.case.operator), natural(record.case.label), record.job_key, encode(record)
+
+
+def _timing(record: Record) -> Timing | None:
+    measurement = record.measurement
+    if measurement is None or not {"candidate", "reference"} <= {block.party for block in measurement.blocks}:
+        return None
+    return timing(measurement)
+
+
+def summarise(results: Sequence[CaseResult], problems: Iterable[Problem] = (), p: float = 1.0) -> Summary:
+    """Fold results, in the order of :func:`evaluate`, into the summary of the run."""
+    operators = tuple(
+        _operator(name, tuple(group)) for name, group in groupby(results, key=lambda item: item.record.case.operator)
+    )
+    right = [item for item in operators if item.right]
+    speedups = [item.geomean_speedup for item in right if item.geomean_speedup is not None]
+    scores = [item.correctness for item in operators if item.correctness is not None]
+    return Summary(
+        cases=len(results),
+        counts=_counts(results),
+        excused=sum(item.excused for item in operators),
+        operators_total=len(operators),
+        operators_right=len(right),
+        operators_missing=sum(item.missing for item in operators),
+        mean_correctness=sum(scores) / len(scores) if scores else None,
+        geomean_speedup=_geomean(speedups),
+        operators_timed=len(speedups),
+        p=p,
+        perf_at_p=sum(value > p for value in speedups) / len(operators) if operators else 0.0,
+        devices=tuple(sorted({item.record.device for item in results})),
+        isolation=_isolation(results),
+        operators=operators,
+        problems=tuple(sorted(problems, key=lambda problem: (problem.where, problem.reason))),
+    )
+
+
+def _operator(name: str, results: Sequence[CaseResult]) -> OperatorSummary:
+    agreeing = sum(isinstance(item.record.verdict, Agrees) for item in results)
+    excused = sum(_is_excused(item.record.verdict) for item in results)
+    judgeable = len(results) - excused
+    resolved = [item.timing for item in results if item.timing is not None and item.timing.resolved]
+    ratios = [item.speedup for item in resolved if item.speedup is not None]
+    low, high = _geomean_interval(ratios)
+    return OperatorSummary(
+        operator=name,
+        cases=len(results),
+        counts=_counts(results),
+        excused=excused,
+        correctness=agreeing / judgeable if judgeable else None,
+        right=0 < judgeable == agreeing,
+        missing=all(isinstance(item.record.verdict, Missing) for item in results),
+        timed_cases=sum(_counts_as_timed(item) for item in results),
+        measured_cases=sum(item.timing is not None for item in results),
+        resolved_cases=len(resolved),
+        geomean_speedup=_geomean([item.ratio for item in ratios]),
+        speedup_low=low,
+        speedup_high=high,
+        average_speedup=sum(item.ratio for item in ratios) / len(ratios) if ratios else None,
+        candidate_ns=_geomean([item.candidate_ns for item in resolved]),
+        reference_ns=_geomean([item.reference_ns for item in resolved]),
+        max_abs_error=_largest(results, lambda errors: errors.max_abs_error),
+        max_rel_error=_largest(results, lambda errors: errors.max_rel_error),
+        worst_over_bound=_largest(results, lambda errors: errors.worst_over_bound),
+    )
+
+
+def _is_excused(verdict: Verdict) -> bool:
+    return isinstance(verdict, Unsupported) and verdict.by != "candidate"
+
+
+def _counts_as_timed(result: CaseResult) -> bool:
+    """Whether the case belongs in a count of speed tests: a run that only checks has none that agree."""
+    verdict = result.record.verdict
+    failed = not isinstance(verdict, Agrees) and not _is_excused(verdict)
+    return result.record.case.timed and (result.timing is not None or failed)
+
+
+def _counts(results: Iterable[CaseResult]) -> dict[str, int]:
+    found = Counter(verdict_name(item.record.verdict) for item in results)
+    return {name: found[name] for name in VERDICT_NAMES if found[name]}
+
+
+def _geomean(values: Sequence[float]) -> float | None:
+    return math.exp(sum(math.log(value) for value in values) / len(values)) if values else None
+
+
+def _geomean_interval(ratios: Sequence[Speedup]) -> tuple[float | None, float | None]:
+    if not ratios:
+        return None, None
+    centre = sum(math.log(item.ratio) for item in ratios)
+    below = math.sqrt(sum(math.log(item.ratio / item.low) ** 2 for item in ratios))
+    above = math.sqrt(sum(math.log(item.high / item.ratio) ** 2 for item in ratios))
+    return math.exp((centre - below) / len(ratios)), math.exp((centre + above) / len(ratios))
+
+
+def _largest(results: Iterable[CaseResult], chosen: Callable[[ErrorStatistics], float | None]) -> float | None:
+    """The largest finite value. Others are None in a journal, so they are None here before they went through one."""
+    values = (chosen(item.errors) for item in results)
+    return max((value for value in values if value is not None and math.isfinite(value)), default=None)
+
+
+def _isolation(results: Iterable[CaseResult]) -> IsolationSummary:
+    demanded = sorted({item.record.isolation.demanded for item in results})
+    active = [item.record.isolation.active for item in results if not isinstance(item.record.verdict, Missing)]
+    some = list(dict.fromkeys(name for names in active for name in names))
+    everywhere = tuple(name for name in some if all(name in names for names in active))
+    return IsolationSummary(tuple(demanded), everywhere, tuple(name for name in some if name not in everywhere))

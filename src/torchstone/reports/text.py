@@ -1,0 +1,40 @@
+"""Texts that others wrote, made fit to print. A kernel's error message may hold terminal commands or break a table."""
+
+from __future__ import annotations
+
+import re
+
+_LIMIT = 300
+
+
+def one_line(text: str, limit: int = _LIMIT) -> str:
+    """One printable line: white space collapsed, control and invisible characters escaped, a long middle left out."""
+    flat = " ".join(text.split())
+    safe = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in flat)
+    if len(safe) <= limit:
+        return safe
+    half = (limit - 3) // 2
+    return f"{safe[:half]} … {safe[-half:]}"
+
+
+def markdown_cell(text: str) -> str:
+    """The same, with nothing that Markdown or HTML would act on."""
+    return re.sub(r"([\\`*_|\[\]<>])", r"\\\1", one_line(text))
+
+
+def natural(text: str) -> tuple[str | int, ...]:
+    """A sorting key under which numbers within texts count as numbers: 8 before 16."""
+    return tuple(int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", text))
+
+
+def ratio(value: float | None) -> str:
+    """``1.23x``, or a dash for what was not measured."""
+    return "–" if value is None else f"{value:.2f}x" if value < 1000 else f"{value:.0f}x"
+
+
+def microseconds(value_ns: float | None) -> str:
+    """Three significant digits, no exponent."""
+    if value_ns is None:
+        return "–"
+    value = value_ns / 1000
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
