@@ -54,7 +54,7 @@ OUTLIER_MULTIPLE = 16.0
 """torch's worst ratio counts up to this many times its median ratio."""
 NEIGHBOURHOOD = 64
 NEIGHBOUR_SHARE = 1.0
-FLOAT64_MULTIPLE = 8.0
+FLOAT64_MULTIPLE = 4.0
 UNPROBED_MULTIPLE = 2.0
 """Without a float64 result both sides err: the bound around torch's own result is doubled."""
 MIN_MOVED = 16

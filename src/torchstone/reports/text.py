@@ -24,7 +24,8 @@ def markdown_cell(text: str) -> str:
 
 def natural(text: str) -> tuple[str | int, ...]:
     """A sorting key under which numbers within texts count as numbers: 8 before 16."""
-    return tuple(int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", text))
+    parts = re.split(r"([0-9]+)", text)  # every second one is a number
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
 
 
 def ratio(value: float | None) -> str:

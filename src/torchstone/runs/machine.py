@@ -9,7 +9,6 @@ import importlib.util
 import os
 import platform
 import re
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,21 +85,6 @@ def _gpu(pynvml: Any, index: int) -> Gpu:
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
-
-
-def visible_gpus(gpus: int, environment: Mapping[str, str]) -> int:
-    """How many of them CUDA would show to a program: ``CUDA_VISIBLE_DEVICES`` ends at its first invalid entry."""
-    listed = environment.get("CUDA_VISIBLE_DEVICES")
-    if listed is None:
-        return gpus
-    count = 0
-    for entry in listed.split(","):
-        name = entry.strip()
-        valid = name.startswith(("GPU-", "MIG-")) or (name.isdecimal() and int(name) < gpus)
-        if not valid:
-            break
-        count += 1
-    return min(count, gpus)
 
 
 def torch_cuda() -> str | None:

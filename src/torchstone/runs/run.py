@@ -197,8 +197,9 @@ def _judge(executor: Executor, plan: Plan, journal: Journal, observer: Observer)
         except KeyboardInterrupt:
             return True
         except TorchstoneError:
-            resume = f"--resume --run-id {journal.path.parent.name}"
-            observer.warned(f"{len(journal.records)} records are kept in {journal.path.parent}; go on with {resume}.")
+            folder = journal.path.parent
+            kept = f"{len(journal.records)} records are kept in {folder}"
+            observer.warned(f"{kept}; go on with --resume --run-id {folder.name}.")
             raise
         finally:
             with interruption.held():

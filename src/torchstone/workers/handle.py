@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import socket
 import time
 from pathlib import Path
@@ -238,18 +237,24 @@ class Worker:
         """End the worker and everything that it started, and wait until the kernel says so."""
         if self._closed:
             return
+        self._read_status()
         os.close(self._leash)
-        if self.warden_pid is not None and not self._ended:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.warden_pid, signal.SIGCONT)
-        until = time.monotonic() + _END_SECONDS
-        while not self._ended and time.monotonic() < until:
-            select.select([self._status], [], [], 0.1)
-            self._read_status()
+        if self.warden_pid is not None:
+            _wait_for_exit(self.warden_pid)
         self._drain_log()
         self._closed = True
         self._commands.close()
         for descriptor in (self._replies, self._log, self._status):
+            os.close(descriptor)
+
+
+def _wait_for_exit(pid: int) -> None:
+    """Until the process is gone. A warden is only gone when its whole pid namespace is."""
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            select.select([descriptor], [], [], _END_SECONDS)
+        finally:
             os.close(descriptor)
 
 

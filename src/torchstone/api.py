@@ -1,0 +1,214 @@
+"""The Python API: judge kernels without a run folder, with the isolation and the engine of the command line.
+
+A kernel is a function, source text, or a path. A function travels as the text of its file: it is imported again
+in the worker, never pickled and never called here.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchstone import registry
+from torchstone.backends import folder_name
+from torchstone.errors import UsageError
+from torchstone.executors import Executor, ExecutorOptions
+from torchstone.reports import Summary, summarise
+from torchstone.runs.devices import resolve_device
+from torchstone.schema import (
+    Agrees,
+    Case,
+    Deadlines,
+    Effort,
+    Implementation,
+    IsolationLevel,
+    Job,
+    Limits,
+    Record,
+    SourceFile,
+    SourceFiles,
+    explain,
+    verdict_name,
+)
+from torchstone.suites import CaseQuery, names_operator
+
+Kernel = Callable[..., Any] | str | Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to judge. Every field has the command line's default."""
+
+    suite: str = "smoke"
+    cases: tuple[Case, ...] | None = None
+    """Judge on these instead of a suite's."""
+    device: str = "auto"
+    dtypes: tuple[str, ...] | None = None
+    effort: Effort = "normal"
+    isolation: IsolationLevel = "best"
+    threads: int = 1
+    deadlines: Deadlines = Deadlines()
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What came of one kernel: its records, and what follows from them."""
+
+    operator: str
+    records: tuple[Record, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every case agreed. False if there was none."""
+        return bool(self.records) and all(isinstance(record.verdict, Agrees) for record in self.records)
+
+    @property
+    def summary(self) -> Summary:
+        """Counts, scores, speedups."""
+        return summarise(self.records)
+
+    @property
+    def correctness(self) -> float:
+        """Share of cases that agreed."""
+        right = sum(isinstance(record.verdict, Agrees) for record in self.records)
+        return right / len(self.records) if self.records else 0.0
+
+    @property
+    def speedup(self) -> float | None:
+        """Geometric mean of reference time over kernel time; None unless every case agreed and some was timed."""
+        return self.summary.operators[0].geomean_speedup if self.agrees else None
+
+    def failures(self) -> list[str]:
+        """One line for each case that did not agree."""
+        return [
+            f"{record.case.label}: {verdict_name(record.verdict)}: {explain(record.verdict)}"
+            for record in self.records
+            if not isinstance(record.verdict, Agrees)
+        ]
+
+
+def check(kernel: Kernel, operator: str, *, entry: str | None = None, **settings: Any) -> Evaluation:
+    """Is the kernel right? Every case of the operator is judged, nothing is timed."""
+    return _judge({operator: as_implementation(kernel, operator, entry)}, _settings(settings), "check")[operator]
+
+
+def measure(kernel: Kernel, operator: str, *, entry: str | None = None, **settings: Any) -> Evaluation:
+    """How fast is it? Only cases that are meant for timing; a wrong kernel has no speed, its verdict says why."""
+    return _judge({operator: as_implementation(kernel, operator, entry)}, _settings(settings), "measure")[operator]
+
+
+def evaluate(kernel: Kernel, operator: str, *, entry: str | None = None, **settings: Any) -> Evaluation:
+    """Both: every case is checked, and those meant for timing are timed."""
+    return _judge({operator: as_implementation(kernel, operator, entry)}, _settings(settings), "evaluate")[operator]
+
+
+def evaluate_many(kernels: Mapping[str, Kernel], **settings: Any) -> dict[str, Evaluation]:
+    """Evaluate a kernel for each operator, on every device that was asked for at once."""
+    offered = {operator: as_implementation(kernel, operator) for operator, kernel in kernels.items()}
+    return _judge(offered, _settings(settings), "evaluate")
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    try:
+        return Settings(**given)
+    except TypeError:
+        known = ", ".join(Settings.__dataclass_fields__)
+        unknown = ", ".join(sorted(set(given) - set(Settings.__dataclass_fields__)))
+        raise UsageError(f"unknown setting: {unknown}. Known: {known}.") from None
+
+
+def _judge(offered: Mapping[str, Implementation], settings: Settings, purpose: str) -> dict[str, Evaluation]:
+    device = resolve_device(settings.device)
+    jobs = [
+        Job(case, implementation, settings.effort, settings.deadlines, measured=purpose != "check")
+        for operator, implementation in offered.items()
+        for case in _cases(operator, settings, device)
+        if purpose != "measure" or case.timed
+    ]
+    if not jobs:
+        raise UsageError(f"no case to {purpose}. Give cases with timed=True, or another suite.")
+    options = ExecutorOptions(device, settings.isolation, settings.limits, settings.threads, "api")
+    executor: Executor = registry.executors.factory("local")(options)
+    records = list(executor.run(jobs))
+    order = {job.key: index for index, job in enumerate(jobs)}
+    records.sort(key=lambda record: order[record.job_key])
+    return {
+        operator: Evaluation(operator, tuple(r for r in records if r.implementation.key == implementation.key))
+        for operator, implementation in offered.items()
+    }
+
+
+def _cases(operator: str, settings: Settings, device: str) -> Iterable[Case]:
+    if settings.cases is not None:
+        return [case for case in settings.cases if names_operator(operator, case.operator)]
+    query = CaseQuery((operator,), settings.dtypes, device.partition(":")[0])
+    found: Iterable[Case] = registry.suites.factory(settings.suite)().cases(query)
+    return found
+
+
+def as_implementation(kernel: Kernel, operator: str, entry: str | None = None) -> Implementation:
+    """The kernel as data. Operators are named in full: ``aten.relu.default``."""
+    if operator.count(".") < 2:
+        raise UsageError(f"operator '{operator}' is not a full name. Write for instance 'aten.add.Tensor'.")
+    if isinstance(kernel, Path) or (isinstance(kernel, str) and _looks_like_path(kernel)):
+        path = Path(kernel)
+        return _from_text(_read(path), operator, entry, path.name, str(path))
+    if isinstance(kernel, str):
+        return _from_text(kernel, operator, entry, "kernel.py", "source text")
+    return _from_function(kernel, operator)
+
+
+def _looks_like_path(text: str) -> bool:
+    return "\n" not in text and text.endswith(".py")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"kernel file '{path}' cannot be read: {error}.") from error
+
+
+def _from_text(text: str, operator: str, entry: str | None, name: str, label: str) -> Implementation:
+    chosen = entry or _find_entry(text, operator)
+    language = "triton" if "import triton" in text else "python"
+    origin = SourceFiles((SourceFile(name, text),), chosen, label)
+    return Implementation("api", operator, origin, language)  # type: ignore[arg-type]
+
+
+def _find_entry(text: str, operator: str) -> str:
+    """The conventional name, or the only function there is."""
+    base = operator.split(".")[1]
+    conventional = (f"{folder_name(operator)}_kernel_impl", f"{base}_kernel_impl", base)
+    try:
+        functions = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    except (SyntaxError, ValueError):
+        return conventional[0]  # it will not load, and the verdict says why
+    for name in conventional:
+        if name in functions:
+            return name
+    if len(functions) == 1:
+        return functions[0]
+    raise UsageError(f"the source has no '{conventional[0]}'. Name its function with entry=….")
+
+
+def _from_function(function: Callable[..., Any], operator: str) -> Implementation:
+    name = getattr(function, "__name__", None)
+    qualified = getattr(function, "__qualname__", "")
+    if not inspect.isfunction(function) or name is None or "<" in qualified or "." in qualified:
+        raise UsageError("only functions at the top level of a file can be judged. Pass source text or a path instead.")
+    file = inspect.getsourcefile(function)
+    if file is not None and Path(file).is_file():
+        return _from_text(_read(Path(file)), operator, name, Path(file).name, f"{file}:{name}")
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+    except OSError as error:
+        raise UsageError(f"the source of '{name}' is not known. Pass source text or a path instead.") from error
+    # A notebook cell: the function alone travels, so it must import what it uses.
+    return _from_text(f"import torch\n\n{text}", operator, name, "kernel.py", f"notebook:{name}")

@@ -1,0 +1,159 @@
+"""``torchstone doctor``: what this machine offers, what is missing, and what to do about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from torchstone.errors import TorchstoneError
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked for."""
+
+    topic: str
+    name: str
+    good: bool
+    detail: str
+    advice: str = ""
+    """What to do about it; empty if nothing need be done."""
+
+
+_PACKAGES = {
+    "torch": "pip install torch",
+    "triton": "pip install 'torchstone[triton]' to judge Triton kernels",
+    "numpy": "pip install numpy",
+    "nvidia-ml-py": "pip install nvidia-ml-py",
+}
+_PROFILERS = {
+    "ncu": "install NVIDIA Nsight Compute and put ncu on the PATH",
+    "nsys": "install NVIDIA Nsight Systems and put nsys on the PATH",
+}
+_LAYER_ADVICE = {
+    "processes": "run as root, or allow user namespaces (sysctl user.max_user_namespaces); in Docker: --privileged or "
+    "--security-opt seccomp=unconfined",
+    "uid": "run as root or allow user namespaces",
+    "landlock": "Linux 5.13 or newer with landlock in the list of security modules (lsm=landlock,…)",
+    "seccomp": "a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64",
+}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Findings as JSON.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="Device to try workers on.")
+@click.pass_context
+def doctor(context: click.Context, as_json: bool, device: str) -> None:
+    """Show devices, versions, isolation layers, profilers and extras, and what to do about what is missing.
+
+    Exit code 0: kernels can be judged here. 3: they cannot.
+    """
+    findings = [*_packages(), *_devices(), *_isolation(device), *_profilers(), *_extras()]
+    if as_json:
+        click.echo(msgspec.json.encode(findings).decode())
+    else:
+        _print(findings)
+    usable = all(finding.good for finding in findings if finding.name in ("torch", "worker"))
+    context.exit(0 if usable else 3)
+
+
+def _packages() -> list[Finding]:
+    found = []
+    for name, advice in _PACKAGES.items():
+        version = _version(name)
+        detail = version or "not installed"
+        found.append(Finding("package", name, version is not None, detail, "" if version else advice))
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _devices() -> list[Finding]:
+    from torchstone.runs.machine import hardware, nvidia, torch_cuda
+
+    machine = hardware()
+    memory = f"{machine.memory_bytes / 2**30:.0f} GiB"
+    found = [Finding("device", "cpu", True, f"{machine.cpu}, {machine.cpu_cores} cores, {memory}")]
+    state = nvidia()
+    for gpu in state.gpus:
+        detail = f"{gpu.name}, {gpu.memory_bytes / 2**30:.0f} GiB, capability {gpu.capability or 'unknown'}"
+        found.append(Finding("device", f"cuda:{gpu.index}", True, detail))
+    if not state.gpus:
+        found.append(Finding("device", "cuda", False, state.problem, "fine for CPU work; GPUs need NVIDIA's driver"))
+    elif torch_cuda() is None:
+        advice = "install a CUDA build of torch to judge on the GPU"
+        found.append(Finding("device", "cuda", False, "the installed torch is no CUDA build", advice))
+    return found
+
+
+def _isolation(device: str) -> list[Finding]:
+    """Start a real worker and see what holds around it."""
+    from torchstone.runs.devices import device_type, resolve_device
+    from torchstone.workers.pool import WorkerOptions, WorkerPool
+
+    try:
+        kind = device_type(resolve_device(device))
+        pool = WorkerPool(WorkerOptions(device_type=kind, spares=0))
+        try:
+            worker = pool.take()
+            worker.kill()
+        finally:
+            pool.close()
+    except TorchstoneError as error:
+        return [Finding("isolation", "worker", False, str(error), "read the message; kernels cannot be judged here")]
+    layers = [
+        Finding("isolation", layer.name, layer.active, layer.detail, "" if layer.active else _advice(layer.name))
+        for layer in worker.layers
+    ]
+    return [Finding("isolation", "worker", True, f"starts on {kind}"), *layers]
+
+
+def _advice(layer: str) -> str:
+    return _LAYER_ADVICE.get(layer, _LAYER_ADVICE["processes"])
+
+
+def _profilers() -> list[Finding]:
+    found = []
+    for name, advice in _PROFILERS.items():
+        path = shutil.which(name)
+        found.append(Finding("profiler", name, path is not None, path or "not on the PATH", "" if path else advice))
+    return found
+
+
+def _extras() -> list[Finding]:
+    """Optional parts of Torchstone, read from its own metadata."""
+    try:
+        metadata = importlib.metadata.metadata("torchstone")
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [
+        Finding("extra", name, True, "offered")
+        for name in metadata.get_all("Provides-Extra") or []
+        if name not in ("dev", "triton")
+    ]
+
+
+def _print(findings: list[Finding]) -> None:
+    from rich.table import Table
+
+    from torchstone.reports.render import make_console
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "what", "", "found", "do this"):
+        table.add_column(column, overflow="fold")
+    last = ""
+    for finding in findings:
+        mark: Any = "[green]ok[/]" if finding.good else "[yellow]--[/]"
+        topic = finding.topic if finding.topic != last else ""
+        table.add_row(topic, finding.name, mark, finding.detail, finding.advice)
+        last = finding.topic
+    make_console(sys.stdout).print(table)

@@ -1,0 +1,105 @@
+"""The real program in its own process: fast to start, one line per mistake, no traceback."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+Finished = subprocess.CompletedProcess[str]
+
+
+def torchstone(*arguments: str, cwd: Path) -> Finished:
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", "torchstone", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=60, check=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _absolute_source_path() -> None:
+    """The program is started in other folders; a relative PYTHONPATH would not lead there."""
+    if "PYTHONPATH" in os.environ:
+        parts = os.environ["PYTHONPATH"].split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(part).resolve()) for part in parts)
+
+
+def test_help_is_there_in_less_than_0_4_seconds(tmp_path: Path) -> None:
+    took = []
+    for _ in range(3):
+        began = time.perf_counter()
+        result = torchstone("--help", cwd=tmp_path)
+        took.append(time.perf_counter() - began)
+        assert result.returncode == 0
+        assert "run " in result.stdout
+    assert min(took) < 0.4
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list", "operators"]])
+def test_no_torch_is_imported_before_a_device_is_needed(arguments: list[str], tmp_path: Path) -> None:
+    script = (
+        "import sys; from torchstone.cli import main; code = main(sys.argv[1:]); "
+        "heavy = {'torch', 'numpy', 'rich'} & set(sys.modules); "
+        "assert 'torch' not in heavy, heavy; assert '--help' not in sys.argv or not heavy, heavy; sys.exit(code)"
+    )
+    command = [sys.executable, "-c", script, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_version_is_told(tmp_path: Path) -> None:
+    result = torchstone("--version", cwd=tmp_path)
+    assert result.returncode == 0
+    assert result.stdout.startswith("torchstone ")
+
+
+def test_without_arguments_the_help_is_shown(tmp_path: Path) -> None:
+    result = torchstone(cwd=tmp_path)
+    assert result.returncode == 0
+    assert "Usage: torchstone" in result.stdout
+
+
+KERNELS = ["--backend", "directory", "--kernels-dir"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--suite", "smoek"], 2, "unknown suite 'smoek'. Did you mean 'smoke'? Known: "),
+        (["--backend", "atne"], 2, "unknown backend 'atne'. Did you mean 'aten'? Known: "),
+        (["--dtype", "flaot32"], 2, "unknown dtype 'flaot32'. Did you mean 'float32'? Known: "),
+        (["--ops", "rleu"], 2, "'rleu'"),
+        ([*KERNELS, "nowhere"], 2, "nowhere"),
+        (["--backend", "directory"], 2, "--kernels-dir"),
+        (["--output-dir", "file/runs"], 2, "cannot write the run folder file/runs: Not a directory"),
+        (["--device", "gpu"], 2, "device 'gpu' is not understood. Use auto, cpu, cuda or cuda:N."),
+        (["--device", "cuda"], 3, "device 'cuda' is not available: "),
+        (["--device", "cuda:9"], 3, "device 'cuda:9' is not available: "),
+        (["--run-id", "../x"], 2, "run id '../x' is not a plain folder name"),
+        (["--run-id", "x", "--resume"], 2, "there is no run folder torchstone_runs/x to resume"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_to_do(arguments: list[str], code: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    device = [] if "--device" in arguments else ["--device", "cpu"]
+    result = torchstone("run", *device, *arguments, cwd=tmp_path)
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert result.stderr.startswith("error: ")
+    assert said in result.stderr
+    assert result.returncode == code
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_reader_that_leaves_early_causes_no_traceback(tmp_path: Path) -> None:
+    program = f"{sys.executable} -m torchstone list operators | true"
+    result = subprocess.run(["bash", "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert "Traceback" not in result.stderr
+
+
+def test_the_local_executor_is_where_the_registry_says() -> None:
+    assert importlib.util.find_spec("torchstone.executors.local") is not None
