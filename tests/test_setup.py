@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -414,22 +415,24 @@ def test_a_broken_wheel_stops_the_set_up_until_it_is_replaced(checkout: Checkout
     assert checkout.bootstrap("--", "-m", "torchstone").returncode == 0
 
 
-def test_two_set_ups_at_once_do_not_build_over_each_other(checkout: Checkout) -> None:
+def test_a_set_up_waits_for_another_one_to_end(checkout: Checkout) -> None:
+    checkout.deps.mkdir()
     command = [str(checkout.python), "tools/bootstrap.py", "--", "-m", "torchstone"]
-    at_once = [
-        subprocess.Popen(
+    with (checkout.deps / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = subprocess.Popen(
             command,
             cwd=checkout.folder,
             env=clean_variables({}),
-            text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            text=True,
         )
-        for _ in range(4)
-    ]
-    said = [process.communicate() for process in at_once]
-    assert [json.loads(out)["alpha"] for out, _ in said] == ["2.0"] * 4
-    assert sum("adding to .deps: alpha" in err for _, err in said) == 1
+        assert second.stderr is not None
+        assert second.stderr.readline() == "set-up: waiting for another set-up of this folder\n"
+        assert [path.name for path in checkout.deps.iterdir()] == [".lock"]
+    out, _ = second.communicate()
+    assert json.loads(out)["alpha"] == "2.0"
 
 
 def test_a_set_up_called_from_inside_its_own_environment_is_the_same(checkout: Checkout) -> None:

@@ -151,8 +151,8 @@ def virtual_environment() -> Environment:
     if was != [interpreter, project] or not python.exists():
         if VENV.exists() and not was:
             raise SetupError(
-                f"{VENV} exists, but was not made by this set-up, which leaves it alone. To use it, call "
-                "make PYTHON=.venv/bin/python; to have it made anew, remove it."
+                f"{VENV} exists, but was not made by this set-up, which leaves it alone. To use it, install torch "
+                "into it and call make PYTHON=.venv/bin/python; to have it made anew, remove it."
             )
         if was[:1] != [interpreter] or not python.exists():
             was = make_venv()

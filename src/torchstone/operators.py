@@ -127,7 +127,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 def view_of(storage: torch.Tensor, recipe: schema.Tensor) -> torch.Tensor:
     """The recipe's view onto a flat storage of ``storage_extent`` elements."""
     strides = recipe.strides if recipe.strides is not None else contiguous_strides(recipe.shape)
-    return storage.as_strided(recipe.shape, strides, recipe.offset)
+    return storage.as_strided(recipe.shape, strides, storage.storage_offset() + recipe.offset)
 
 
 def flatten_outputs(result: Any) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -14,18 +13,18 @@ import pytest
 Finished = subprocess.CompletedProcess[str]
 
 
+def environment() -> dict[str, str]:
+    """This one, fit for another folder (a relative PYTHONPATH would not lead anywhere) and without a GPU."""
+    paths = [str(Path(part).resolve()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""}
+
+
+def in_process(*command: str, cwd: Path) -> Finished:
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment(), timeout=60, check=False)
+
+
 def torchstone(*arguments: str, cwd: Path) -> Finished:
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-m", "torchstone", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=60, check=False)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _absolute_source_path() -> None:
-    """The program is started in other folders; a relative PYTHONPATH would not lead there."""
-    if "PYTHONPATH" in os.environ:
-        parts = os.environ["PYTHONPATH"].split(os.pathsep)
-        os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(part).resolve()) for part in parts)
+    return in_process(sys.executable, "-m", "torchstone", *arguments, cwd=cwd)
 
 
 def test_help_is_there_in_less_than_0_4_seconds(tmp_path: Path) -> None:
@@ -46,8 +45,7 @@ def test_no_torch_is_imported_before_a_device_is_needed(arguments: list[str], tm
         "heavy = {'torch', 'numpy', 'rich'} & set(sys.modules); "
         "assert 'torch' not in heavy, heavy; assert '--help' not in sys.argv or not heavy, heavy; sys.exit(code)"
     )
-    command = [sys.executable, "-c", script, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    result = in_process(sys.executable, "-c", script, *arguments, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
 
 
@@ -96,10 +94,5 @@ def test_a_mistake_is_one_line_that_says_what_to_do(arguments: list[str], code: 
 
 
 def test_a_reader_that_leaves_early_causes_no_traceback(tmp_path: Path) -> None:
-    program = f"{sys.executable} -m torchstone list operators | true"
-    result = subprocess.run(["bash", "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
+    result = in_process("bash", "-c", f"{sys.executable} -m torchstone list operators | true", cwd=tmp_path)
     assert "Traceback" not in result.stderr
-
-
-def test_the_local_executor_is_where_the_registry_says() -> None:
-    assert importlib.util.find_spec("torchstone.executors.local") is not None

@@ -302,6 +302,16 @@ def test_a_layer_that_was_not_always_there_is_told_apart() -> None:
     isolation = make_report(records).summary.isolation
     assert isolation.layers == ("processes",)
     assert isolation.partly == ("landlock",)
+    assert isolation.words == "processes (partly landlock)"
+
+
+def test_a_run_that_judged_nothing_claims_nothing_about_isolation() -> None:
+    assert make_report([failing(SUM, 8, Missing("nothing"))]).summary.isolation.words == "–"
+
+
+def test_a_case_that_was_not_judged_takes_no_layer_from_those_that_were() -> None:
+    unjudged = making.record(Unjudged("died"), of=making.case(size=1), layers=())
+    assert make_report([unjudged, making.record()]).summary.isolation.words == "processes"
 
 
 def test_what_a_kernel_says_cannot_command_the_terminal_or_break_a_table() -> None:

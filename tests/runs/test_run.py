@@ -166,6 +166,38 @@ def test_an_interrupted_run_keeps_what_is_done_and_goes_on_later(tmp_path: Path,
     assert strip == [msgspec.structs.replace(record, manifest_key="") for record in undisturbed.records]
 
 
+class SlowToStop(Interrupted):
+    """Ctrl-C is pressed again, some times, while the executor ends its processes."""
+
+    def __init__(self, presses: int) -> None:
+        super().__init__(4, lambda: signal.raise_signal(signal.SIGINT))
+        self.presses, self.stopped = presses, False
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Record]:
+        try:
+            yield from super().run(jobs)
+        finally:
+            for _ in range(self.presses):
+                signal.raise_signal(signal.SIGINT)
+            self.stopped = True
+
+
+def test_a_second_ctrl_c_does_not_leave_processes_behind(tmp_path: Path) -> None:
+    executor = SlowToStop(presses=1)
+    result = run(tmp_path, executor=executor)
+    assert result.interrupted
+    assert executor.stopped
+    assert len(result.records) == 4
+
+
+def test_a_third_ctrl_c_is_obeyed_at_once_and_the_records_stay(tmp_path: Path) -> None:
+    executor = SlowToStop(presses=2)
+    result = run(tmp_path, executor=executor, run_id="x")
+    assert result.interrupted
+    assert not executor.stopped
+    assert len(read(tmp_path / "x" / RECORDS).records) == 4
+
+
 class PressesWhileRecording(Notebook):
     """Ctrl-C arrives while a record is being written."""
 

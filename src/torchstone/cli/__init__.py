@@ -19,7 +19,10 @@ COMMANDS = {
     "show": ("torchstone.cli.show:show", "Show the results of a run folder again."),
     "list": ("torchstone.cli.names:names", "List suites, backends, or the operators of a suite."),
     "diff-manifests": ("torchstone.cli.manifests:diff_manifests", "Show what differs between two runs' circumstances."),
-    "doctor": ("torchstone.cli.doctor:doctor", "Show devices, versions, isolation layers, and what is missing."),
+    "doctor": (
+        "torchstone.cli.doctor:doctor",
+        "Show devices, versions, isolation layers, profilers and extras, and what to do about what is missing.",
+    ),
 }
 """Name -> where the command is, and its line in the help. A new command is one line here and one module."""
 

@@ -1,7 +1,8 @@
 """This machine: one judge process per device, fed job by job.
 
 A judge that dies costs nothing but time: its job goes back to the queue and a new judge takes its place. Only
-a job whose judge dies every time ends as `Unjudged`.
+a job whose judge dies every time ends as `Unjudged`; when that happens to one job after another the fault is not
+in the jobs, and the executor gives up.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from torchstone.schema import Isolation, Job, Record, Unjudged, decode
 from torchstone.workers.pool import clean_environment
 
 _MOST_ATTEMPTS = 3
+_MOST_UNJUDGED_IN_A_ROW = 3
 _STOP_SECONDS = 10.0
 
 
@@ -106,6 +108,9 @@ def _replace(judge: JudgeProcess, queue: _Queue, options: ExecutorOptions) -> It
             raise errors.InfrastructureError(f"the judge of {judge.device.label} does not start: {words}")
     elif lost >= _MOST_ATTEMPTS:
         yield _unjudged(job, judge.device, options, lost, words)
+        judge.unjudged_in_a_row += 1
+        if judge.unjudged_in_a_row >= _MOST_UNJUDGED_IN_A_ROW:
+            raise errors.InfrastructureError(f"the judge of {judge.device.label} dies on every job: {words}")
     else:
         queue.put_back(job, lost)
     judge.stop()
@@ -145,6 +150,7 @@ class JudgeProcess:
         self.lost = 0
         """Judges that died on the job in hand."""
         self.failed_starts = 0
+        self.unjudged_in_a_row = 0
         self.last_implementation: str | None = None
 
     def start(self) -> None:
@@ -197,7 +203,7 @@ class JudgeProcess:
 
     def finish(self, record: Record) -> Record:
         """Take the record of the job in hand."""
-        lost, self.job = self.lost, None
+        lost, self.job, self.unjudged_in_a_row = self.lost, None, 0
         return msgspec.structs.replace(record, attempts=record.attempts + lost) if lost else record
 
     def last_words(self) -> str:

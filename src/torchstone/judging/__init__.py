@@ -1,9 +1,9 @@
 """IS IT RIGHT? Inputs, references and agreement. Trusted side: the judge calls this, and no candidate ever sees it."""
 
-from torchstone.judging.agreement import Agreement, Mismatch, compare, compare_many
-from torchstone.judging.expected import Expected, ExpectedOutput, ExpectedTensor
+from torchstone.judging.agreement import Agreement, Mismatch, compare, compare_many, worst_of
+from torchstone.judging.evaluation import Place, ReferenceFailure
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, draw_call, draw_calls
-from torchstone.judging.reference import Reference, ReferenceFailure
+from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
 
 __all__ = [
     "Agreement",
@@ -11,12 +11,14 @@ __all__ = [
     "DrawnTensor",
     "Expected",
     "ExpectedOutput",
-    "ExpectedTensor",
     "Mismatch",
+    "Place",
     "Reference",
     "ReferenceFailure",
+    "Values",
     "compare",
     "compare_many",
     "draw_call",
     "draw_calls",
+    "worst_of",
 ]

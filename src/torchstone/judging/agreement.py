@@ -8,8 +8,8 @@ A floating-point element is accepted if it is within its bound of the exact valu
 exact value rounded to the dtype. So a result that overflows float16 may be infinite where torch's is, or finite
 where the exact value is; NaN stands only for NaN, and an infinity only for one of the same sign.
 
-Comparing costs one transfer from the device however many calls and outputs are compared; only a disagreement
-is looked at more closely. Layout and aliasing of outputs are not judged yet.
+Many calls are first screened against torch's own results, all together; the calls that pass cost no float64
+evaluation, and the others are compared in full, one by one. Layout and aliasing of outputs are not judged yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import Any, Literal
 
 import torch
 
-from torchstone.judging.expected import Expected, ExpectedBatch, PlainLeaf, TensorLeaf, Values
+from torchstone.judging.evaluation import Place, stacked
+from torchstone.judging.probing import pieces
+from torchstone.judging.reference import Batch, Expected, ExpectedOutput, Screen, Values
 from torchstone.schema import ErrorStatistics
 
 Reason = Literal["values", "nonfinite", "shape", "dtype", "structure", "mutation"]
@@ -29,7 +31,6 @@ Reason = Literal["values", "nonfinite", "shape", "dtype", "structure", "mutation
 RELATIVE_ERROR_FLOOR = 1e-10
 """Added to the exact magnitude where a relative error is reported."""
 _UNKNOWN = ErrorStatistics()
-_NONE_YET = ErrorStatistics(0.0, 0.0, 0.0, 0.0)
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -38,6 +39,7 @@ class Agreement:
     """Every call gave the right result and left the right things alone."""
 
     errors: ErrorStatistics
+    """Of the calls that were compared in full; all None if screening accepted every one."""
     calls: int = 1
 
 
@@ -49,178 +51,227 @@ class Mismatch:
     message: str
     errors: ErrorStatistics = _UNKNOWN
     call: int = 0
-    """Which of the compared calls; the worst or the first of those that are wrong in this way."""
+    """Which of the compared calls: the first one that is wrong."""
 
 
 def compare(expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> Agreement | Mismatch:
-    """Compare one call: its flattened outputs, and the flat storage of every tensor argument after it."""
-    return compare_many([expected], [outputs], [inputs_after])
+    """Compare one call in full: its flattened outputs, and the flat storage of every tensor argument after it.
+
+    Everything lies on the reference's device. One transfer from it, unless there is something to look at closely.
+    """
+    misfit = _metadata_misfit(expected.outputs, outputs)
+    if misfit is not None:
+        return misfit
+    subjects = list(_subjects(expected, outputs, inputs_after))
+    changes = [_Change(position, expected, inputs_after[position]) for position in _kept(expected)]
+    tallies = [_tally(subject) for subject in subjects]
+    counts = [torch.nn.functional.pad(change.count().reshape(1), (0, 4)) for change in changes]
+    rows = torch.stack([*tallies, *counts]).tolist() if subjects or changes else []
+    errors = ErrorStatistics(0.0, 0.0, 0.0, 0.0)
+    for subject, (beyond, *statistics) in zip(subjects, rows, strict=False):
+        found = _statistics(*statistics) if beyond == 0 else _closer_look(subject)
+        if isinstance(found, Mismatch):
+            return found
+        errors = worst_of(errors, found)
+    for change, row in zip(changes, rows[len(subjects) :], strict=True):
+        if row[0]:
+            return change.mismatch()
+    return Agreement(errors)
 
 
 def compare_many(
     expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
 ) -> Agreement | Mismatch:
-    """Compare several calls of one case, all together. Everything lies on the reference's device."""
-    errors = _NONE_YET
-    for position, batch, start, stop in _runs(expected):
-        rows = slice(position, position + stop - start)
-        found = _Comparison(batch, start, stop, outputs[rows], inputs_after[rows]).outcome()
+    """Compare several calls of one case: in full those expected with bounds, the others as far as need be."""
+    errors = _UNKNOWN
+    for call, passed in enumerate(_screened(expected, outputs, inputs_after)):
+        if passed:
+            continue
+        found = compare(expected[call], outputs[call], inputs_after[call])
         if isinstance(found, Mismatch):
-            return replace(found, call=found.call + position)
-        errors = _worse(errors, found)
+            return replace(found, call=call)
+        errors = worst_of(errors, found.errors)
     return Agreement(errors, len(expected))
 
 
-def _runs(expected: Sequence[Expected]) -> Iterator[tuple[int, ExpectedBatch, int, int]]:
-    """Stretches of consecutive calls of one batch: where in the sequence, the batch, from which row, to which."""
+def worst_of(one: ErrorStatistics, other: ErrorStatistics) -> ErrorStatistics:
+    """The larger of each; None counts for nothing."""
+
+    def larger(a: float | None, b: float | None) -> float | None:
+        return max((value for value in (a, b) if value is not None), default=None)
+
+    return ErrorStatistics(
+        larger(one.max_abs_error, other.max_abs_error),
+        larger(one.max_rel_error, other.max_rel_error),
+        larger(one.worst_over_bound, other.worst_over_bound),
+        larger(one.native_over_bound, other.native_over_bound),
+    )
+
+
+# Screening: many calls at once, against torch's own results.
+
+
+def _screened(
+    expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
+) -> Iterator[bool]:
+    """For each call, whether it is certainly right."""
+    for begin, end in _stretches(expected):
+        batch, first = expected[begin].batch, expected[begin].index
+        rows = slice(first, first + end - begin)
+        if expected[begin].with_bounds:
+            yield from [False] * (end - begin)
+            continue
+        fitting = all(_metadata_fits(e, o) for e, o in zip(expected[begin:end], outputs[begin:end], strict=True))
+        if fitting:
+            yield from _screen_stretch(batch, rows, outputs[begin:end], inputs_after[begin:end]).tolist()
+        else:
+            yield from [False] * (end - begin)
+
+
+def _stretches(expected: Sequence[Expected]) -> Iterator[tuple[int, int]]:
+    """Where consecutive calls of one batch begin and end."""
     begin = 0
     for end in range(1, len(expected) + 1):
-        first, last = expected[begin], expected[end - 1]
-        follows = end < len(expected) and expected[end].batch is first.batch and expected[end].index == last.index + 1
-        if not follows:
-            yield begin, first.batch, first.index, last.index + 1
+        last = expected[end - 1]
+        if end == len(expected) or expected[end] != replace(last, index=last.index + 1):
+            yield begin, end
             begin = end
 
 
-@dataclass(frozen=True)
-class _Subject:
-    """One tensor of all compared calls, beside what it must hold."""
+def _screen_stretch(
+    batch: Batch, rows: slice, outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
+) -> torch.Tensor:
+    """One boolean per call, on the device."""
+    passed = torch.ones(len(outputs), dtype=torch.bool, device=batch.reference.device)
+    for place, native in batch.evaluation.tensors.items():
+        source = outputs if place.kind == "output" else inputs_after
+        got = stacked([of_call[place.position] for of_call in source])
+        screen = batch.reference.screen(place, native.dtype, native[0].numel())
+        passed &= _all_of_each(native[rows], got, screen)
+    written = batch.reference.contract.mutated
+    for position in range(len(batch.calls[0].tensors)):
+        if position not in written:
+            before = stacked([call.tensors[position].storage for call in batch.calls[rows]])
+            after = stacked([of_call[position] for of_call in inputs_after])
+            passed &= _all_of_each(_bits(before), _bits(after), None)
+    return passed
 
-    name: str
+
+def _all_of_each(native: torch.Tensor, got: torch.Tensor, screen: Screen | None) -> torch.Tensor:
+    """Per call of a ``(calls, ...)`` tensor, whether every element passes the screen. Piece by piece, as bytes."""
+    calls = native.shape[0]
+    passed = torch.ones(calls, dtype=torch.bool, device=native.device)
+    flat_native, flat_got = native.reshape(calls, -1), got.reshape(calls, -1)
+    for piece in pieces(flat_native.shape[1]):
+        near = _near(flat_native[:, piece], flat_got[:, piece], screen, piece)
+        passed &= near.view(torch.uint8).amin(dim=1).to(torch.bool)  # Many times faster than all().
+    return passed
+
+
+def _near(native: torch.Tensor, got: torch.Tensor, screen: Screen | None, piece: slice) -> torch.Tensor:
+    if screen is None:
+        return got == native
+    kind = torch.promote_types(native.dtype, torch.float32)
+    n, g = native.to(kind), got.to(kind)
+    allowed = n.abs().add_(screen.level).mul_(screen.share)
+    if screen.inside is not None:
+        allowed.mul_(screen.inside[piece])
+    # Strictly less: an infinity is never less than another, and equality is accepted anyway.
+    return ((g - n).abs() < allowed) | (got == native)
+
+
+# Metadata.
+
+
+def _metadata_fits(expected: Expected, outputs: Sequence[Any]) -> bool:
+    """The quick form, for many calls: compares with torch's own leaves where these are tensors."""
+    leaves = expected.batch.evaluation.results[expected.index]
+    if len(leaves) != len(outputs):
+        return not leaves
+    return all(
+        isinstance(got, torch.Tensor) and got.dtype == leaf.dtype and got.shape == leaf.shape
+        if isinstance(leaf, torch.Tensor)
+        else _plain_misfit(leaf, got) is None
+        for leaf, got in zip(leaves, outputs, strict=True)
+    )
+
+
+def _metadata_misfit(wanted: Sequence[ExpectedOutput], outputs: Sequence[Any]) -> Mismatch | None:
+    """Structure, then dtypes, then shapes, then plain values. An operator without returns may return anything."""
+    if not wanted:
+        return None
+    if len(outputs) != len(wanted):
+        return Mismatch("structure", f"returned {_count(len(outputs), 'output')}, expected {len(wanted)}")
+    misfits = [_leaf_misfit(want, got) for want, got in zip(wanted, outputs, strict=True)]
+    found = [(position, misfit) for position, misfit in enumerate(misfits) if misfit is not None]
+    if not found:
+        return None
+    order = ("structure", "dtype", "shape", "values")
+    position, (reason, text) = min(found, key=lambda item: order.index(item[1][0]))
+    return Mismatch(reason, f"output {position}: {text}")
+
+
+def _leaf_misfit(wanted: ExpectedOutput, got: Any) -> tuple[Reason, str] | None:
+    if wanted.dtype is None:
+        return _plain_misfit(wanted.native, got)
+    if not isinstance(got, torch.Tensor):
+        return "structure", f"got a {_kind(got)}, expected a tensor"
+    if got.dtype != wanted.dtype:
+        return "dtype", f"got {_dtype_name(got.dtype)}, expected {_dtype_name(wanted.dtype)}"
+    if got.shape != wanted.shape:
+        return "shape", f"got shape {list(got.shape)}, expected {list(wanted.shape or ())}"
+    return None
+
+
+def _plain_misfit(wanted: Any, got: Any) -> tuple[Reason, str] | None:
+    if type(got) is not type(wanted):
+        return "structure", f"got a {_kind(got)}, expected a {_kind(wanted)}"
+    same = got == wanted or (got != got and wanted != wanted)
+    return None if same else ("values", f"got {got!r}, expected {wanted!r}")
+
+
+# Values.
+
+
+@dataclass(frozen=True, eq=False)
+class _Subject:
+    """One tensor beside what it must hold."""
+
+    place: Place
     values: Values
     got: torch.Tensor
-    is_output: bool
 
 
-class _Comparison:
-    """Some consecutive calls of one batch against what they gave."""
-
-    def __init__(
-        self,
-        batch: ExpectedBatch,
-        start: int,
-        stop: int,
-        outputs: Sequence[Sequence[Any]],
-        inputs_after: Sequence[Sequence[torch.Tensor]],
-    ) -> None:
-        self._batch = batch
-        self._start = start
-        self._stop = stop
-        self._outputs = outputs
-        self._inputs_after = inputs_after
-
-    def outcome(self) -> ErrorStatistics | Mismatch:
-        """The errors of calls that agree, or what is wrong."""
-        misfit = self._metadata()
-        if misfit is not None:
-            return misfit
-        subjects = [*self._returned(), *self._written()]
-        changed = self._changed()
-        tallies = [_tally(subject) for subject in subjects]
-        # The one transfer from the device.
-        rows = (
-            torch.stack([*tallies, *(_padded(flag) for flag in changed.values())]).tolist()
-            if tallies or changed
-            else []
-        )
-        errors = _NONE_YET
-        for subject, (beyond, *statistics) in zip(subjects, rows, strict=False):
-            found = _statistics(*statistics) if beyond == 0 else _closer_look(subject)
-            if isinstance(found, Mismatch):
-                return found
-            errors = _worse(errors, found)
-        for position, row in zip(changed, rows[len(subjects) :], strict=True):
-            if row[0]:
-                return self._describe_change(position)
-        return errors
-
-    def _metadata(self) -> Mismatch | None:
-        """Structure of all calls, then dtypes, then shapes."""
-        leaves = self._batch.leaves
-        for call, outputs in enumerate(self._outputs):
-            if leaves and len(outputs) != len(leaves):
-                message = f"returned {_count(len(outputs), 'output')}, expected {len(leaves)}"
-                return Mismatch("structure", message, call=call)
-        for position, leaf in enumerate(leaves):
-            for call, outputs in enumerate(self._outputs):
-                misfit = self._leaf_misfit(leaf, position, call, outputs[position])
-                if misfit is not None:
-                    return replace(misfit, call=call, message=f"output {position}: {misfit.message}")
-        return None
-
-    def _leaf_misfit(self, leaf: TensorLeaf | PlainLeaf, position: int, call: int, got: Any) -> Mismatch | None:
-        if isinstance(leaf, PlainLeaf):
-            wanted = leaf.values[self._start + call]
-            if type(got) is not type(wanted):
-                return Mismatch("structure", f"got a {_kind(got)}, expected a {_kind(wanted)}")
-            same = got == wanted or (got != got and wanted != wanted)
-            return None if same else Mismatch("values", f"got {got!r}, expected {wanted!r}")
-        if not isinstance(got, torch.Tensor):
-            return Mismatch("structure", f"got a {_kind(got)}, expected a tensor")
-        if got.dtype != leaf.dtype:
-            return Mismatch("dtype", f"got {_dtype_name(got.dtype)}, expected {_dtype_name(leaf.dtype)}")
-        if tuple(got.shape) != leaf.shape:
-            return Mismatch("shape", f"got shape {list(got.shape)}, expected {list(leaf.shape)}")
-        return None
-
-    def _returned(self) -> Iterator[_Subject]:
-        for position, leaf in enumerate(self._batch.leaves):
-            if isinstance(leaf, TensorLeaf):
-                got = _stack([outputs[position] for outputs in self._outputs])
-                yield _Subject(f"output {position}", leaf.values.of_calls(self._start, self._stop), got, is_output=True)
-
-    def _written(self) -> Iterator[_Subject]:
-        for position, values in self._batch.mutated.items():
-            got = _stack([after[position] for after in self._inputs_after])
-            name = f"argument {position} after the call"
-            yield _Subject(name, values.of_calls(self._start, self._stop), got, is_output=False)
-
-    def _changed(self) -> dict[int, torch.Tensor]:
-        """For each argument that must stay as it was: how many of its elements did not, a scalar on the device."""
-        count = len(self._batch.calls[0].tensors)
-        kept = [position for position in range(count) if position not in self._batch.mutated]
-        return {position: self._differs(position).sum() for position in kept}
-
-    def _differs(self, position: int) -> torch.Tensor:
-        before = _stack([call.tensors[position].storage for call in self._batch.calls[self._start : self._stop]])
-        after = _stack([after[position] for after in self._inputs_after])
-        return _bits(before) != _bits(after)
-
-    def _describe_change(self, position: int) -> Mismatch:
-        differs = self._differs(position)
-        call, element = divmod(int(differs.reshape(-1).to(torch.uint8).argmax()), differs.shape[1])
-        before = self._batch.calls[self._start + call].tensors[position].storage[element].item()
-        after = self._inputs_after[call][position][element].item()
-        message = (
-            f"argument {position} must not change: {int(differs[call].sum())} of {differs.shape[1]} elements of its "
-            f"storage did, the first at {element}: {_shown(before)} became {_shown(after)}"
-        )
-        return Mismatch("mutation", message, call=call)
+def _subjects(expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> Iterator[_Subject]:
+    """Returned tensors first, then written storages."""
+    for place, values in expected.values().items():
+        source = outputs if place.kind == "output" else inputs_after
+        yield _Subject(place, values, source[place.position])
 
 
 def _tally(subject: _Subject) -> torch.Tensor:
     """Elements not plainly within the bound; max error, relative error, error/bound; torch's error/bound."""
-    values, got = subject.values, subject.got
-    if got.numel() == 0:
-        return torch.zeros(5, dtype=torch.float64, device=got.device)
-    if values.bound is None:
-        beyond = got != values.native
-        error = (got.to(torch.float64) - values.native.to(torch.float64)).abs()
-        zero = error.new_zeros(())
-        relative = error / (values.native.to(torch.float64).abs() + RELATIVE_ERROR_FLOOR)
-        return torch.stack([beyond.sum().to(torch.float64), error.amax(), relative.amax(), zero, zero])
-    centre = values.centre
+    got, native = subject.got.reshape(-1), subject.values.native.reshape(-1)
+    centre = subject.values.centre.reshape(-1)
+    bound = None if subject.values.bound is None else subject.values.bound.reshape(-1)
+    total = torch.zeros(5, dtype=torch.float64, device=got.device)
+    for piece in pieces(got.numel()):
+        part = _tally_piece(got[piece], native[piece], centre[piece], None if bound is None else bound[piece])
+        total = torch.cat([total[:1] + part[:1], torch.maximum(total[1:], part[1:])])
+    return total
+
+
+def _tally_piece(
+    got: torch.Tensor, native: torch.Tensor, centre: torch.Tensor, bound: torch.Tensor | None
+) -> torch.Tensor:
     error = (got.to(centre.dtype) - centre).abs()
-    native_error = (values.native.to(centre.dtype) - centre).abs()
-    return torch.stack(
-        [
-            (~(error <= values.bound)).sum().to(torch.float64),
-            error.amax(),
-            (error / (centre.abs() + RELATIVE_ERROR_FLOOR)).amax(),
-            _over(error, values.bound).amax(),
-            _over(native_error, values.bound).amax(),
-        ]
-    )
+    relative = (error / (centre.abs() + RELATIVE_ERROR_FLOOR)).amax()
+    if bound is None:
+        zero = error.new_zeros(())
+        return torch.stack([(got != native).sum().to(torch.float64), error.amax(), relative, zero, zero])
+    native_over = _over((native.to(centre.dtype) - centre).abs(), bound)
+    beyond = (~(error <= bound)).sum().to(torch.float64)
+    return torch.stack([beyond, error.amax(), relative, _over(error, bound).amax(), native_over.amax()])
 
 
 def _closer_look(subject: _Subject) -> ErrorStatistics | Mismatch:
@@ -229,25 +280,22 @@ def _closer_look(subject: _Subject) -> ErrorStatistics | Mismatch:
     centre = values.centre
     wrong = _wrong(values, got)
     error = (got.to(centre.dtype) - centre).abs()
-    over = _over(error, values.bound if values.bound is not None else torch.zeros_like(error))
-    native_error = (values.native.to(centre.dtype) - centre).abs()
-    native_over = _over(native_error, values.bound) if values.bound is not None else torch.zeros_like(error)
-    relative = error / (centre.abs() + RELATIVE_ERROR_FLOOR)
-    excused = ~wrong & ~(over <= 1.0)
+    bound = values.bound if values.bound is not None else torch.zeros_like(error)
+    over = _over(error, bound)
+    native_over = _over((values.native.to(centre.dtype) - centre).abs(), bound)
     statistics = _statistics(
-        _largest(error), _largest(relative), float(_largest_or_inf(over, excused)), _largest(native_over)
+        _largest_finite(error),
+        _largest_finite(error / (centre.abs() + RELATIVE_ERROR_FLOOR)),
+        float(torch.where(wrong | (over <= 1.0), over, 0.0).amax()),
+        _largest_finite(native_over),
     )
     if not bool(wrong.any()):
         return statistics
     nonfinite = wrong & ~(torch.isfinite(got) & torch.isfinite(centre))
-    if bool(nonfinite.any()):
-        worst = int(nonfinite.reshape(-1).to(torch.uint8).argmax())
-        reason: Reason = "nonfinite"
-    else:
-        worst = int(torch.where(wrong, over, -1.0).argmax())
-        reason = "values"
-    message, call = _describe(subject, wrong, worst, native_over)
-    return Mismatch(reason if subject.is_output else "mutation", message, statistics, call)
+    reason: Reason = "nonfinite" if bool(nonfinite.any()) else "values"
+    severity = nonfinite.to(torch.float64) if reason == "nonfinite" else torch.where(wrong, over, -1.0)
+    message = _describe(subject, wrong, int(severity.argmax()), _largest_finite(native_over))
+    return Mismatch(reason if subject.place.kind == "output" else "mutation", message, statistics)
 
 
 def _wrong(values: Values, got: torch.Tensor) -> torch.Tensor:
@@ -259,44 +307,82 @@ def _wrong(values: Values, got: torch.Tensor) -> torch.Tensor:
     accepted = close | _same(got, values.native) | _same(got, centre.to(got.dtype))
     if got.dtype.is_complex:  # Which part of a complex number overflows is nobody's promise.
         return ~(accepted | (~torch.isfinite(got) & ~torch.isfinite(values.native)))
-    at_the_edge = centre.abs() + values.bound >= torch.finfo(got.dtype).max
-    return ~(accepted | (at_the_edge & torch.isinf(got) & (got.sign() == centre.sign())))
+    at_the_edge = torch.isfinite(centre) & (centre.abs() + values.bound >= torch.finfo(got.dtype).max)
+    return ~(accepted | (at_the_edge & torch.isinf(got) & ((got > 0) == (centre > 0))))
 
 
-def _describe(subject: _Subject, wrong: torch.Tensor, worst: int, native_over: torch.Tensor) -> tuple[str, int]:
-    """Where it is worst, got, expected, error against bound, how many are wrong, how torch fares."""
-    values, got = subject.values, subject.got
-    place = [int(i) for i in torch.unravel_index(torch.tensor(worst), got.shape)]
-    call, index = place[0], place[1:]
-    here = tuple(place)
-    wanted = values.native[here] if values.bound is None else values.centre[here]
-    bad = int(wrong[call].sum())
-    text = f"{subject.name}: {bad} of {_count(wrong[call].numel(), 'element')} wrong"
-    text += f"; worst at {index}: got {_shown(got[here].item())}, expected {_shown(wanted.item())}"
+def _describe(subject: _Subject, wrong: torch.Tensor, worst: int, native_over: float) -> str:
+    """How many are wrong, where it is worst, got, expected, error against bound, how torch fares."""
+    values = subject.values
+    index = _unravelled(worst, subject.got.shape)
+    got, native, wanted = subject.got[index].item(), values.native[index].item(), values.centre[index].item()
+    name = f"{subject.place.kind} {subject.place.position}" + (" after the call" * (subject.place.kind == "argument"))
+    where = f"{name}: {int(wrong.sum())} of {_count(wrong.numel(), 'element')} wrong; worst at {list(index)}: "
     if values.bound is None:
-        return f"{text} (must be equal)", call
-    error = abs(got[here].item() - wanted.item())
-    bound = float(values.bound[here])
-    text += f", error {_shown(error)} against a bound of {_shown(bound) if bound else '0 (values are only moved)'}"
-    native = values.native[here].item()
-    return (
-        f"{text}\ntorch's own result there is {_shown(native)}, at worst {_largest(native_over):.2g} of its bound",
-        call,
-    )
+        return f"{where}got {got}, expected {native}"
+    bound = float(values.bound[index])
+    allowed = _shown(bound) if bound else "0 (only moved values are right here)"
+    text = f"{where}got {_shown(got)}, expected {_shown(wanted)}, error {_shown(abs(got - wanted))}, bound {allowed}"
+    return f"{text}\ntorch's own result there: {_shown(native)}; torch is at worst at {native_over:.2g} of its bound"
+
+
+# What must not change.
+
+
+@dataclass(frozen=True, eq=False)
+class _Change:
+    """An argument that must be, bit for bit, as it was drawn."""
+
+    position: int
+    expected: Expected
+    after: torch.Tensor
+
+    def count(self) -> torch.Tensor:
+        """How many elements of the storage changed; a scalar on the device."""
+        return self._differs().sum().to(torch.float64)
+
+    def mismatch(self) -> Mismatch:
+        differs = self._differs()
+        first = int(differs.to(torch.uint8).argmax())
+        before, after = self._before[first].item(), self.after[first].item()
+        message = (
+            f"argument {self.position} must not change: {int(differs.sum())} of {differs.numel()} elements of its "
+            f"storage did, the first at {first}: {_shown(before)} became {_shown(after)}"
+        )
+        return Mismatch("mutation", message)
+
+    @property
+    def _before(self) -> torch.Tensor:
+        return self.expected.call.tensors[self.position].storage
+
+    def _differs(self) -> torch.Tensor:
+        differs = (_bits(self._before.unsqueeze(0)) != _bits(self.after.unsqueeze(0)))[0]
+        return differs.reshape(-1, 2).any(dim=1) if self.after.dtype.is_complex else differs
+
+
+def _kept(expected: Expected) -> list[int]:
+    """Tensor arguments that the operator only reads."""
+    written = expected.batch.reference.contract.mutated
+    return [position for position in range(len(expected.call.tensors)) if position not in written]
+
+
+def _bits(storages: torch.Tensor) -> torch.Tensor:
+    """``(calls, extent)`` as integers, so that NaN equals itself and -0.0 does not equal 0.0."""
+    if storages.dtype.is_complex:
+        storages = torch.view_as_real(storages).flatten(1)
+    return storages.view(_BITS[storages.element_size()])
+
+
+# Small words.
 
 
 def _over(error: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
-    """Error in bounds; 0 of 0 is 0, NaN (a non-finite value) stays out of the maximum."""
+    """Error in bounds; 0 of 0 is 0, and what is no number stays out of a maximum."""
     return torch.nan_to_num(error / bound, nan=0.0, posinf=torch.inf)
 
 
-def _largest(values: torch.Tensor) -> float:
-    """The largest finite value."""
+def _largest_finite(values: torch.Tensor) -> float:
     return float(torch.where(torch.isfinite(values), values, 0.0).amax())
-
-
-def _largest_or_inf(over: torch.Tensor, excused: torch.Tensor) -> torch.Tensor:
-    return torch.where(excused, 0.0, over).amax()
 
 
 def _statistics(absolute: float, relative: float, over: float, native_over: float) -> ErrorStatistics:
@@ -304,35 +390,16 @@ def _statistics(absolute: float, relative: float, over: float, native_over: floa
     return ErrorStatistics(*(number if math.isfinite(number) else None for number in numbers))
 
 
-def _worse(one: ErrorStatistics, other: ErrorStatistics) -> ErrorStatistics:
-    def pick(a: float | None, b: float | None) -> float | None:
-        return None if a is None or b is None else max(a, b)
-
-    return ErrorStatistics(
-        pick(one.max_abs_error, other.max_abs_error),
-        pick(one.max_rel_error, other.max_rel_error),
-        pick(one.worst_over_bound, other.worst_over_bound),
-        pick(one.native_over_bound, other.native_over_bound),
-    )
-
-
 def _same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return (one == other) | (torch.isnan(one) & torch.isnan(other))
 
 
-def _bits(values: torch.Tensor) -> torch.Tensor:
-    """The same memory as integers, so that NaN equals itself and -0.0 does not equal 0.0."""
-    if values.dtype.is_complex:
-        values = torch.view_as_real(values).flatten(1)
-    return values.view(_BITS[values.element_size()])
-
-
-def _padded(count: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.pad(count.to(torch.float64).reshape(1), (0, 4))
-
-
-def _stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.stack(list(tensors)) if len(tensors) > 1 else tensors[0].unsqueeze(0)
+def _unravelled(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
+    index: list[int] = []
+    for size in reversed(shape):
+        flat, place = divmod(flat, size)
+        index.append(place)
+    return tuple(reversed(index))
 
 
 def _shown(value: Any) -> str:

@@ -24,7 +24,7 @@ _SEED_MASK = (1 << 64) - 1
 _INT64_MAX = (1 << 63) - 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DrawnTensor:
     """One tensor argument with its values."""
 
@@ -35,7 +35,7 @@ class DrawnTensor:
     """The recipe's shape, strides and offset onto the storage."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DrawnCall:
     """One call of a case with its values. ``(seed, count, index)`` draw it again, on the same device type."""
 

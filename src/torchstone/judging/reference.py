@@ -1,40 +1,131 @@
-"""What torch itself answers: in the case's dtype, in float64, and in float64 on slightly moved inputs.
+"""What calls must give: torch's own results at once, the exact ones and their bounds when they are asked for.
 
-Trusted side only: none of this exists in a worker. Everything runs on private copies, so that an operator that
-writes to its arguments leaves the drawn values as they were.
+torch's own results are evaluated for many calls together. Most results that are right lie so close to them that
+nothing more is needed to accept them (:attr:`Expected.batch`, screening); only where they do not, and for calls
+that are looked at on their own, is a call evaluated in float64 and probed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.errors import TorchstoneError
 from torchstone.judging import bounds
-from torchstone.judging.expected import Expected, ExpectedBatch, Leaf, PlainLeaf, TensorLeaf, Values, inside_view
-from torchstone.judging.inputs import DrawnCall, batched_view
+from torchstone.judging.evaluation import (
+    OPERATOR_ERRORS,
+    Evaluation,
+    Evaluator,
+    Place,
+    ReferenceFailure,
+    first_line,
+    is_continuous,
+    wide_dtype,
+)
+from torchstone.judging.inputs import DrawnCall
+from torchstone.judging.probing import PIECE, Probed, inside_view, probe
 
-PROBE_STEP = 2.0**-24
-"""Relative step of the central differences: far above float64's noise, far below where curvature shows."""
-_PROBE_SALT = 0x5EED
-_CHUNK_ELEMENTS = 1 << 22
-"""Elements evaluated together; keeps the memory of a batch bounded. Larger calls are evaluated one by one."""
-_OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError)
+_BATCH_ELEMENTS = {"cpu": PIECE, "cuda": 1 << 24}
+"""Elements evaluated together, so that a batch fits the cache, or bounded memory. Larger calls go one by one."""
 _UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 
-_Storages = list[torch.Tensor]
-"""Per tensor argument, the storages of all calls of a batch: ``(calls, extent)``."""
-_Views = list[tuple[torch.Tensor, ...]]
-"""Per tensor argument, its view for every call."""
+
+@dataclass(frozen=True, eq=False)
+class ExpectedOutput:
+    """One returned leaf of one call."""
+
+    native: Any
+    """torch's own tensor, or the plain value itself."""
+    dtype: torch.dtype | None = None
+    """None for plain values, as are shape and strides."""
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    """torch's own. Reported; agreement does not depend on them yet."""
+    is_argument: int | None = None
+    """The tensor argument that is returned (in-place, out=), by its position among the tensor arguments."""
 
 
-class ReferenceFailure(TorchstoneError):  # noqa: N818 - no error of ours: torch cannot do this case here.
-    """torch has no answer for this case on this device, so no candidate can be judged on it."""
+@dataclass(frozen=True, eq=False)
+class Values:
+    """What one tensor of one call must hold."""
+
+    native: torch.Tensor
+    exact: torch.Tensor | None
+    """In float64 or complex128; None where the operator does not run in it, or the values are not continuous."""
+    bound: torch.Tensor | None
+    """How far each element may lie from ``centre``; None: equal to torch's."""
+
+    @property
+    def centre(self) -> torch.Tensor:
+        """What the bound is around."""
+        return self.exact if self.exact is not None else self.native.to(wide_dtype(self.native.dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Screen:
+    """A result this close to torch's own, relative to its magnitude plus the level, is within its bound."""
+
+    share: float
+    level: torch.Tensor
+    """A scalar on the device; NaN where only equality passes."""
+    inside: torch.Tensor | None
+    """For a written argument's storage, the elements of its view: only these may differ at all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Calls whose native results are stacked."""
+
+    reference: Reference
+    calls: tuple[DrawnCall, ...]
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one call must give and leave behind."""
+
+    batch: Batch
+    index: int
+    """Which call of the batch."""
+    with_bounds: bool
+    """Whether it is compared in full even if torch's own result is met closely enough."""
+
+    @property
+    def call(self) -> DrawnCall:
+        return self.batch.calls[self.index]
+
+    @property
+    def outputs(self) -> tuple[ExpectedOutput, ...]:
+        """One per returned leaf, lists and tuples opened. Empty for an operator that declares no return."""
+        leaves = self.batch.evaluation.results[self.index]
+        return tuple(self._output(position, leaf) for position, leaf in enumerate(leaves))
+
+    @property
+    def inputs_after(self) -> list[torch.Tensor]:
+        """The storage of every tensor argument as torch itself leaves it. All but the written ones: as drawn."""
+        written = self.batch.evaluation.tensors
+        return [
+            written[Place("argument", position)][self.index]
+            if Place("argument", position) in written
+            else drawn.storage
+            for position, drawn in enumerate(self.call.tensors)
+        ]
+
+    def values(self) -> dict[Place, Values]:
+        """Every returned tensor and every written storage with its bound. Costs several float64 evaluations."""
+        native = {place: tensor[self.index] for place, tensor in self.batch.evaluation.tensors.items()}
+        return self.batch.reference.bounded(self.call, native)
+
+    def _output(self, position: int, leaf: Any) -> ExpectedOutput:
+        if not isinstance(leaf, torch.Tensor):
+            return ExpectedOutput(leaf)
+        declared = self.batch.reference.contract.returned_arguments
+        is_argument = declared[position] if position < len(declared) else None
+        return ExpectedOutput(leaf, leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()), is_argument)
 
 
 class Reference:
@@ -43,290 +134,103 @@ class Reference:
     def __init__(self, case: schema.Case, device: torch.device) -> None:
         self.case = case
         self.device = device
-        self.contract = operators.contract_of(case)
         self.float64_failure: str | None = None
-        """Why there is no float64 result; None as long as there is one."""
-        self._operator = operators.resolve(case.operator)
-        self._recipes = schema.tensors_of(case)
-        self._wide_case = _widened(case)
-        self._inside: dict[int, torch.Tensor] = {}
-        self._calibrations: dict[str, bounds.Calibration] = {}
-        self._elements = sum(operators.storage_extent(recipe) for recipe in self._recipes)
+        """Why there are no float64 results; None as long as there are."""
+        self._evaluator = Evaluator(case, device)
+        self._calibrations: dict[Place, bounds.Calibration] = {}
+        self._inside: dict[Place, torch.Tensor] = {}
+        self._elements = sum(operators.storage_extent(recipe) for recipe in self._evaluator.recipes)
         self._refuse_what_has_no_values()
 
-    def expect(self, call: DrawnCall, *, with_bounds: bool = True) -> Expected:
-        """What this call must give. See :meth:`expect_many` for ``with_bounds``."""
-        return self.expect_many([call], with_bounds=with_bounds)[0]
+    @property
+    def contract(self) -> operators.Contract:
+        """What the operator's schema promises for this case."""
+        return self._evaluator.contract
+
+    def expect(self, call: DrawnCall) -> Expected:
+        """What this call must give."""
+        return self.expect_many([call], with_bounds=True)[0]
 
     def expect_many(self, calls: Sequence[DrawnCall], *, with_bounds: bool = False) -> list[Expected]:
         """What these calls must give, evaluated in batches.
 
-        ``with_bounds`` probes every call fully (six more float64 evaluations for small calls). Without, each is
-        probed once (two evaluations) and the case's calibration, taken from the latest fully probed call, guards
-        against chance underestimates; if there is none yet, the first call is fully probed for it. The bounds then
-        have the same size, with more scatter.
+        With bounds, each is compared in full: a float64 evaluation and one to three pairs of probes, and the
+        errors are known afterwards. Without, only calls that do not come close to torch's own results are. What
+        "close" means is learnt from calls compared in full; before the first one it means equal.
         """
-        if calls and not with_bounds and not self._calibrations:
-            self._expect_chunk(calls[:1], with_bounds=True)
-        size = max(1, _CHUNK_ELEMENTS // max(1, self._elements))
-        batches = [
-            batch
-            for start in range(0, len(calls), size)
-            for batch in self._expect_chunk(calls[start : start + size], with_bounds=with_bounds)
-        ]
-        return [Expected(batch, index) for batch in batches for index in range(len(batch.calls))]
+        size = max(1, _BATCH_ELEMENTS.get(self.device.type, PIECE) // max(1, self._elements))
+        groups = [calls[start : start + size] for start in range(0, len(calls), size)]
+        batches = [batch for group in groups for batch in self._batches(group)]
+        return [Expected(batch, index, with_bounds) for batch in batches for index in range(len(batch.calls))]
+
+    def bounded(self, call: DrawnCall, native: dict[Place, torch.Tensor]) -> dict[Place, Values]:
+        """Exact results and bounds for torch's own results of one call."""
+        continuous = any(is_continuous(tensor.dtype) for tensor in native.values())
+        probed = self._probed(call) if continuous else {}
+        return {place: self._bounded(place, tensor, probed.get(place)) for place, tensor in native.items()}
+
+    def screen(self, place: Place, dtype: torch.dtype, elements: int) -> Screen | None:
+        """How closely torch's own result must be met to be accepted without a float64 evaluation. None: exactly.
+
+        Sound because a bound is never narrower: it contains ``share * (|e| + level)`` and twice torch's own error,
+        wherever a result depends on the inputs at all. The level is the one seen in the latest probed call.
+        """
+        known = self._calibrations.get(place)
+        if known is None or not is_continuous(dtype):
+            return None
+        level = torch.where(known.moves, torch.nan, known.level)
+        return Screen(bounds.share(dtype, self._terms(elements)), level, self._inside.get(place))
 
     def _refuse_what_has_no_values(self) -> None:
-        if torch.Tag.nondeterministic_seeded in self._operator.tags:
+        operator = self._evaluator.operator
+        if torch.Tag.nondeterministic_seeded in operator.tags:
             raise ReferenceFailure(f"{self.case.operator} draws random numbers; random operators are not judged yet.")
-        if self._operator._schema.name.split("::")[1] in _UNDEFINED:
+        if operator._schema.name.split("::")[1] in _UNDEFINED:
             raise ReferenceFailure(f"{self.case.operator} returns undefined values, which are not judged yet.")
 
-    def _expect_chunk(self, calls: Sequence[DrawnCall], *, with_bounds: bool) -> list[ExpectedBatch]:
+    def _batches(self, calls: Sequence[DrawnCall]) -> list[Batch]:
         """One batch, or one per call where the shapes of the results depend on the values."""
-        storages = self._stacked_storages(calls)
-        try:
-            results = self._evaluate(self.case, self._views(storages), len(calls))
-        except _OPERATOR_ERRORS as error:
-            raise ReferenceFailure(f"{self.case.operator} in torch: {_first_line(error)}") from error
-        if len(calls) > 1 and not _uniform(results):
-            return [batch for call in calls for batch in self._expect_chunk([call], with_bounds=with_bounds)]
-        native = self._collect(results, storages)
-        continuous = {key: value for key, value in native.items() if _is_continuous(value.dtype)}
-        judged = self._with_bounds(calls, continuous, with_bounds) if continuous else {}
-        values = {key: judged.get(key) or Values(value, None, None) for key, value in native.items()}
-        leaves = tuple(self._leaf(position, results, values) for position in range(len(results[0])))
-        mutated = {position: values[_argument(position)] for position in sorted(self.contract.mutated)}
-        self._elements = max(self._elements, sum(value[0].numel() for value in native.values()))
-        return [ExpectedBatch(tuple(calls), leaves, mutated)]
+        evaluation = self._evaluator.native(calls)
+        if evaluation is None:
+            return [batch for call in calls for batch in self._batches([call])]
+        returned = sum(tensor[0].numel() for tensor in evaluation.tensors.values())
+        self._elements = max(self._elements, returned)
+        return [Batch(self, tuple(calls), evaluation)]
 
-    def _with_bounds(
-        self, calls: Sequence[DrawnCall], native: Mapping[str, torch.Tensor], full: bool
-    ) -> dict[str, Values]:
-        """Bounds for the results that are continuous."""
-        wide = [_to_wide(storage) for storage in self._stacked_storages(calls)]
-        exact = self._exact(wide, native, len(calls))
-        slopes = self._sensitivity(wide, exact, self._pairs(full), calls[0].seed) if exact else {}
-        return {
-            key: self._bounded(key, value, exact[key], slopes[key], full)
-            if key in exact
-            else Values(value, None, self._masked(key, bounds.bound_without_exact(value, self._terms(value))))
-            for key, value in native.items()
-        }
-
-    def _bounded(self, key: str, native: torch.Tensor, exact: torch.Tensor, slope: torch.Tensor, full: bool) -> Values:
-        known = self._calibrations.get(key)
-        if full:
-            seen = bounds.calibrate(self._masked(key, native), self._masked(key, exact), slope)
-            known = self._calibrations[key] = seen.merged(known)
-        smoothed = bounds.smooth(slope, None if full else known)
-        bound = bounds.bound(native, exact, smoothed, self._terms(native), known)
-        return Values(native, exact, self._masked(key, bound))
-
-    def _exact(self, wide: _Storages, native: Mapping[str, torch.Tensor], count: int) -> dict[str, torch.Tensor]:
-        """The float64 results that correspond to native ones; none where the operator does not run in float64."""
+    def _probed(self, call: DrawnCall) -> dict[Place, Probed]:
         if self.float64_failure is not None:
             return {}
-        private = [s.clone() if i in self.contract.mutated else s for i, s in enumerate(wide)]
         try:
-            with _float64_as_default():
-                results = self._evaluate(self._wide_case, self._views(private), count)
-        except _OPERATOR_ERRORS as error:
-            self.float64_failure = _first_line(error)
+            return probe(self._evaluator, call)
+        except OPERATOR_ERRORS as error:
+            self.float64_failure = first_line(error)
             return {}
-        if not _uniform(results):
-            self.float64_failure = "the shapes of its results differ in float64"
-            return {}
-        found = self._collect(results, private)
-        return {key: found[key] for key, value in native.items() if _corresponds(found.get(key), value)}
 
-    def _sensitivity(
-        self, wide: _Storages, exact: Mapping[str, torch.Tensor], pairs: int, seed: int
-    ) -> dict[str, torch.Tensor]:
-        """How far each exact result moves per relative move of the inputs: root mean square over sign draws."""
-        generator = torch.Generator(self.device).manual_seed((seed ^ _PROBE_SALT) & ((1 << 63) - 1))
-        total = {
-            key: torch.zeros(value.shape, dtype=torch.float64, device=value.device) for key, value in exact.items()
-        }
-        for _ in range(pairs):
-            signs = [self._signs(position, storage, generator) for position, storage in enumerate(wide)]
-            if all(sign is None for sign in signs):
-                return total
-            ahead = self._probe(wide, signs, PROBE_STEP)
-            behind = self._probe(wide, signs, -PROBE_STEP)
-            for key, value in exact.items():
-                total[key].add_(_slope(ahead.get(key), value, behind.get(key)).square_(), alpha=1.0 / pairs)
-        return {key: value.sqrt_() for key, value in total.items()}
+    def _bounded(self, place: Place, native: torch.Tensor, probed: Probed | None) -> Values:
+        if not is_continuous(native.dtype):
+            return Values(native, None, None)
+        inside = self._inside_of(place, native)
+        terms = self._terms(native.numel())
+        if probed is None or probed.exact.shape != native.shape or native.numel() == 0:
+            return Values(native, None, bounds.bound_without_exact(native, terms) * inside)
+        masked = Probed(probed.exact * inside, probed.slope) if place.kind == "argument" else probed
+        bound, seen = bounds.bound(native * inside if place.kind == "argument" else native, masked, terms)
+        known = self._calibrations[place] = seen.merged(self._calibrations.get(place))
+        return Values(native, probed.exact, bound.mul_(inside & ~known.moves))
 
-    def _probe(self, wide: _Storages, signs: Sequence[torch.Tensor | None], step: float) -> dict[str, torch.Tensor]:
-        """The float64 results with every float element moved by ``step`` of itself, up or down by its sign.
+    def _inside_of(self, place: Place, native: torch.Tensor) -> torch.Tensor:
+        """What may differ at all: everything returned; of a written storage, the elements of the view."""
+        if place.kind == "output":
+            return torch.ones((), dtype=torch.bool, device=native.device)
+        if place not in self._inside:
+            self._inside[place] = inside_view(self._evaluator, place.position, native)
+        return self._inside[place]
 
-        Arguments that are only read are moved element by element of the *view*: the rounding errors of a kernel
-        that reads an expanded element twice are independent, too. Written ones are moved in their storage.
-        """
-        views: _Views = []
-        storages: _Storages = []
-        for position, (storage, sign, recipe) in enumerate(zip(wide, signs, self._recipes, strict=True)):
-            mutated = position in self.contract.mutated
-            if sign is not None and not mutated:
-                views.append((batched_view(storage, recipe) * (1.0 + step * sign)).unbind(0))
-                storages.append(storage)
-                continue
-            private = storage * (1.0 + step * sign) if sign is not None else storage.clone() if mutated else storage
-            views.append(batched_view(private, recipe).unbind(0))
-            storages.append(private)
-        try:
-            with _float64_as_default():
-                results = self._evaluate(self._wide_case, views, len(views[0]))
-        except _OPERATOR_ERRORS:
-            return {}  # Moved inputs can leave the operator's domain; then nothing is known about the slope.
-        return self._collect(results, storages) if _uniform(results) else {}
-
-    def _signs(self, position: int, storage: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
-        """Random signs for one argument; None if it has no float elements."""
-        recipe = self._recipes[position]
-        if not _is_continuous(storage.dtype):
-            return None
-        mutated = position in self.contract.mutated
-        shape = storage.shape if mutated else torch.Size((storage.shape[0], *recipe.shape))
-        signs = torch.empty(shape, dtype=torch.float64, device=storage.device)
-        signs.random_(0, 2, generator=generator).mul_(2.0).sub_(1.0)
-        return self._masked(_argument(position), signs) if mutated else signs
-
-    def _pairs(self, full: bool) -> int:
-        """Large results tell enough about their scale by their neighbours; small ones need more draws."""
-        if not full or self._elements > 1 << 20:
+    def _terms(self, elements: int) -> int:
+        """An upper guess of how many values are added into one of a result's elements; 1 for pointwise operators."""
+        if torch.Tag.pointwise in self._evaluator.operator.tags:
             return 1
-        return 3 if self._elements <= 1 << 14 else 2
-
-    def _terms(self, result: torch.Tensor) -> int:
-        """An upper guess of how many values are added into one element of this ``(calls, *shape)`` result."""
-        if torch.Tag.pointwise in self._operator.tags:
-            return 1
-        elements = max(1, result[0].numel())
-        sizes = [size for recipe in self._recipes for size in recipe.shape]
-        shares = [operators.storage_extent(recipe) // elements for recipe in self._recipes]
+        recipes = self._evaluator.recipes
+        sizes = [size for recipe in recipes for size in recipe.shape]
+        shares = [operators.storage_extent(recipe) // max(1, elements) for recipe in recipes]
         return max([1, *sizes, *shares])
-
-    def _masked(self, key: str, values: torch.Tensor) -> torch.Tensor:
-        """For an argument's storage, 0 outside the argument's view. Returned tensors as they are."""
-        inside = self._inside.get(int(key.removeprefix("argument "))) if key.startswith("argument ") else None
-        return values if inside is None else values * inside
-
-    def _stacked_storages(self, calls: Sequence[DrawnCall]) -> _Storages:
-        """Fresh copies of all storages of these calls."""
-        for position in self.contract.mutated - self._inside.keys():
-            self._inside[position] = inside_view(calls[0], position)
-        columns = zip(*(call.tensors for call in calls), strict=True)
-        return [torch.stack([tensor.storage for tensor in column]) for column in columns]
-
-    def _views(self, storages: _Storages) -> _Views:
-        pairs = zip(storages, self._recipes, strict=True)
-        return [batched_view(storage, recipe).unbind(0) for storage, recipe in pairs]
-
-    def _evaluate(self, case: schema.Case, views: _Views, count: int) -> list[list[Any]]:
-        """Per call, the flat list of what the operator returned."""
-        calls: Sequence[Sequence[torch.Tensor]] = list(zip(*views, strict=True)) if views else [()] * count
-        with torch.no_grad():
-            return [self._evaluate_one(case, tensors) for tensors in calls]
-
-    def _evaluate_one(self, case: schema.Case, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        args, kwargs = operators.build_arguments(case, tensors, self.device)
-        result = self._operator(*args, **kwargs)
-        return operators.flatten_outputs(result) if self._operator._schema.returns else []
-
-    def _collect(self, results: Sequence[Sequence[Any]], storages: _Storages) -> dict[str, torch.Tensor]:
-        """Every tensor that the operator returned or wrote to, stacked over the calls, by name."""
-        found = {
-            f"output {position}": _stack([result[position] for result in results])
-            for position, leaf in enumerate(results[0])
-            if isinstance(leaf, torch.Tensor)
-        }
-        return found | {_argument(position): storages[position] for position in self.contract.mutated}
-
-    def _leaf(self, position: int, results: Sequence[Sequence[Any]], values: Mapping[str, Values]) -> Leaf:
-        first = results[0][position]
-        if not isinstance(first, torch.Tensor):
-            return PlainLeaf(tuple(result[position] for result in results))
-        declared = self.contract.returned_arguments
-        is_argument = declared[position] if len(declared) == len(results[0]) else None
-        return TensorLeaf(
-            values[f"output {position}"], first.dtype, tuple(first.shape), tuple(first.stride()), is_argument
-        )
-
-
-def _argument(position: int) -> str:
-    return f"argument {position}"
-
-
-def _widened(case: schema.Case) -> schema.Case:
-    """The case with float64 in the place of lower float dtypes that are passed as arguments."""
-    args = tuple(_widened_argument(argument) for argument in case.args)
-    kwargs = {name: _widened_argument(argument) for name, argument in case.kwargs.items()}
-    return msgspec.structs.replace(case, args=args, kwargs=kwargs)
-
-
-def _widened_argument(argument: schema.Argument) -> schema.Argument:
-    if isinstance(argument, schema.DType):
-        dtype = operators.torch_dtype(argument.value)
-        wide = str(bounds.wide_dtype(dtype)).removeprefix("torch.")
-        return schema.DType(wide) if _is_continuous(dtype) else argument
-    if isinstance(argument, schema.Sequence):
-        return schema.Sequence(tuple(_widened_argument(item) for item in argument.items))
-    return argument
-
-
-@contextmanager
-def _float64_as_default() -> Iterator[None]:
-    """Operators that make floats from integers (mean, sqrt, true division) then make float64."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _slope(ahead: torch.Tensor | None, exact: torch.Tensor, behind: torch.Tensor | None) -> torch.Tensor:
-    """|central difference| per unit of relative move; 0 where there is a jump, or no number."""
-    if not (_corresponds(ahead, exact) and _corresponds(behind, exact)):
-        return torch.zeros(exact.shape, dtype=torch.float64, device=exact.device)
-    assert ahead is not None
-    assert behind is not None
-    odd = (ahead - behind).abs_() if not exact.dtype.is_complex else (ahead - behind).abs()
-    even = (ahead - exact + (behind - exact)).abs()
-    slope = odd.mul_(0.5 / PROBE_STEP)
-    smooth = even.mul_(1.0 / PROBE_STEP) <= 2.0 * slope
-    return torch.where(smooth & torch.isfinite(slope), slope, 0.0)
-
-
-def _corresponds(found: torch.Tensor | None, other: torch.Tensor) -> bool:
-    """Whether this is the wide form of that result."""
-    return found is not None and found.shape == other.shape and found.dtype == bounds.wide_dtype(other.dtype)
-
-
-def _is_continuous(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
-
-
-def _to_wide(storage: torch.Tensor) -> torch.Tensor:
-    return storage.to(bounds.wide_dtype(storage.dtype)) if _is_continuous(storage.dtype) else storage
-
-
-def _stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.stack(list(tensors)) if len(tensors) > 1 else tensors[0].unsqueeze(0)
-
-
-def _uniform(results: Sequence[Sequence[Any]]) -> bool:
-    """Whether all calls returned tensors of the same dtypes and shapes in the same places."""
-    signatures = {tuple(_signature(leaf) for leaf in result) for result in results}
-    return len(signatures) == 1
-
-
-def _signature(leaf: Any) -> Any:
-    return (leaf.dtype, leaf.shape) if isinstance(leaf, torch.Tensor) else type(leaf)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

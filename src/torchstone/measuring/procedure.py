@@ -18,6 +18,8 @@ import msgspec
 from torchstone.schema import Block, Effort, Party
 
 METHOD = "call-slope"
+_CALLS_IN_LONG_BLOCK = 8
+"""At least, as far as there are distinct inputs: a slope between blocks of nearly the same length is all noise."""
 
 
 class Contestant(Protocol):
@@ -52,8 +54,8 @@ def block_lengths(contestants: Mapping[Party, Contestant], most_calls: int, plan
     most_calls = max(2, most_calls)
     probe = max(1, min(8, most_calls // 2))
     per_call = min(max(1, contestant.run(probe)[0] // probe) for contestant in contestants.values())
-    long = max(2, min(most_calls, plan.block_ns // per_call))
-    return max(1, long // 4), int(long)
+    long = min(most_calls, max(_CALLS_IN_LONG_BLOCK, plan.block_ns // per_call))
+    return max(1, long // 8), int(long)
 
 
 def rounds(

@@ -59,11 +59,9 @@ def _metric(name: str, value: str, meaning: str) -> str:
 
 
 def _verdicts(summary: Summary) -> str:
-    layers = ", ".join(summary.isolation.layers) or "none"
-    partly = f" (in part of the cases also {', '.join(summary.isolation.partly)})" if summary.isolation.partly else ""
     counts = ", ".join(f"{count} {name}" for name, count in summary.counts.items()) or "none"
     devices = ", ".join(summary.devices) or "none"
-    return f"Cases: {summary.cases}: {counts}.\nDevices: {devices}.\nIsolation in force: {layers}{partly}."
+    return f"Cases: {summary.cases}: {counts}.\nDevices: {devices}.\nIsolation in force: {summary.isolation.words}."
 
 
 def _operators(summary: Summary) -> str:

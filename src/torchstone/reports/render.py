@@ -93,7 +93,7 @@ def _verdict_counts(item: OperatorSummary) -> Text:
 def _interval(item: OperatorSummary) -> Text:
     if item.speedup_low is None or item.speedup_high is None:
         unresolved = item.measured_cases - item.resolved_cases
-        return Text("too small to resolve" if unresolved else "–", "dim")
+        return Text("not resolved" if unresolved else "–", "dim")
     outcome = outcome_of(item.speedup_low, item.speedup_high)
     return Text(f"{item.speedup_low:.2f} to {item.speedup_high:.2f} {outcome}", _COLOURS.get(outcome, "default"))
 
@@ -127,14 +127,12 @@ def closing_line(summary: Summary, folder: Path) -> Text:
     """Counts, missing operators, scores, isolation and where it all lies, in one line."""
     counts = ", ".join(f"{count} {name}" for name, count in summary.counts.items()) or "none"
     wrong = summary.operators_total - summary.operators_right - summary.operators_missing
-    layers = ", ".join(summary.isolation.layers) or "none"
-    partly = f" (partly {', '.join(summary.isolation.partly)})" if summary.isolation.partly else ""
     parts = (
         f"{summary.operators_total} operators: {summary.operators_right} right, {wrong} not right, "
         f"{summary.operators_missing} missing",
         f"{summary.cases} cases: {counts}",
         f"speedup {ratio(summary.geomean_speedup)}, perf@{summary.p:g} {summary.perf_at_p:.2f}",
-        f"isolation: {layers}{partly}",
+        f"isolation: {summary.isolation.words}",
         f"{folder}{os.sep}",
     )
     return Text(" · ".join(parts), "bold")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchstone.backends import Problem
 from torchstone.reports.files import report_files
-from torchstone.reports.summary import CaseResult, Summary, evaluate, summarise
+from torchstone.reports.summary import CaseResult, Summary, evaluate, fold
 from torchstone.schema import Record
 
 
@@ -25,5 +25,5 @@ class RunReport:
 def make_report(records: Iterable[Record], problems: Iterable[Problem] = (), p: float = 1.0) -> RunReport:
     """Fold records into a report."""
     results = evaluate(records)
-    summary = summarise(results, problems, p)
+    summary = fold(results, problems, p)
     return RunReport(summary, results, report_files(summary, results))

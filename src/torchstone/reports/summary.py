@@ -23,6 +23,7 @@ from torchstone.schema import (
     ErrorStatistics,
     Missing,
     Record,
+    Unjudged,
     Unsupported,
     Verdict,
     encode,
@@ -93,6 +94,16 @@ class IsolationSummary(msgspec.Struct, frozen=True):
     """In force for every judged case."""
     partly: tuple[str, ...]
     """In force for some only."""
+    cases: int
+    """How many judged cases this tells of; missing and unjudged ones met no isolation that we know."""
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        if not self.cases:
+            return "–"
+        partly = f" (partly {', '.join(self.partly)})" if self.partly else ""
+        return (", ".join(self.layers) or "none") + partly
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -137,8 +148,13 @@ def _timing(record: Record) -> Timing | None:
     return timing(measurement)
 
 
-def summarise(results: Sequence[CaseResult], problems: Iterable[Problem] = (), p: float = 1.0) -> Summary:
-    """Fold results, in the order of :func:`evaluate`, into the summary of the run."""
+def summarise(records: Iterable[Record], problems: Iterable[Problem] = (), p: float = 1.0) -> Summary:
+    """Fold records into the summary of a run."""
+    return fold(evaluate(records), problems, p)
+
+
+def fold(results: Sequence[CaseResult], problems: Iterable[Problem] = (), p: float = 1.0) -> Summary:
+    """The same for results of :func:`evaluate`, in its order, so that no timing is computed twice."""
     operators = tuple(
         _operator(name, tuple(group)) for name, group in groupby(results, key=lambda item: item.record.case.operator)
     )
@@ -231,7 +247,10 @@ def _largest(results: Iterable[CaseResult], chosen: Callable[[ErrorStatistics], 
 
 def _isolation(results: Iterable[CaseResult]) -> IsolationSummary:
     demanded = sorted({item.record.isolation.demanded for item in results})
-    active = [item.record.isolation.active for item in results if not isinstance(item.record.verdict, Missing)]
+    active = [
+        item.record.isolation.active for item in results if not isinstance(item.record.verdict, Missing | Unjudged)
+    ]
     some = list(dict.fromkeys(name for names in active for name in names))
     everywhere = tuple(name for name in some if all(name in names for names in active))
-    return IsolationSummary(tuple(demanded), everywhere, tuple(name for name in some if name not in everywhere))
+    partly = tuple(name for name in some if name not in everywhere)
+    return IsolationSummary(tuple(demanded), everywhere, partly, len(active))

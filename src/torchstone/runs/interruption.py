@@ -10,11 +10,13 @@ from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _FORCE = 3
-"""The signal, counted from the first, that is no longer held back: someone really wants out."""
+"""The signal, counted from the first, that nothing holds back: someone really wants out, tidy or not."""
 
 
 class Interruption:
-    """Turns both signals into KeyboardInterrupt at a moment when nothing is half done.
+    """Turns the first signal into KeyboardInterrupt at a moment when nothing is half done.
+
+    A second one, pressed while the executor ends its processes, is let pass: they must not be left behind.
 
     Only the main thread of a program may set signal handlers; elsewhere this does nothing and the program's own
     handling stands.
@@ -53,5 +55,6 @@ class Interruption:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received += 1
-        if not self._held or self._received >= _FORCE:
+        first = self._received == 1 and not self._held
+        if first or self._received >= _FORCE:
             raise KeyboardInterrupt

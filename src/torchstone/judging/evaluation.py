@@ -1,0 +1,148 @@
+"""Calling torch's own operator on private copies: many calls in the dtype of the case, or one call in float64.
+
+Separate from the reference, which decides what to make of the results. Nothing here compares or bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import torch
+
+from torchstone import operators, schema
+from torchstone.errors import TorchstoneError
+from torchstone.judging.inputs import DrawnCall, batched_view
+
+OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError)
+"""How torch says that it cannot do a call."""
+
+
+class ReferenceFailure(TorchstoneError):  # noqa: N818 - no error of ours: torch cannot do this case here.
+    """torch has no answer for this case on this device, so no candidate can be judged on it."""
+
+
+class Place(NamedTuple):
+    """A tensor that a call produces: a returned leaf, or the storage of a tensor argument that it writes to."""
+
+    kind: Literal["output", "argument"]
+    position: int
+
+
+Tensors = dict[Place, torch.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What several calls returned and wrote to."""
+
+    results: list[list[Any]]
+    """Per call, the returned leaves. Empty lists for an operator that declares no return."""
+    tensors: Tensors
+    """The tensors among them and the written storages, stacked over the calls."""
+
+
+class Evaluator:
+    """Calls one case's operator."""
+
+    def __init__(self, case: schema.Case, device: torch.device) -> None:
+        self.case = case
+        self.contract = operators.contract_of(case)
+        self.recipes = schema.tensors_of(case)
+        self.operator = operators.resolve(case.operator)
+        self._device = device
+        self._wide_case = _widened(case)
+
+    def is_written(self, position: int) -> bool:
+        """Whether the operator writes to this tensor argument."""
+        return position in self.contract.mutated
+
+    def native(self, calls: Sequence[DrawnCall]) -> Evaluation | None:
+        """The calls as they stand. None where the shapes of the results differ from call to call."""
+        columns = zip(*(call.tensors for call in calls), strict=True)
+        storages = [torch.stack([tensor.storage for tensor in column]) for column in columns]
+        views = [batched_view(s, recipe).unbind(0) for s, recipe in zip(storages, self.recipes, strict=True)]
+        rows: Sequence[Sequence[torch.Tensor]] = list(zip(*views, strict=True)) if views else [()] * len(calls)
+        try:
+            results = [self._call(self.case, row) for row in rows]
+        except OPERATOR_ERRORS as error:
+            raise ReferenceFailure(f"{self.case.operator} in torch: {first_line(error)}") from error
+        if len({tuple(_signature(leaf) for leaf in result) for result in results}) > 1:
+            return None
+        return Evaluation(results, self._collected(results, storages))
+
+    def wide(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
+        """One call in float64: what it returns, and the given storages that it wrote to. torch's errors come out."""
+        with _float64_as_default():
+            result = self._call(self._wide_case, views)
+        found = self._collected([result], [storage.unsqueeze(0) for storage in storages])
+        return {place: tensor[0] for place, tensor in found.items()}
+
+    def _call(self, case: schema.Case, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        args, kwargs = operators.build_arguments(case, tensors, self._device)
+        with torch.no_grad():
+            result = self.operator(*args, **kwargs)
+        return operators.flatten_outputs(result) if self.operator._schema.returns else []
+
+    def _collected(self, results: Sequence[Sequence[Any]], storages: Sequence[torch.Tensor]) -> Tensors:
+        found = {
+            Place("output", position): stacked([result[position] for result in results])
+            for position, leaf in enumerate(results[0])
+            if isinstance(leaf, torch.Tensor)
+        }
+        return found | {Place("argument", position): storages[position] for position in sorted(self.contract.mutated)}
+
+
+def stacked(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """``(n, *shape)``; a single tensor is not copied."""
+    return torch.stack(list(tensors)) if len(tensors) > 1 else tensors[0].unsqueeze(0)
+
+
+def is_continuous(dtype: torch.dtype) -> bool:
+    """Whether values of this dtype are rounded: floating-point or complex."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What exact results are computed in."""
+    return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def first_line(error: BaseException) -> str:
+    """torch's messages carry C++ stacks; the first line says it."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _signature(leaf: Any) -> Any:
+    return (leaf.dtype, leaf.shape) if isinstance(leaf, torch.Tensor) else type(leaf)
+
+
+@contextmanager
+def _float64_as_default() -> Iterator[None]:
+    """Operators that make floats from integers (mean, sqrt, true division) then make float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _widened(case: schema.Case) -> schema.Case:
+    """The case with float64 in the place of lower float dtypes that are passed as arguments."""
+    args = tuple(_widened_argument(argument) for argument in case.args)
+    kwargs = {name: _widened_argument(argument) for name, argument in case.kwargs.items()}
+    return msgspec.structs.replace(case, args=args, kwargs=kwargs)
+
+
+def _widened_argument(argument: schema.Argument) -> schema.Argument:
+    if isinstance(argument, schema.DType):
+        dtype = operators.torch_dtype(argument.value)
+        return schema.DType(str(wide_dtype(dtype)).removeprefix("torch.")) if is_continuous(dtype) else argument
+    if isinstance(argument, schema.Sequence):
+        return schema.Sequence(tuple(_widened_argument(item) for item in argument.items))
+    return argument

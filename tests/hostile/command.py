@@ -1,0 +1,73 @@
+"""Start the real command line on the sixty jobs, with the suite installed as a plugin."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hostile.kernels import Bad, write_kernels
+from hostile.sixty import sixty_cases
+
+TESTS = Path(__file__).resolve().parents[1]
+SOURCE = TESTS.parent / "src"
+WORKER_UIDS = range(1_000_000_000, 1_000_000_000 + (1 << 24))
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder with kernels, a plugin and, after the run, its records."""
+
+    root: Path
+
+    @classmethod
+    def prepare(cls, root: Path) -> tuple[RunFolder, dict[str, Bad]]:
+        bad = write_kernels(root / "kernels", [case.operator for case in sixty_cases()])
+        metadata = root / "plugin" / "sixty_suite-1.0.dist-info"
+        metadata.mkdir(parents=True)
+        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: sixty-suite\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text("[torchstone.suites]\nsixty = hostile.sixty:SixtySuite\n")
+        return cls(root), bad
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "runs" / "sixty" / "records.jsonl"
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.journal.read_text().splitlines()]
+
+    def command(self, *more: str) -> list[str]:
+        return [
+            *(sys.executable, "-m", "torchstone", "run", "--suite", "sixty", "--backend", "directory"),
+            *("--kernels-dir", str(self.root / "kernels"), "--output-dir", str(self.root / "runs")),
+            *("--run-id", "sixty", "--device", "cpu", "--effort", "quick", "--memory-limit", "1GiB"),
+            *("--compile-timeout", "4", "--load-timeout", "20", *more),
+        ]
+
+    def environment(self) -> dict[str, str]:
+        paths = [str(self.root / "plugin"), str(TESTS), str(SOURCE), os.environ.get("PYTHONPATH", "")]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def run_sixty(run: RunFolder, *more: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
+    """The whole run, start to end."""
+    return subprocess.run(
+        run.command(*more), env=run.environment(), cwd=run.root, capture_output=True, text=True, timeout=seconds
+    )
+
+
+def leftovers() -> list[str]:
+    """Processes of workers, wardens, zygotes and judges that still exist."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            uid = Path(f"/proc/{pid}").stat().st_uid
+            if "torchstone.workers" in command or "torchstone.court" in command or uid in WORKER_UIDS:
+                found.append(f"{pid} (uid {uid}): {command}")
+    return found

@@ -1,0 +1,54 @@
+"""How often honest kernels are refused, and which adversaries pass. ``python tests/judging/false_alarms.py 20 cpu``."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
+
+import torch
+from judging.variants import ADVERSARIES, KINDS, Kernel, Kind, lower_precision, storages_of
+
+from torchstone.judging import Mismatch, Reference, compare, draw_call
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+def main(seeds: int, device: torch.device) -> None:
+    judged, refused, passed = 0, Counter[str](), Counter[str]()
+    worst = 0.0
+    for kind in KINDS:
+        for dtype in DTYPES:
+            for size in kind.sizes:
+                reference = Reference(kind.case(size, dtype), device)
+                for seed in range(seeds):
+                    call = draw_call(reference.case, seed, device)
+                    expected = reference.expect(call)
+                    for name, kernel in honest_kernels(kind).items():
+                        found = compare(expected, [kernel(*call.args)], storages_of(call))
+                        judged += 1
+                        worst = max(worst, found.errors.worst_over_bound or 0.0)
+                        refused[f"{kind.name}, {dtype}, {size}: {name}"] += isinstance(found, Mismatch)
+                    right = expected.outputs[0].native
+                    cheats = {name: cheat(right, call) for name, cheat in ADVERSARIES.items()}
+                    if dtype == "float32" and kind.adds:
+                        cheats |= {name: kernel(*call.args) for name, kernel in lower_precision(kind).items()}
+                    for name, cheat in cheats.items():
+                        found = compare(expected, [cheat], storages_of(call))
+                        passed[f"{kind.name}, {dtype}, {size}: {name}"] += not isinstance(found, Mismatch)
+    print(f"{judged} honest judgements, {refused.total()} refused, worst error {worst:.2f} of its bound")
+    for name, count in (+refused).items():
+        print(f"  refused {count} of {seeds}: {name}")
+    print(f"{passed.total()} passes of adversaries")
+    for name, count in (+passed).items():
+        print(f"  passed {count} of {seeds}: {name}")
+
+
+def honest_kernels(kind: Kind) -> dict[str, Kernel]:
+    return kind.honest | {"float64 inside": kind.in_float64}
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10, torch.device(sys.argv[2] if len(sys.argv) > 2 else "cpu"))
