@@ -9,14 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_API = ("Evaluation", "Settings", "check", "evaluate", "evaluate_many", "measure")
-_SCHEMA = (
-    "Case", "Tensor", "Scalar", "Sequence", "DType", "Normal", "Uniform", "Integers", "Booleans", "Deadlines",
-    "Limits", "Record",
-)  # fmt: skip
-_ERRORS = ("TorchstoneError", "UsageError", "InfrastructureError")
-
-__all__ = [*_API, *_SCHEMA, *_ERRORS]  # noqa: PLE0604 - names of the lazily loaded members
+__all__ = [
+    "Booleans",
+    "Case",
+    "DType",
+    "Deadlines",
+    "Evaluation",
+    "InfrastructureError",
+    "Integers",
+    "Limits",
+    "Normal",
+    "Record",
+    "Scalar",
+    "Sequence",
+    "Settings",
+    "Tensor",
+    "TorchstoneError",
+    "Uniform",
+    "UsageError",
+    "check",
+    "evaluate",
+    "evaluate_many",
+    "measure",
+]
 
 if TYPE_CHECKING:
     from torchstone.api import Evaluation, Settings, check, evaluate, evaluate_many, measure
@@ -38,9 +53,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'torchstone' has no attribute '{name}'")
     from importlib import import_module
 
-    for module, names in (("api", _API), ("schema", _SCHEMA), ("errors", _ERRORS)):
-        if name in names:
-            return getattr(import_module(f"torchstone.{module}"), name)
-    raise AttributeError(f"module 'torchstone' has no attribute '{name}'")
+    homes = (import_module(f"torchstone.{module}") for module in ("errors", "schema", "api"))
+    return next(getattr(home, name) for home in homes if hasattr(home, name))

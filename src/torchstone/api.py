@@ -10,7 +10,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,8 @@ class Settings:
     effort: Effort = "normal"
     isolation: IsolationLevel = "best"
     threads: int = 1
-    deadlines: Deadlines = Deadlines()
-    limits: Limits = Limits()
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True)

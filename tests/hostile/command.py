@@ -46,6 +46,7 @@ class RunFolder:
             *(sys.executable, "-m", "torchstone", "run", "--suite", "sixty", "--backend", "directory"),
             *("--kernels-dir", str(self.root / "kernels"), "--output-dir", str(self.root / "runs")),
             *("--run-id", "sixty", "--device", "cpu", "--effort", "quick", "--memory-limit", "1GiB"),
+            *("--scratch-limit", "128MiB", "--process-limit", "64"),
             *("--compile-timeout", "4", "--load-timeout", "20", *more),
         ]
 

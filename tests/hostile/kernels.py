@@ -54,9 +54,9 @@ BAD = (
     Bad("loops in Python", _once("while True: pass"), "timed_out", "compile"),
     Bad("loops in C, GIL held", _once("import re\nre.match(r'(a+)+$', 'a' * 64 + 'b')"), "timed_out", "compile"),
     Bad("memory bomb", _once("hoard = []\nwhile True: hoard.append(bytearray(64 << 20))"), "crashed", "compile",
-        "MemoryError"),
+        '"kind": "memory"'),
     Bad("fork bomb", _once("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"),
-        "timed_out", "compile"),
+        "crashed", "compile", '"kind": "processes"'),
     Bad("fills the disk", _once(
         "import os\ncount = 0\nwhile True:\n    count += 1\n"
         "    with open(f'fill{{count}}', 'wb') as file: file.write(b'x' * (32 << 20))"),
@@ -73,7 +73,8 @@ BAD = (
         "PermissionError"),
     Bad("aborts", _once("import os\nos.abort()"), "crashed", "compile", "SIGABRT"),
     Bad("calls sys.exit", _once("raise SystemExit(0)"), "crashed", "compile", "sys.exit(0)"),
-    Bad("fails at import", _file("raise RuntimeError('bad day')\ndef {entry}(*args): pass"), "crashed", "load", "bad day"),
+    Bad("fails at import", _file("raise RuntimeError('bad day')\ndef {entry}(*args): pass"), "crashed", "load",
+        "bad day"),
     Bad("lacks the entry point", _file("def another(*args): pass"), "crashed", "load", "{entry}"),
     Bad("does not parse", "def {entry}(:\n", "crashed", "load", "SyntaxError"),
     Bad("changes its input", _file(

@@ -12,14 +12,53 @@ _POSITIVE = Tensor((33, 65), "float32", Uniform(0.1, 4.0))
 _INTEGER = Tensor((33, 65), "int32", Integers(-1000, 1000))
 _SQUARE = Tensor((48, 48), "float32", Normal())
 
-_UNARY = (
-    "relu abs neg exp sin cos tanh sigmoid floor ceil round sign square reciprocal erf erfc expm1 sinh cosh asinh "
-    "atan trunc silu gelu hardswish softplus elu hardtanh"
-).split()
-_POSITIVE_UNARY = "sqrt rsqrt log log2 log10 log1p".split()
-_BINARY = "add.Tensor sub.Tensor mul.Tensor maximum minimum atan2 fmax fmin hypot logaddexp gt.Tensor lt.Tensor".split()
-_INTEGER_BINARY = "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor eq.Tensor ne.Tensor".split()
-_REDUCTIONS = "sum.dim_IntList mean.dim amax amin".split()
+_UNARY = [
+    "relu",
+    "abs",
+    "neg",
+    "exp",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+    "floor",
+    "ceil",
+    "round",
+    "sign",
+    "square",
+    "reciprocal",
+    "erf",
+    "erfc",
+    "expm1",
+    "sinh",
+    "cosh",
+    "asinh",
+    "atan",
+    "trunc",
+    "silu",
+    "gelu",
+    "hardswish",
+    "softplus",
+    "elu",
+    "hardtanh",
+]
+_POSITIVE_UNARY = ["sqrt", "rsqrt", "log", "log2", "log10", "log1p"]
+_BINARY = [
+    "add.Tensor",
+    "sub.Tensor",
+    "mul.Tensor",
+    "maximum",
+    "minimum",
+    "atan2",
+    "fmax",
+    "fmin",
+    "hypot",
+    "logaddexp",
+    "gt.Tensor",
+    "lt.Tensor",
+]
+_INTEGER_BINARY = ["bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor", "eq.Tensor", "ne.Tensor"]
+_REDUCTIONS = ["sum.dim_IntList", "mean.dim", "amax", "amin"]
 
 
 def sixty_cases() -> list[Case]:

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from hostile.command import RunFolder, leftovers, run_sixty
 from hostile.kernels import BAD, Bad
 
@@ -18,7 +19,9 @@ pytestmark = pytest.mark.adversary
 
 
 @pytest.fixture(scope="module")
-def sixty(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, dict[str, Bad], subprocess.CompletedProcess[str]]:
+def sixty(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[RunFolder, dict[str, Bad], subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("sixty")
     before = snapshot()
     run, bad = RunFolder.prepare(folder)
@@ -31,9 +34,7 @@ def snapshot() -> dict[str, list[str]]:
     """Names in the places that a kernel would reach for."""
     places = ("/", "/tmp", "/etc", "/dev/shm", str(Path.home()), "/usr/local/bin")
     ours = ("torchstone-lanes", "pytest-of-", "bash_")
-    return {
-        place: sorted(name for name in os.listdir(place) if not name.startswith(ours)) for place in places
-    }
+    return {place: sorted(name for name in os.listdir(place) if not name.startswith(ours)) for place in places}
 
 
 def test_the_run_says_that_some_kernels_failed(sixty) -> None:  # type: ignore[no-untyped-def]

@@ -1,6 +1,6 @@
 """Operators of several kinds, honest ways to compute them otherwise, and cheap ways to pretend.
 
-Used by the tests, and by ``python tests/judging/false_alarms.py`` for rates over many judgements.
+Used by the tests, and by ``judging.false_alarms`` for rates over many judgements.
 """
 
 from __future__ import annotations
@@ -256,5 +256,4 @@ ADVERSARIES: dict[str, Adversary] = {
     "mean": lambda right, _: right.double().mean().to(right.dtype).expand_as(right),
     "copy of an input": _copy_of_input,
     "skipped tail": _without_tail,
-    "slightly scaled": lambda right, _: right * (1.0 + 64.0 * torch.finfo(right.dtype).eps),
 }

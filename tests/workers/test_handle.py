@@ -7,11 +7,11 @@ import signal
 import time
 
 import pytest
-from workers.conftest import LIMITS, implementation, load
 
 from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError, descendants
 from torchstone.workers.pool import WorkerPool
 from torchstone.workers.protocol import Done, Failed, Load
+from workers.conftest import LIMITS, implementation, load
 
 
 def test_a_candidate_loads(worker: Worker) -> None:

@@ -148,7 +148,7 @@ def test_strict_refuses_when_a_layer_is_missing(monkeypatch: pytest.MonkeyPatch,
     strict._zygote = pool._zygote  # the same zygote serves any policy
     lacking = [sandbox.Layer("landlock", False, "this kernel has none")]
     monkeypatch.setattr(pool_module, "missing_layers", lambda layers: lacking)
-    with pytest.raises(IsolationUnavailableError, match="landlock: this kernel has none.*--isolation best"):
+    with pytest.raises(IsolationUnavailableError, match=r"landlock: this kernel has none.*--isolation best"):
         strict.take()
 
 

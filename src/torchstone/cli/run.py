@@ -38,6 +38,8 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option("--measure-timeout", type=_SECONDS, metavar="SECONDS", help="For timing a case.")
 @click.option("--timeout-multiplier", type=_SECONDS, default=1.0, metavar="X", help="Stretches all four.")
 @click.option("--memory-limit", callback=size_in_bytes, metavar="SIZE", help="Memory of a kernel's processes: 8GiB.")
+@click.option("--scratch-limit", callback=size_in_bytes, metavar="SIZE", help="Files a kernel may write: 2GiB.")
+@click.option("--process-limit", type=click.IntRange(min=1), metavar="N", help="Processes a kernel may start: 256.")
 @click.option("--p", type=_SECONDS, default=1.0, show_default=True, help="Speedup that perf@p asks for.")
 @click.option("--fail-on-missing", is_flag=True, help="Exit 1 if the backend lacks an operator.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
@@ -65,13 +67,13 @@ def _request(given: dict[str, Any]) -> RunRequest:
     from torchstone.runs import RunRequest
     from torchstone.schema import Limits
 
-    memory = {} if given["memory_limit"] is None else {"memory_bytes": given["memory_limit"]}
+    limits = {"memory_bytes": "memory_limit", "scratch_bytes": "scratch_limit", "processes": "process_limit"}
     return RunRequest(
         operators=split_commas(given["ops"]),
         dtypes=split_commas(given["dtypes"]),
         measured=not given["no_measure"],
         deadlines=_deadlines(given),
-        limits=Limits(**memory),
+        limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         **{name: given[name] for name in ("suite", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},
         **{name: given[name] for name in ("output_dir", "isolation", "threads")},
     )

@@ -20,6 +20,7 @@ from torchstone.workers.handle import Worker, WorkerEndedError
 from torchstone.workers.protocol import Bind, Call, Done, Failed, OutputPlacement, Placement, Release
 
 _ALIGNMENT = 512
+_GARBAGE_SHIFT_BYTES = 64 << 10
 
 
 class CandidateFailedError(Exception):
@@ -40,6 +41,8 @@ class Layout:
             (self._place(operators.storage_extent(recipe), operators.torch_dtype(recipe.dtype)), recipe)
             for recipe in recipes
         ]
+        self.outputs_begin_bytes = self._end
+        """Inputs lie before, results after."""
         self._outputs = [self._place_output(output) for output in expected.outputs]
         self.pitch_bytes = max(self._end, _ALIGNMENT)
 
@@ -106,6 +109,16 @@ def _slice(memory: torch.Tensor, base: int, place: tuple[int, int, torch.dtype])
     return memory[start : start + elements * dtype.itemsize].view(dtype)
 
 
+def _garbage(size_bytes: int, device: torch.device) -> torch.Tensor:
+    """Random bytes to put where results will go, with room to start at another one each time.
+
+    Not NaN and not constant: a poison that can be recognised tells a candidate what is unwritten.
+    """
+    seed = torch.frombuffer(bytearray(secrets.token_bytes(_GARBAGE_SHIFT_BYTES)), dtype=torch.uint8).to(device)
+    repeats = 1 + -(-size_bytes // _GARBAGE_SHIFT_BYTES)
+    return seed.repeat(repeats)
+
+
 class Stand:
     """A worker, a case, and the buffers of up to ``sets`` calls."""
 
@@ -118,6 +131,7 @@ class Stand:
         self._arena = make_arena(sets * layout.pitch_bytes, device)
         self._bytes = self._arena.tensor(0, sets * layout.pitch_bytes, torch.uint8)
         self._slots = [layout.inputs_in(self._bytes, index) for index in range(sets)]
+        self._garbage = _garbage(layout.pitch_bytes - layout.outputs_begin_bytes, device)
 
     def bind(self, deadline: float) -> None:
         """Give the worker its view of the buffers."""
@@ -137,8 +151,10 @@ class Stand:
 
     def present(self, calls: Sequence[DrawnCall]) -> None:
         """Write the calls' inputs into the buffers, and random garbage wherever results will go."""
-        used = self._bytes[: len(calls) * self.layout.pitch_bytes]
-        used.view(torch.int64).random_(torch.iinfo(torch.int64).min, None)
+        rows = self._bytes[: len(calls) * self.layout.pitch_bytes].view(len(calls), self.layout.pitch_bytes)
+        results = rows[:, self.layout.outputs_begin_bytes :]
+        shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
+        results.copy_(self._garbage[shift : shift + results.shape[1]])
         targets = [slot for index in range(len(calls)) for slot in self._slots[index] if slot.numel()]
         sources = [tensor.storage for call in calls for tensor in call.tensors if tensor.storage.numel()]
         if targets:

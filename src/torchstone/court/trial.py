@@ -28,6 +28,7 @@ from torchstone.judging import (
     ReferenceFailure,
     compare_many,
     draw_calls,
+    worst_of,
 )
 from torchstone.measuring import procedure
 from torchstone.measuring.device import DeviceProbe
@@ -35,7 +36,8 @@ from torchstone.workers.handle import BadReplyError, OverLimitError, OverranErro
 from torchstone.workers.pool import WorkerPool
 from torchstone.workers.protocol import Done, Failed, Load, OtherLeaf, PlainLeaf, TensorLeaf
 
-_CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 2, "normal": 4, "thorough": 16}
+_CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 1, "normal": 3, "thorough": 16}
+"""Beside the first call and one more, which are compared against float64; these are as far as need be."""
 _MOST_SETS = 256
 _ARENA_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 _LOST_WORKERS = 3
@@ -128,7 +130,7 @@ class Trial:
         self._stage: schema.Stage = "start"
         self._stage_began = time.monotonic()
         self._deadline = self._stage_began + _HOUSEKEEPING_SECONDS
-        self._errors: list[schema.ErrorStatistics] = []
+        self._errors = schema.ErrorStatistics()
         self._verified = 0
         self._worker: Worker | None = None
         self.outcome = Outcome()
@@ -137,7 +139,7 @@ class Trial:
         """The verdict. Raises only for what is not the candidate's doing."""
         try:
             self._hear()
-            verdict: schema.Verdict = schema.Agrees(_worst(self._errors), self._verified)
+            verdict: schema.Verdict = schema.Agrees(self._errors, self._verified)
         except _VerdictError as early:
             verdict = early.verdict
             if isinstance(verdict, schema.Cheated | schema.Crashed | schema.TimedOut | schema.Unsupported):
@@ -215,7 +217,8 @@ class Trial:
             stand.bind(self._deadline)
             self.call_and_verify(stand, calls, expected)
         with self._in_stage("check", self._job.deadlines.check_seconds):
-            self.call_and_verify(stand, *self.draw(reference, checks))
+            self.call_and_verify(stand, *self.draw(reference, 1))
+            self.call_and_verify(stand, *self.draw(reference, checks, calibrate=False))
 
     def draw(self, reference: Reference, count: int, calibrate: bool = True) -> tuple[list[DrawnCall], list[Expected]]:
         """Fresh calls from the system's randomness, and what they must give."""
@@ -236,7 +239,7 @@ class Trial:
             case Mismatch(reason=reason, message=message, errors=errors):
                 raise _VerdictError(schema.Disagrees(self._stage, reason, message, errors))
             case Agreement(errors=errors):
-                self._errors.append(errors)
+                self._errors = worst_of(self._errors, errors)
                 self._verified += len(calls)
         return elapsed_ns, done.claimed_ns
 
@@ -289,10 +292,11 @@ class Trial:
     def _measure_rounds(
         self, stand: Stand, other: Stand, reference: Reference, plan: procedure.Plan
     ) -> schema.Measurement:
+        draws = _Draws(self, reference)
         contestants: dict[schema.Party, procedure.Contestant] = {
-            "candidate": _CandidateRuns(self, stand, reference),
-            "reference": _ReferenceRuns(self, other, pretend=False),
-            "shim": _ReferenceRuns(self, other, pretend=True),
+            "candidate": _CandidateRuns(self, stand, draws),
+            "reference": _ReferenceRuns(other, draws, pretend=False),
+            "shim": _ReferenceRuns(other, draws, pretend=True),
         }
         began, before = time.time_ns(), self._room.probe.state()
         lengths = procedure.block_lengths(contestants, stand.sets, plan)
@@ -354,27 +358,46 @@ class Trial:
         raise AssertionError(f"no verdict for {failure!r}")
 
 
+class _Draws:
+    """Calls for the parties of one measurement.
+
+    The candidate gets values that nobody has seen; the reference and the shim, which have nothing to gain, get the
+    candidate's last ones again: drawing costs more than calling.
+    """
+
+    def __init__(self, trial: Trial, reference: Reference) -> None:
+        self._trial, self._reference = trial, reference
+        self._last: dict[int, list[DrawnCall]] = {}
+
+    def fresh(self, calls: int) -> tuple[list[DrawnCall], list[Expected]]:
+        drawn, expected = self._trial.draw(self._reference, calls, calibrate=False)
+        self._last[calls] = drawn
+        return drawn, expected
+
+    def again(self, calls: int) -> list[DrawnCall]:
+        if calls not in self._last:
+            self.fresh(calls)
+        return self._last[calls]
+
+
 class _CandidateRuns:
     """The candidate as a contestant: every timed call has fresh values and a verified result."""
 
-    def __init__(self, trial: Trial, stand: Stand, reference: Reference) -> None:
-        self._trial, self._stand, self._reference = trial, stand, reference
+    def __init__(self, trial: Trial, stand: Stand, draws: _Draws) -> None:
+        self._trial, self._stand, self._draws = trial, stand, draws
 
     def run(self, calls: int) -> tuple[int, int]:
-        drawn, expected = self._trial.draw(self._reference, calls, calibrate=False)
-        return self._trial.call_and_verify(self._stand, drawn, expected)
+        return self._trial.call_and_verify(self._stand, *self._draws.fresh(calls))
 
 
 class _ReferenceRuns:
     """The reference, or the shim alone, on values of the same kind."""
 
-    def __init__(self, trial: Trial, stand: Stand, pretend: bool) -> None:
-        self._trial, self._stand, self._pretend = trial, stand, pretend
+    def __init__(self, stand: Stand, draws: _Draws, pretend: bool) -> None:
+        self._stand, self._draws, self._pretend = stand, draws, pretend
 
     def run(self, calls: int) -> tuple[int, int]:
-        trial = self._trial
-        drawn = draw_calls(trial._job.case, secrets.randbits(63), calls, trial._room.device)
-        self._stand.present(drawn)
+        self._stand.present(self._draws.again(calls))
         try:
             done, elapsed_ns = self._stand.call(calls, time.monotonic() + _HOUSEKEEPING_SECONDS, self._pretend)
         except (OverranError, WorkerEndedError, BadReplyError, OverLimitError, CandidateFailedError) as error:
@@ -425,21 +448,6 @@ def _verdict_for_ending(stage: schema.Stage, exit_code: int | None, signal_numbe
         name = signal.Signals(signal_number).name
         return schema.Crashed(stage, "signal", f"died of {name}", signal=name)
     return schema.Crashed(stage, "exit", f"ended its process with exit code {exit_code}", exit_code=exit_code)
-
-
-def _worst(errors: list[schema.ErrorStatistics]) -> schema.ErrorStatistics:
-    """The largest of each over all calls."""
-
-    def largest(values: Iterator[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return max(known) if known else None
-
-    return schema.ErrorStatistics(
-        max_abs_error=largest(item.max_abs_error for item in errors),
-        max_rel_error=largest(item.max_rel_error for item in errors),
-        worst_over_bound=largest(item.worst_over_bound for item in errors),
-        native_over_bound=largest(item.native_over_bound for item in errors),
-    )
 
 
 def _leaf_text(leaf: TensorLeaf | PlainLeaf | OtherLeaf) -> str:

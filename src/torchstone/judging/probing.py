@@ -20,7 +20,7 @@ STEP = 2.0**-24
 """Relative step of the differences: far above float64's noise, far below where curvature shows."""
 FEW_ELEMENTS = 1 << 14
 """Calls up to this size are probed with three pairs of steps, for want of neighbours that tell the scale."""
-MANY_ELEMENTS = 1 << 20
+MANY_ELEMENTS = 1 << 16
 """Calls above are probed with one pair; two in between."""
 PIECE = 1 << 18
 """Elements that are worked on at a time where results are large, so that temporaries stay in the cache."""
@@ -145,7 +145,7 @@ def _add_squared_slope(
     for piece in pieces(e.numel()):
         odd = (a[piece] - b[piece]).abs()
         even = (a[piece] - e[piece]).add_(b[piece]).sub_(e[piece]).abs()
-        slope = (odd * (even <= odd)).mul_(0.5 / STEP).nan_to_num_(nan=0.0, posinf=0.0)
+        slope = (odd * (even <= 0.5 * odd)).mul_(0.5 / STEP).nan_to_num_(nan=0.0, posinf=0.0)
         flat_total[piece].addcmul_(slope, slope, value=weight)
 
 

@@ -32,7 +32,7 @@ class Limits(msgspec.Struct, frozen=True):
     memory_bytes: int = 8 << 30
     """Resident memory of the worker and everything it starts."""
     processes: int = 256
-    """Processes and threads."""
+    """Processes of a worker, itself and its warden included."""
     open_files: int = 1024
     file_bytes: int = 1 << 30
     scratch_bytes: int = 2 << 30

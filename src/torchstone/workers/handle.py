@@ -227,11 +227,14 @@ class Worker:
         if self.warden_pid is None:
             return
         pids = descendants(self.warden_pid)
-        if len(pids) > self._limits.processes + 1:
+        if len(pids) > self._limits.processes:
             raise OverLimitError("processes", f"{len(pids)} processes (limit {self._limits.processes})")
-        used = sum(_resident_bytes(pid) for pid in pids)
-        if used > self._limits.memory_bytes:
-            raise OverLimitError("memory", f"{used >> 20} MiB resident (limit {self._limits.memory_bytes >> 20} MiB)")
+        limit = self._limits.memory_bytes
+        # Pages shared since a fork are counted in every process at first; only if that is too much, look closely.
+        if sum(_resident_bytes(pid) for pid in pids) > limit:
+            used = sum(_proportional_bytes(pid) for pid in pids)
+            if used > limit:
+                raise OverLimitError("memory", f"{used >> 20} MiB resident (limit {limit >> 20} MiB)")
 
     def kill(self) -> None:
         """End the worker and everything that it started, and wait until the kernel says so."""
@@ -283,15 +286,22 @@ def descendants(pid: int) -> list[int]:
 
 def _resident_bytes(pid: int) -> int:
     """Private and shared-memory pages; file pages (libraries) are shared by all workers and not counted."""
+    return _kilobyte_fields(f"/proc/{pid}/status", ("RssAnon", "RssShmem")) << 10
+
+
+def _proportional_bytes(pid: int) -> int:
+    """The same, with pages that n processes share counted as one n-th. Slower to read."""
+    proportional = _kilobyte_fields(f"/proc/{pid}/smaps_rollup", ("Pss_Anon", "Pss_Shmem")) << 10
+    return proportional or _resident_bytes(pid)
+
+
+def _kilobyte_fields(path: str, names: tuple[str, ...]) -> int:
     try:
-        fields = dict(
-            line.split(":", 1)
-            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-            if line.startswith("Rss")
-        )
+        lines = Path(path).read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(fields.get(name, "0 kB").split()[0]) for name in ("RssAnon", "RssShmem")) << 10
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    return sum(int(fields.get(name, "0 kB").split()[0]) for name in names)
 
 
 __all__ = ["BadReplyError", "Failed", "OverLimitError", "OverranError", "Worker", "WorkerEndedError", "descendants"]

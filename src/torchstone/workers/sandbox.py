@@ -37,6 +37,8 @@ LAYERS = ("processes", "files", "network", "ipc", "uid", "capabilities", "landlo
 """Every layer, in the order in which they are reported. `strict` needs all of them."""
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/sys")
+_THREADS_PER_PROCESS = 4
+"""RLIMIT_NPROC counts threads too; the limit on processes proper is kept by the judge's watch."""
 _DEVICE_FILES = ("null", "zero", "full", "random", "urandom")
 _GPU_DEVICE_PREFIXES = ("nvidia", "kfd", "dri")
 
@@ -279,7 +281,7 @@ def _limit_resources(cell: Cell) -> None:
     ]
     # Counted per user: only safe where nobody else shares the worker's uid. The judge's watch counts as well.
     if cell.user_namespace or os.geteuid() == cell.uid:
-        table.append((resource.RLIMIT_NPROC, limits.processes))
+        table.append((resource.RLIMIT_NPROC, limits.processes * _THREADS_PER_PROCESS))
     for kind, value in table:
         _, hard = resource.getrlimit(kind)
         capped = value if hard == resource.RLIM_INFINITY else min(value, hard)
