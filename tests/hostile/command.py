@@ -47,7 +47,7 @@ class RunFolder:
             *("--kernels-dir", str(self.root / "kernels"), "--output-dir", str(self.root / "runs")),
             *("--run-id", "sixty", "--device", "cpu", "--effort", "quick", "--memory-limit", "1GiB"),
             *("--scratch-limit", "128MiB", "--process-limit", "64"),
-            *("--compile-timeout", "4", "--load-timeout", "20", *more),
+            *("--compile-timeout", "6", "--load-timeout", "20", *more),
         ]
 
     def environment(self) -> dict[str, str]:

@@ -40,7 +40,7 @@ _CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 1, "normal": 3, "thorough":
 """Beside the first call and one more, which are compared against float64; these are as far as need be."""
 _MOST_SETS = 256
 _ARENA_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
-_LOST_WORKERS = 3
+_LOST_WORKERS = 5
 """A worker that was killed from outside is our loss; one that dies so every time is the candidate's doing."""
 _HOUSEKEEPING_SECONDS = 30.0
 

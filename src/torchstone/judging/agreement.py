@@ -162,7 +162,7 @@ def _all_of_each(native: torch.Tensor, got: torch.Tensor, screen: Screen | None)
     calls = native.shape[0]
     passed = torch.ones(calls, dtype=torch.bool, device=native.device)
     flat_native, flat_got = native.reshape(calls, -1), got.reshape(calls, -1)
-    for piece in pieces(flat_native.shape[1]):
+    for piece in pieces(flat_native.shape[1], native.device):
         near = _near(flat_native[:, piece], flat_got[:, piece], screen, piece)
         passed &= near.view(torch.uint8).amin(dim=1).to(torch.bool)  # Many times faster than all().
     return passed
@@ -255,7 +255,7 @@ def _tally(subject: _Subject) -> torch.Tensor:
     centre = subject.values.centre.reshape(-1)
     bound = None if subject.values.bound is None else subject.values.bound.reshape(-1)
     total = torch.zeros(5, dtype=torch.float64, device=got.device)
-    for piece in pieces(got.numel()):
+    for piece in pieces(got.numel(), got.device):
         part = _tally_piece(got[piece], native[piece], centre[piece], None if bound is None else bound[piece])
         total = torch.cat([total[:1] + part[:1], torch.maximum(total[1:], part[1:])])
     return total

@@ -18,7 +18,7 @@ B            16 + 2 * sqrt(L) for L terms to add, L capped at 2**14; 16 for poin
              precision (tf32, bfloat16, float16 inputs) starts at 2**11 times u * s.
 F            1 unless torch itself is worse: twice its typical worst ratio to the bound (a library that uses tf32,
              Winograd, 16-bit accumulators). Robust: one odd element cannot raise it, and F never lifts the bound
-             above a sixteenth of |e| + s, so that nothing can make zeros pass.
+             above a sixteenth of |e| + s, so that nothing can make zeros pass. One F per piece of a large result.
 C = 2        where torch is off at this very element (on the other side of a jump), so may a candidate be.
 underflow    the smallest normal number where subnormals may be flushed (float32, bfloat16, float64); in float16,
              whose subnormals are in ordinary use, A halves of their spacing.
@@ -94,7 +94,7 @@ def bound(native: torch.Tensor, probed: Probed, terms: int) -> tuple[torch.Tenso
     result = torch.empty(native.shape, dtype=torch.float64, device=native.device)
     flat, n, e, s = (t.reshape(-1) for t in (result, native, probed.exact, probed.slope))
     logs, moves = [], []
-    for piece in pieces(flat.numel()):
+    for piece in pieces(flat.numel(), flat.device):
         lifted, sum_of_logs = _lifted(s[piece])
         flat[piece] = _bound_piece(n[piece], e[piece], lifted, share(native.dtype, terms))
         logs.append(sum_of_logs)

@@ -22,8 +22,8 @@ FEW_ELEMENTS = 1 << 14
 """Calls up to this size are probed with three pairs of steps, for want of neighbours that tell the scale."""
 MANY_ELEMENTS = 1 << 16
 """Calls above are probed with one pair; two in between."""
-PIECE = 1 << 18
-"""Elements that are worked on at a time where results are large, so that temporaries stay in the cache."""
+PIECE_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
+"""Elements that are worked on at a time where there are many: temporaries stay in the cache, or in bounds."""
 _SALT = 0x5EED
 
 
@@ -49,9 +49,15 @@ def probe(evaluator: Evaluator, call: DrawnCall) -> dict[Place, Probed]:
     return {place: Probed(tensor, slopes[place]) for place, tensor in exact.items()}
 
 
-def pieces(elements: int) -> list[slice]:
-    """A flat tensor cut into stretches of at most PIECE elements."""
-    return [slice(start, min(start + PIECE, elements)) for start in range(0, elements, PIECE)]
+def pieces(elements: int, device: torch.device) -> list[slice]:
+    """A flat tensor cut into stretches of a size that suits the device."""
+    size = piece_elements(device)
+    return [slice(start, min(start + size, elements)) for start in range(0, elements, size)]
+
+
+def piece_elements(device: torch.device) -> int:
+    """How many elements to work on at a time."""
+    return PIECE_ELEMENTS.get(device.type, PIECE_ELEMENTS["cpu"])
 
 
 def _add_slopes(
@@ -142,7 +148,7 @@ def _add_squared_slope(
     if ahead is None or behind is None or not ahead.shape == behind.shape == exact.shape:
         return
     flat_total, a, e, b = (tensor.reshape(-1) for tensor in (total, ahead, exact, behind))
-    for piece in pieces(e.numel()):
+    for piece in pieces(e.numel(), e.device):
         odd = (a[piece] - b[piece]).abs()
         even = (a[piece] - e[piece]).add_(b[piece]).sub_(e[piece]).abs()
         slope = (odd * (even <= 0.5 * odd)).mul_(0.5 / STEP).nan_to_num_(nan=0.0, posinf=0.0)

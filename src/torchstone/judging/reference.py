@@ -1,8 +1,8 @@
 """What calls must give: torch's own results at once, the exact ones and their bounds when they are asked for.
 
 torch's own results are evaluated for many calls together. Most results that are right lie so close to them that
-nothing more is needed to accept them (:attr:`Expected.batch`, screening); only where they do not, and for calls
-that are looked at on their own, is a call evaluated in float64 and probed.
+nothing more is needed to accept them (:meth:`Reference.screen`); only where they do not, and for calls that are
+looked at on their own, is a call evaluated in float64 and probed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ from torchstone.judging.evaluation import (
     wide_dtype,
 )
 from torchstone.judging.inputs import DrawnCall
-from torchstone.judging.probing import PIECE, Probed, inside_view, probe
+from torchstone.judging.probing import Probed, inside_view, piece_elements, probe
 
-_BATCH_ELEMENTS = {"cpu": PIECE, "cuda": 1 << 24}
-"""Elements evaluated together, so that a batch fits the cache, or bounded memory. Larger calls go one by one."""
 _UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 
 
@@ -158,7 +156,7 @@ class Reference:
         errors are known afterwards. Without, only calls that do not come close to torch's own results are. What
         "close" means is learnt from calls compared in full; before the first one it means equal.
         """
-        size = max(1, _BATCH_ELEMENTS.get(self.device.type, PIECE) // max(1, self._elements))
+        size = max(1, piece_elements(self.device) // max(1, self._elements))
         groups = [calls[start : start + size] for start in range(0, len(calls), size)]
         batches = [batch for group in groups for batch in self._batches(group)]
         return [Expected(batch, index, with_bounds) for batch in batches for index in range(len(batch.calls))]

@@ -28,6 +28,8 @@ from torchstone.workers.protocol import (
     frame_length,
 )
 
+PIPE_BYTES = 1 << 20
+"""Room in a worker's pipes: one that prints much should not wait for the judge at every page."""
 _WATCH_SECONDS = 0.05
 _END_SECONDS = 5.0
 
@@ -264,7 +266,7 @@ def _wait_for_exit(pid: int) -> None:
 def _read(descriptor: int) -> bytes | None:
     """What is there to read; empty at the end, None if there is nothing now."""
     try:
-        return os.read(descriptor, 1 << 16)
+        return os.read(descriptor, PIPE_BYTES)
     except BlockingIOError:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import socket
@@ -17,7 +18,7 @@ import msgspec
 
 from torchstone.errors import InfrastructureError, IsolationUnavailableError
 from torchstone.schema import IsolationLevel, Layer, Limits, encode
-from torchstone.workers.handle import BadReplyError, OverranError, Worker, WorkerEndedError
+from torchstone.workers.handle import PIPE_BYTES, BadReplyError, OverranError, Worker, WorkerEndedError
 from torchstone.workers.protocol import Spawn, frame
 from torchstone.workers.sandbox import Policy
 
@@ -107,6 +108,8 @@ class Zygote:
         commands, worker_commands = socket.socketpair()
         replies, worker_replies = os.pipe()
         log, worker_log = os.pipe()
+        with contextlib.suppress(PermissionError):  # a user's pipes may be limited; smaller is only slower
+            fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         status, warden_status = os.pipe()
         warden_leash, leash = os.pipe()
         theirs = [worker_commands.fileno(), worker_replies, worker_log, warden_status, warden_leash]
