@@ -7,7 +7,17 @@ import torch
 
 from judging.variants import case, tensor
 from torchstone import schema
-from torchstone.judging import Place, Reference, ReferenceFailure, Values, draw_call, draw_calls
+from torchstone.judging import (
+    Agreement,
+    Mismatch,
+    Place,
+    Reference,
+    ReferenceFailure,
+    Values,
+    compare,
+    draw_call,
+    draw_calls,
+)
 from torchstone.judging.evaluation import Evaluator
 from torchstone.judging.probing import Probed, probe
 from torchstone.schema import Case, DType, Integers, Uniform
@@ -130,15 +140,23 @@ def test_what_has_no_definite_values_is_refused(operator: str) -> None:
         Reference(case(operator, tensor(3, fill=Uniform(0, 1))), CPU)
 
 
-def test_without_a_float64_result_the_bound_is_around_torchs_own() -> None:
-    wanted = case("aten.fake_quantize_per_tensor_affine.default", tensor(40), 0.25, 0, -8, 7)
+def test_without_a_float64_result_the_bound_is_around_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise NotImplementedError("not implemented for 'Double'\nC++ frames")
+
+    monkeypatch.setattr("torchstone.judging.reference.probe", fails)
+    wanted = case("aten.exp.default", tensor(40))
     reference = Reference(wanted, CPU)
-    values = reference.expect(draw_call(wanted, 0, CPU)).values()[FIRST]
-    if reference.float64_failure is None:
-        pytest.skip("this torch quantizes float64")
+    expected = reference.expect(draw_call(wanted, 0, CPU))
+    values = expected.values()[FIRST]
+    assert reference.float64_failure == "not implemented for 'Double'"
     assert values.exact is None
     assert values.bound is not None
     assert torch.equal(values.centre, values.native.double())
+    right = expected.outputs[0].native
+    assert isinstance(compare(expected, [right * (1 + 2e-7)], expected.inputs_after), Agreement)
+    assert isinstance(compare(expected, [right * (1 + 2e-5)], expected.inputs_after), Mismatch)
+    assert isinstance(compare(expected, [torch.zeros_like(right)], expected.inputs_after), Mismatch)
 
 
 def test_the_slope_of_a_pointwise_operator_is_x_times_its_derivative() -> None:

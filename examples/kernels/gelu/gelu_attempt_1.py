@@ -4,5 +4,6 @@ import torch
 
 
 def gelu_kernel_impl(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
-    inner = 0.7978845608028654 * (x + 0.044715 * x * x * x)
-    return 0.5 * x * (1 + torch.tanh(inner))
+    wide = x.float()
+    inner = 0.7978845608028654 * (wide + 0.044715 * wide**3)
+    return (0.5 * wide * (1 + torch.tanh(inner))).to(x.dtype)

@@ -1,0 +1,231 @@
+"""The local executor with real judges and real workers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from torchstone.errors import DeviceUnavailableError, InfrastructureError
+from torchstone.executors import ExecutorOptions, devices
+from torchstone.executors.devices import find_devices, visible_uuids
+from torchstone.executors.local import JudgeProcess, LocalExecutor
+from torchstone.schema import (
+    Agrees,
+    Block,
+    Case,
+    Crashed,
+    Deadlines,
+    Disagrees,
+    Implementation,
+    ImportPath,
+    Job,
+    Normal,
+    Record,
+    Scalar,
+    SourceFile,
+    SourceFiles,
+    Tensor,
+    TimedOut,
+    Unjudged,
+    Unsupported,
+)
+
+RELU = Case("test", "aten.relu.default", (Tensor((5, 7), "float32", Normal()),))
+TIMED = Case("test", "aten.relu.default", (Tensor((64, 64), "float32", Normal()),), timed=True)
+
+
+def source(text: str, operator: str = "aten.relu.default") -> Implementation:
+    return Implementation("test", operator, SourceFiles((SourceFile("kernel.py", text),), "kernel"))
+
+
+HONEST = source("def kernel(x): return x.clamp(min=0)")
+ATEN = Implementation("aten", RELU.operator, ImportPath("torch", "ops.aten.relu.default"), "aten")
+
+
+def judge_all(*jobs: Job) -> list[object]:
+    records = {record.job_key: record for record in LocalExecutor(ExecutorOptions()).run(jobs)}
+    assert len(records) == len(jobs)
+    return [records[job.key].verdict for job in jobs]
+
+
+def test_verdicts_of_one_judge_in_one_go() -> None:
+    picky = source("def kernel(x):\n    if x.dim() == 2: raise NotImplementedError('2-d')\n    return x.clamp(min=0)")
+    stateful = source(
+        "calls = 0\ndef kernel(x):\n    global calls\n    calls += 1\n    return x.clamp(min=0) if calls < 4 else x"
+    )
+    nowhere = Case("test", "aten.relu.default", (Tensor((5,), "complex64", Normal()),))
+    verdicts = judge_all(
+        Job(RELU, HONEST),
+        Job(RELU, ATEN),
+        Job(RELU, picky),
+        Job(RELU, stateful),
+        Job(RELU, source("def kernel(x): return None")),
+        Job(RELU, source("def kernel(x): return x.double().clamp(min=0)")),
+        Job(RELU, source("def kernel(x): return [x.clamp(min=0), x]")),
+        Job(RELU, source("import time\ndef kernel(x): time.sleep(60)"), deadlines=Deadlines(compile_seconds=0.5)),
+        Job(RELU, source("import time\ntime.sleep(60)"), deadlines=Deadlines(load_seconds=0.5)),
+        Job(nowhere, HONEST),
+    )
+    agrees, aten, unsupported, later, nothing, dtype, extra, slow, slow_load, no_reference = verdicts
+    assert isinstance(agrees, Agrees)
+    assert agrees.calls_verified == 5
+    assert isinstance(aten, Agrees)
+    assert isinstance(unsupported, Unsupported)
+    assert unsupported.by == "candidate"
+    assert isinstance(later, Disagrees)
+    assert later.stage == "check"
+    assert isinstance(nothing, Disagrees)
+    assert nothing.reason == "structure"
+    assert isinstance(dtype, Disagrees)
+    assert dtype.reason == "dtype"
+    assert isinstance(extra, Disagrees)
+    assert extra.reason == "structure"
+    assert isinstance(slow, TimedOut)
+    assert (slow.stage, slow.limit_seconds) == ("compile", 0.5)
+    assert 0.5 <= slow.elapsed_seconds < 2
+    assert isinstance(slow_load, TimedOut)
+    assert slow_load.stage == "load"
+    assert isinstance(no_reference, Unsupported)
+    assert no_reference.by == "reference"
+
+
+def test_a_measurement_holds_raw_blocks_of_all_parties() -> None:
+    (record,) = LocalExecutor(ExecutorOptions()).run([Job(TIMED, HONEST, "quick")])
+    assert isinstance(record.verdict, Agrees)
+    measurement = record.measurement
+    assert measurement is not None
+    assert {block.party for block in measurement.blocks} == {"candidate", "reference", "shim"}
+    assert all(isinstance(block, Block) and block.elapsed_ns > 0 for block in measurement.blocks)
+    timed_calls = sum(block.calls for block in measurement.blocks if block.party == "candidate")
+    assert record.verdict.calls_verified >= timed_calls, "every timed call is a verified call"
+    assert set(record.stage_seconds) == {"load", "compile", "check", "measure"}
+
+
+def test_a_kernel_that_goes_wrong_only_when_timed_is_caught() -> None:
+    lazy = source(
+        "calls = 0\ndef kernel(x):\n    global calls\n    calls += 1\n"
+        "    return x.clamp(min=0) if calls < 30 else x.new_zeros(x.shape)"
+    )
+    (record,) = LocalExecutor(ExecutorOptions()).run([Job(TIMED, lazy, "quick")])
+    assert isinstance(record.verdict, Disagrees)
+    assert record.verdict.stage == "measure"
+    assert record.measurement is None
+
+
+def test_in_place_and_plain_results_are_judged() -> None:
+    in_place = Case(
+        "test", "aten.add_.Tensor", (Tensor((4, 6), "float32", Normal()), Tensor((6,), "float32", Normal()))
+    )
+    equal = Case("test", "aten.equal.default", (Tensor((3,), "float32", Normal()), Tensor((3,), "float32", Normal())))
+    verdicts = judge_all(
+        Job(in_place, source("def kernel(x, y): return x.copy_(x + y)", in_place.operator)),
+        Job(in_place, source("def kernel(x, y): return x", in_place.operator)),
+        Job(in_place, source("def kernel(x, y): return x + y", in_place.operator)),
+        Job(equal, source("def kernel(x, y): return False", equal.operator)),
+        Job(equal, source("def kernel(x, y): return True", equal.operator)),
+    )
+    assert [type(verdict) for verdict in verdicts] == [Agrees, Disagrees, Disagrees, Agrees, Disagrees]
+
+
+def test_after_a_crash_the_other_cases_go_on_in_a_fresh_worker() -> None:
+    fragile = source("import os\ndef kernel(x):\n    if x.numel() == 1: os._exit(3)\n    return x.clamp(min=0)")
+    cases = [Case("test", RELU.operator, (Tensor((size,), "float32", Normal()),)) for size in (2, 1, 3)]
+    first, crash, last = judge_all(*(Job(case, fragile) for case in cases))
+    assert isinstance(first, Agrees)
+    assert isinstance(crash, Crashed)
+    assert crash.exit_code == 3
+    assert isinstance(last, Agrees)
+
+
+def test_a_scalar_argument_and_a_keyword_reach_the_kernel() -> None:
+    case = Case(
+        "test",
+        "aten.add.Tensor",
+        (Tensor((4,), "float32", Normal()), Tensor((4,), "float32", Normal())),
+        {"alpha": Scalar(2.5)},
+    )
+    (verdict,) = judge_all(Job(case, source("def kernel(x, y, *, alpha): return x + alpha * y", case.operator)))
+    assert isinstance(verdict, Agrees)
+
+
+def test_a_judge_that_dies_on_every_job_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    give = JudgeProcess.give
+
+    def give_and_kill(self: JudgeProcess, job: Job, lost: int) -> None:
+        give(self, job, lost)
+        assert self._process is not None
+        self._process.kill()
+
+    monkeypatch.setattr(JudgeProcess, "give", give_and_kill)
+    sizes = [Case("test", RELU.operator, (Tensor((size,), "float32", Normal()),)) for size in range(1, 5)]
+    records: list[Record] = []
+    with pytest.raises(InfrastructureError, match="dies on every job"):
+        records.extend(LocalExecutor(ExecutorOptions()).run([Job(case, HONEST) for case in sizes]))
+    assert len(records) == 3
+    assert all(isinstance(record.verdict, Unjudged) and record.attempts == 3 for record in records)
+
+
+def test_closing_the_iterator_ends_the_judge_at_once() -> None:
+    stuck = source("import time\ndef kernel(x): time.sleep(60)")
+    jobs = [Job(RELU, HONEST), Job(RELU, stuck)]
+    stream = LocalExecutor(ExecutorOptions()).run(jobs)
+    next(stream)
+    began = time.monotonic()
+    stream.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - began < 5
+
+
+def test_no_jobs_need_no_judge() -> None:
+    assert list(LocalExecutor(ExecutorOptions(device="cuda:7")).run([])) == []
+
+
+def test_an_absent_device_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_nvml_uuids", list)
+    with pytest.raises(DeviceUnavailableError, match="no CUDA device is visible"):
+        find_devices("cuda")
+
+
+def test_visible_devices_are_those_that_cuda_would_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_nvml_uuids", lambda: ["GPU-aa", "GPU-bb", "GPU-cc"])
+    assert visible_uuids({}) == ["GPU-aa", "GPU-bb", "GPU-cc"]
+    assert visible_uuids({"CUDA_VISIBLE_DEVICES": "2,0"}) == ["GPU-cc", "GPU-aa"]
+    assert visible_uuids({"CUDA_VISIBLE_DEVICES": "GPU-bb"}) == ["GPU-bb"]
+    assert visible_uuids({"CUDA_VISIBLE_DEVICES": "0,9,1"}) == ["GPU-aa"], "an invalid entry ends the list"
+    assert visible_uuids({"CUDA_VISIBLE_DEVICES": ""}) == []
+
+
+def test_two_runs_at_once_never_measure_at_the_same_time(tmp_path: Path) -> None:
+    """One measuring lane per device, across processes."""
+    command = [
+        *(sys.executable, "-m", "torchstone", "run", "--suite", "smoke", "--ops", "relu,gelu,mm,cat"),
+        *("--device", "cpu", "--effort", "quick", "--output-dir", str(tmp_path)),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    runs = [
+        subprocess.Popen(
+            [*command, "--run-id", name], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        for name in ("one", "two")
+    ]
+    for run in runs:
+        _, errors = run.communicate(timeout=240)
+        assert run.returncode == 0, errors
+    spans = []
+    for name in ("one", "two"):
+        for line in (tmp_path / name / "records.jsonl").read_text().splitlines():
+            measurement = json.loads(line)["measurement"]
+            if measurement:
+                spans.append((measurement["began_unix_ns"], measurement["ended_unix_ns"], name))
+    spans.sort()
+    assert len(spans) >= 8
+    overlaps = [(a, b) for a, b in itertools.pairwise(spans) if b[0] < a[1]]
+    assert overlaps == []
+    turns = sum(a[2] != b[2] for a, b in itertools.pairwise(spans))
+    assert turns >= 2, "the runs took turns; neither waited for the other to finish"
