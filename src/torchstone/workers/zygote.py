@@ -34,6 +34,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     staging = sys.argv[2]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle
+    linux.keep_freed_memory()
     _preload()
     readable = sandbox.readable_paths()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # helpers and wardens are reaped by the kernel
