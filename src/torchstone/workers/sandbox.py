@@ -109,10 +109,10 @@ def separate(cell: Cell) -> None:
             return
         cell.user_namespace = True
     cell.own_processes = cell.own_mounts = True
-    how = "user namespace" if cell.user_namespace else "namespace"
-    cell.note("processes", f"own pid {how}: sees and signals only itself")
-    cell.note("network", f"own network {how} without any interface")
-    cell.note("ipc", f"own IPC {how}")
+    how = ", inside a user namespace" if cell.user_namespace else ""
+    cell.note("processes", f"own pid namespace{how}: sees and signals only itself")
+    cell.note("network", f"own network namespace{how}: no interface")
+    cell.note("ipc", f"own IPC namespace{how}")
 
 
 def _map_user(uid: int, gid: int) -> None:
