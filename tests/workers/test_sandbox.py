@@ -39,7 +39,7 @@ def test_every_layer_is_reported(worker: Worker) -> None:
 
 @needs_namespaces
 def test_root_gets_every_layer(worker: Worker) -> None:
-    assert sandbox.LAYERS == tuple(layer.name for layer in worker.layers if layer.active)
+    assert tuple(layer.name for layer in worker.layers if layer.active) == sandbox.LAYERS
 
 
 def test_the_environment_holds_no_secrets(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

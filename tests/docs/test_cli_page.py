@@ -1,0 +1,67 @@
+"""docs/cli.md names the options that the commands have, with their defaults, and no others."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import click
+import pytest
+
+from docs.pages import ROOT
+from torchstone.cli import COMMANDS, torchstone
+
+PAGE = (ROOT / "docs" / "cli.md").read_text()
+HELP = {"--help"}
+
+
+def command(name: str) -> click.Command:
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    found: click.Command = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def real_options(name: str) -> dict[str, click.Option]:
+    options = (parameter for parameter in command(name).params if isinstance(parameter, click.Option))
+    return {text: option for option in options for text in option.opts if text.startswith("--")}
+
+
+def section(name: str) -> str:
+    found = re.search(rf"^## torchstone {re.escape(name)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/cli.md has no section '## torchstone {name}'"
+    return found[1]
+
+
+def options_in(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
+
+
+def rows(name: str) -> dict[str, str]:
+    """Option -> what the column of defaults says."""
+    return dict(re.findall(r"^\| `(--[a-z-]+)[^`]*` \| ([^|]*) \|", section(name), re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_is_named_and_no_other(name: str) -> None:
+    assert set(rows(name)) == set(real_options(name))
+    assert options_in(section(name)) - HELP == set(real_options(name))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_defaults_are_told_as_they_are(name: str) -> None:
+    for text, option in real_options(name).items():
+        told = rows(name)[text].strip()
+        if option.is_flag:
+            assert told == "off", text
+        elif isinstance(option.default, str | int | float) or text == "--output-dir":
+            assert told == f"`{option.default}`", text
+
+
+def test_the_program_itself_has_no_option_that_is_not_named() -> None:
+    beginning = PAGE.partition("\n## ")[0]
+    real = {text for parameter in torchstone.params for text in parameter.opts}
+    assert options_in(beginning) - HELP == real
+
+
+def test_there_is_a_section_for_every_command_and_no_other() -> None:
+    assert re.findall(r"^## torchstone (.*)$", PAGE, re.MULTILINE) == list(COMMANDS)

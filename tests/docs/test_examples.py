@@ -1,0 +1,95 @@
+"""The code in the documentation runs: each example for real, in its own process; other blocks at least compile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from docs.pages import EXAMPLES, PAGES, ROOT, blocks, environment, name_of
+
+SAYS = {
+    "check": ("relu: agrees on 100% of 6 cases", "leaky_relu: agrees on ", "disagrees"),
+    "measure": ("agrees\n",),
+    "evaluate": ("agrees: True", "T([1024, 512], f32): timed"),
+    "evaluate_many": ("aten.relu.default: agrees on 100%", "aten.gelu.default: agrees on 67%", "disagrees"),
+}
+"""What each example must print, among other things."""
+
+
+def run(*command: str, cwd: Path, path: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        env=environment(*path),
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_the_example_runs_and_says_what_it_should(example: Path, tmp_path: Path) -> None:
+    outcome = run(str(example), cwd=tmp_path)
+    assert outcome.returncode == 0, outcome.stderr
+    for text in SAYS[example.stem]:
+        assert text in outcome.stdout
+
+
+def test_the_folder_of_kernels_is_judged_as_its_files_say(tmp_path: Path) -> None:
+    kernels = str(ROOT / "examples" / "kernels")
+    options = ("--ops", "relu,add,gelu", "--device", "cpu", "--effort", "quick", "--no-measure")
+    outcome = run("-m", "torchstone", "run", "--backend", "directory", "--kernels-dir", kernels, *options, cwd=tmp_path)
+    assert outcome.returncode == 1, outcome.stderr
+    for text in ("| 9/9 agrees", "| 4/6 agrees, 2 disagrees", "| 6/6 agrees"):
+        assert text in outcome.stdout
+
+
+def test_every_function_of_the_api_has_its_example_in_the_docs() -> None:
+    assert {example.stem for example in EXAMPLES} == {"check", "measure", "evaluate", "evaluate_many"}
+    shown = blocks(ROOT / "docs" / "api.md", "python")
+    for example in EXAMPLES:
+        assert example.read_text() in shown, f"docs/api.md does not hold {name_of(example)} as it is"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_of_python_compiles(page: Path) -> None:
+    for text in blocks(page, "python"):
+        compile(text, name_of(page), "exec")
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    """The example of docs/plugins.md, installed in a folder."""
+    page = ROOT / "docs" / "plugins.md"
+    (module,) = [text for text in blocks(page, "python") if text.startswith("# squares.py\n")]
+    (project,) = blocks(page, "toml")
+    folder = tmp_path / "plugin"
+    metadata = folder / "torchstone_squares-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (folder / "squares.py").write_text(module)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: torchstone-squares\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(entry_points(project))
+    return folder
+
+
+def entry_points(project: str) -> str:
+    """As an installer writes them."""
+    groups: dict[str, dict[str, str]] = tomllib.loads(project)["project"]["entry-points"]
+    return "".join(
+        f"[{group}]\n" + "".join(f"{name} = {where}\n" for name, where in points.items())
+        for group, points in groups.items()
+    )
+
+
+def test_the_plugin_of_the_docs_is_found_and_judged(plugin: Path, tmp_path: Path) -> None:
+    listed = run("-m", "torchstone", "list", "operators", "--suite", "squares", cwd=tmp_path, path=(plugin,))
+    assert listed.stdout == "aten.square.default\t4 cases\t2 timed\n"
+    options = ("--suite", "squares", "--backend", "product", "--device", "cpu", "--effort", "quick", "--no-measure")
+    outcome = run("-m", "torchstone", "run", *options, cwd=tmp_path, path=(plugin,))
+    assert outcome.returncode == 0, outcome.stderr
+    assert "| 4/4 agrees" in outcome.stdout

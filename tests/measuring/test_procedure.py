@@ -1,0 +1,73 @@
+"""The order of an experiment: every party in every round, in both lengths, in a random order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchstone.measuring.procedure import PLANS, Plan, block_lengths, rounds
+from torchstone.schema import Party
+
+
+class Steady:
+    """A contestant that takes the same time for every call, and some for starting."""
+
+    def __init__(self, call_ns: int, start_ns: int = 50_000) -> None:
+        self.call_ns, self.start_ns = call_ns, start_ns
+        self.calls: list[int] = []
+
+    def run(self, calls: int) -> tuple[int, int]:
+        self.calls.append(calls)
+        return self.start_ns + calls * self.call_ns, calls * self.call_ns
+
+
+def parties(call_ns: int) -> dict[Party, Steady]:
+    return {"candidate": Steady(call_ns), "reference": Steady(2 * call_ns), "shim": Steady(call_ns // 2)}
+
+
+@given(call_ns=st.integers(100, 10**9), most=st.integers(1, 10_000))
+def test_block_lengths_fit_and_differ(call_ns: int, most: int) -> None:
+    for plan in PLANS.values():
+        short, long = block_lengths(parties(call_ns), most, plan)
+        assert 1 <= short < long <= max(2, most)
+
+
+def test_fast_kernels_get_long_blocks() -> None:
+    plan = PLANS["normal"]
+    assert block_lengths(parties(1_000), 256, plan)[1] > block_lengths(parties(10_000_000), 256, plan)[1]
+
+
+def test_every_party_runs_both_lengths_in_every_round() -> None:
+    plan = Plan(rounds=5, budget_seconds=0.0, block_ns=1)
+    blocks = list(rounds(parties(1000), (2, 16), plan, random.Random(1)))
+    counted = Counter((block.round, block.party, block.calls) for block in blocks)
+    assert len(counted) == 5 * 3 * 2
+    assert set(counted.values()) == {1}
+
+
+def test_the_order_is_random_but_reproducible() -> None:
+    plan = Plan(rounds=8, budget_seconds=0.0, block_ns=1)
+
+    def order(seed: int) -> list[tuple[str, int]]:
+        return [(b.party, b.calls) for b in rounds(parties(1000), (2, 16), plan, random.Random(seed))]
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)
+    by_round = {tuple(order(1)[start : start + 6]) for start in range(0, 48, 6)}
+    assert len(by_round) > 1
+
+
+def test_the_slope_of_steady_parties_is_their_time_per_call() -> None:
+    plan = Plan(rounds=3, budget_seconds=0.0, block_ns=1)
+    blocks = list(rounds(parties(1000), (2, 16), plan, random.Random(1)))
+    for number in range(3):
+        of_candidate = {b.calls: b.elapsed_ns for b in blocks if b.round == number and b.party == "candidate"}
+        assert (of_candidate[16] - of_candidate[2]) / 14 == 1000
+
+
+def test_rounds_go_on_until_the_budget_is_spent_but_not_for_ever() -> None:
+    plan = Plan(rounds=2, budget_seconds=60.0, block_ns=1, most_rounds=7)
+    assert max(block.round for block in rounds(parties(1000), (1, 2), plan, random.Random(1))) == 6
