@@ -10,16 +10,20 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from torchstone import registry
 from torchstone.backends import folder_name
 from torchstone.errors import UsageError
 from torchstone.executors import Executor, ExecutorOptions
 from torchstone.reports import Summary, summarise
+from torchstone.runs import RunRequest
 from torchstone.runs.devices import resolve_device
+from torchstone.runs.request import check as check_request
 from torchstone.schema import (
     Agrees,
     Case,
@@ -115,12 +119,18 @@ def evaluate_many(kernels: Mapping[str, Kernel], **settings: Any) -> dict[str, E
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:
-    try:
-        return Settings(**given)
-    except TypeError:
+    """The settings, checked as the command line's are."""
+    unknown = sorted(set(given) - set(Settings.__dataclass_fields__))
+    if unknown:
         known = ", ".join(Settings.__dataclass_fields__)
-        unknown = ", ".join(sorted(set(given) - set(Settings.__dataclass_fields__)))
-        raise UsageError(f"unknown setting: {unknown}. Known: {known}.") from None
+        raise UsageError(f"unknown setting: {', '.join(unknown)}. Known: {known}.")
+    settings = Settings(**given)
+    shared = ("suite", "device", "dtypes", "effort", "isolation", "threads", "deadlines", "limits")
+    try:
+        request = msgspec.convert({name: getattr(settings, name) for name in shared}, RunRequest, from_attributes=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"a setting is not valid: {error}.") from error
+    return replace(settings, dtypes=check_request(request).dtypes)
 
 
 def _judge(offered: Mapping[str, Implementation], settings: Settings, purpose: str) -> dict[str, Evaluation]:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from hostile.sixty import sixty_cases
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src"
-WORKER_UIDS = range(1_000_000_000, 1_000_000_000 + (1 << 24))
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,26 @@ class RunFolder:
 
     def environment(self) -> dict[str, str]:
         paths = [str(self.root / "plugin"), str(TESTS), str(SOURCE), os.environ.get("PYTHONPATH", "")]
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        (self.root / "tmp").mkdir(exist_ok=True)
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(self.root / "tmp")}
+
+    def wait_for_end(self, seconds: float = 10) -> list[str]:
+        """What is left of the run's processes after a moment: the zygote ends by itself when its judge has."""
+        deadline = time.monotonic() + seconds
+        while (found := self.leftovers()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return found
+
+    def leftovers(self) -> list[str]:
+        """Processes of this run that still exist: its judge by its folder, zygotes and workers by their staging."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                folder = os.readlink(f"/proc/{pid}/cwd")
+                if "torchstone" in command and (str(self.root) in command or folder == str(self.root)):
+                    found.append(f"{pid}: {command}")
+        return found
 
 
 def run_sixty(run: RunFolder, *more: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
@@ -60,15 +79,3 @@ def run_sixty(run: RunFolder, *more: str, seconds: float = 240) -> subprocess.Co
     return subprocess.run(
         run.command(*more), env=run.environment(), cwd=run.root, capture_output=True, text=True, timeout=seconds
     )
-
-
-def leftovers() -> list[str]:
-    """Processes of workers, wardens, zygotes and judges that still exist."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            uid = Path(f"/proc/{pid}").stat().st_uid
-            if "torchstone.workers" in command or "torchstone.court" in command or uid in WORKER_UIDS:
-                found.append(f"{pid} (uid {uid}): {command}")
-    return found

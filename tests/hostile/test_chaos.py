@@ -9,11 +9,10 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hostile.command import RunFolder, leftovers, run_sixty
+from hostile.command import RunFolder, run_sixty
 
 pytestmark = pytest.mark.adversary
 
@@ -35,7 +34,7 @@ def test_a_run_that_is_killed_again_and_again_ends_like_an_undisturbed_one(tmp_p
     assert len({record["job_key"] for record in records}) == 60
     assert _outcomes(disturbed) == _outcomes(undisturbed)
     assert _summary(disturbed) == _summary(undisturbed)
-    assert _wait_for_none() == []
+    assert disturbed.wait_for_end() == []
 
 
 def _run_while_killing(run: RunFolder) -> dict[str, int]:
@@ -118,10 +117,3 @@ def _summary(run: RunFolder) -> list[str]:
     columns = text[0].split(",")
     kept = [index for index, name in enumerate(columns) if not any(word in name for word in _DRAWN_ANEW)]
     return [",".join(line.split(",")[index] for index in kept) for line in text]
-
-
-def _wait_for_none() -> list[Any]:
-    deadline = time.monotonic() + 10
-    while (found := leftovers()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return found

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hostile.command import RunFolder, leftovers, run_sixty
+
+from hostile.command import RunFolder, run_sixty
 
 pytestmark = pytest.mark.adversary
 
@@ -31,7 +32,7 @@ def test_ctrl_c_keeps_what_is_done_and_stops_everything(tmp_path: Path) -> None:
     done = run.records()
     assert 10 <= len(done) < 60
     assert (run.journal.parent / "OVERALL_SUMMARY.md").exists()
-    assert leftovers() == []
+    assert run.wait_for_end() == []
     finished = run_sixty(run, "--resume")
     assert finished.returncode == 1, finished.stderr
     records = run.records()

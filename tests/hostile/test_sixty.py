@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hostile.command import RunFolder, leftovers, run_sixty
+from hostile.command import RunFolder, run_sixty
 from hostile.kernels import BAD, Bad
 
 pytestmark = pytest.mark.adversary
@@ -77,5 +77,5 @@ def test_no_log_is_longer_than_its_limit(sixty) -> None:  # type: ignore[no-unty
 
 
 def test_no_process_is_left_behind(sixty) -> None:  # type: ignore[no-untyped-def]
-    del sixty
-    assert leftovers() == []
+    run, _, _ = sixty
+    assert run.wait_for_end() == []

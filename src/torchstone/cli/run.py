@@ -30,6 +30,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option("--resume", is_flag=True, help="Go on with the run of that id, keeping what it has.")
 @click.option("--output-dir", type=click.Path(path_type=Path), default=Path("torchstone_runs"), show_default=True)
 @click.option("--isolation", type=click.Choice(["strict", "best", "none"]), default="best", show_default=True)
+@click.option("--executor", default="local", show_default=True, help="Where the jobs run.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads of each side.")
 @click.option("--no-measure", is_flag=True, help="Check only, time nothing.")
 @click.option("--load-timeout", type=_SECONDS, metavar="SECONDS", help="For importing a kernel.")
@@ -75,7 +76,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         deadlines=_deadlines(given),
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         **{name: given[name] for name in ("suite", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},
-        **{name: given[name] for name in ("output_dir", "isolation", "threads")},
+        **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads")},
     )
 
 

@@ -9,7 +9,13 @@ import click
 
 @click.command(short_help="Show the results of a run folder again.")
 @click.argument("run_folder", type=click.Path(path_type=Path))
-@click.option("--p", type=click.FloatRange(min=0), default=1.0, show_default=True, help="Speedup that perf@p asks for.")
+@click.option(
+    "--p",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Speedup that perf@p asks for.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 def show(run_folder: Path, p: float, as_json: bool) -> int:
     """Show the results of a run folder again: a finished run, a stopped one, or one that is still going on."""

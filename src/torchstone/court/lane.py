@@ -10,16 +10,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+_SHARED_FOLDER = Path("/tmp/torchstone-lanes")
+"""Not TMPDIR, which differs between users and jobs: all of them must meet in one place."""
 
 
 class Lane:
     """The lane of one device, named the same in every process of this machine."""
 
     def __init__(self, device_name: str, folder: Path | None = None) -> None:
-        where = folder or Path(tempfile.gettempdir()) / "torchstone-lanes"
+        where = folder or _SHARED_FOLDER
         _make_shared_folder(where)
         self._gate = _open_shared(where / f"{device_name}.gate")
         self._lane = _open_shared(where / f"{device_name}.lane")
@@ -58,4 +60,13 @@ def _make_shared_folder(folder: Path) -> None:
 
 
 def _open_shared(path: Path) -> int:
-    return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    """Never O_CREAT on a file that exists: in a sticky folder the kernel may refuse that for another user's."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        pass
+    try:
+        return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:  # somebody was faster
+        return os.open(path, flags)

@@ -129,7 +129,7 @@ def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool) -> None:
     torch.set_num_threads(charge.threads)
     device = _open_device(charge)
     lane = Lane(charge.device_name, Path(charge.lane_folder) if charge.lane_folder else None)
-    room = Courtroom(pool, lane, device, charge.threads, DeviceProbe(charge.device_type))
+    room = Courtroom(pool, lane, device, charge.threads, DeviceProbe(charge.device_type, charge.device_name))
     pool.refill()
     send(connection, Opened())
     try:

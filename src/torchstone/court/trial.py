@@ -10,15 +10,16 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 
-from torchstone import schema
+from torchstone import operators, schema
 from torchstone.court.lane import Lane
 from torchstone.court.stand import CandidateFailedError, Layout, Stand
-from torchstone.errors import InfrastructureError, UsageError
+from torchstone.errors import UsageError
 from torchstone.judging import (
     Agreement,
     DrawnCall,
@@ -43,10 +44,19 @@ _ARENA_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 _LOST_WORKERS = 5
 """A worker that was killed from outside is our loss; one that dies so every time is the candidate's doing."""
 _HOUSEKEEPING_SECONDS = 30.0
+_FAILURES = (OverranError, WorkerEndedError, BadReplyError, OverLimitError, CandidateFailedError)
+"""Every way in which asking a worker can end without an answer."""
+
+
+T = TypeVar("T")
 
 
 class WorkerLostError(Exception):
-    """The worker ended in a way that no candidate brings about: it or its warden was killed from outside."""
+    """The candidate's worker ended as if it or its warden had been killed from outside."""
+
+
+class ReferenceLostError(Exception):
+    """The reference's worker failed: nothing that a candidate could have done."""
 
 
 class _VerdictError(Exception):
@@ -54,6 +64,16 @@ class _VerdictError(Exception):
 
     def __init__(self, verdict: schema.Verdict) -> None:
         self.verdict = verdict
+
+
+class Outcome:
+    """What a trial brought to light besides the verdict."""
+
+    def __init__(self) -> None:
+        self.measurement: schema.Measurement | None = None
+        self.stage_seconds: dict[str, float] = {}
+        self.layers: tuple[schema.Layer, ...] = ()
+        self.log_tail = ""
 
 
 class Courtroom:
@@ -67,7 +87,7 @@ class Courtroom:
         self.probe = probe
         self._candidate_worker: Worker | None = None
         self._reference_worker: Worker | None = None
-        self._failed_loads: dict[str, schema.Verdict] = {}
+        self._failed_loads: dict[str, tuple[schema.Verdict, Outcome]] = {}
 
     def worker_for(self, implementation: schema.Implementation) -> tuple[Worker, bool]:
         """The worker that has this candidate loaded, or a fresh one; and whether it is fresh."""
@@ -97,11 +117,11 @@ class Courtroom:
             self._reference_worker.kill()
             self._reference_worker = None
 
-    def remember_failed_load(self, key: str, verdict: schema.Verdict) -> None:
+    def remember_failed_load(self, key: str, verdict: schema.Verdict, outcome: Outcome) -> None:
         """A candidate that does not load does not load for its other cases either."""
-        self._failed_loads[key] = verdict
+        self._failed_loads[key] = verdict, outcome
 
-    def failed_load(self, key: str) -> schema.Verdict | None:
+    def failed_load(self, key: str) -> tuple[schema.Verdict, Outcome] | None:
         return self._failed_loads.get(key)
 
     def close(self) -> None:
@@ -111,25 +131,14 @@ class Courtroom:
         self.lane.close()
 
 
-class Outcome:
-    """What a trial brought to light besides the verdict."""
-
-    def __init__(self) -> None:
-        self.measurement: schema.Measurement | None = None
-        self.stage_seconds: dict[str, float] = {}
-        self.layers: tuple[schema.Layer, ...] = ()
-        self.log_tail = ""
-
-
 class Trial:
     """One job."""
 
     def __init__(self, job: schema.Job, room: Courtroom) -> None:
         self._job = job
         self._room = room
-        self._stage: schema.Stage = "start"
-        self._stage_began = time.monotonic()
-        self._deadline = self._stage_began + _HOUSEKEEPING_SECONDS
+        self.stage: schema.Stage = "start"
+        self._limit_seconds = self._left_seconds = _HOUSEKEEPING_SECONDS
         self._errors = schema.ErrorStatistics()
         self._verified = 0
         self._worker: Worker | None = None
@@ -144,13 +153,13 @@ class Trial:
             verdict = early.verdict
             if isinstance(verdict, schema.Cheated | schema.Crashed | schema.TimedOut | schema.Unsupported):
                 self._dismiss()
-        except ReferenceFailure as failure:
+        except (ReferenceFailure, UsageError) as failure:  # torch lacks the operator, or cannot do this case here
             verdict = schema.Unsupported("reference", str(failure))
-        except (OverranError, WorkerEndedError, BadReplyError, OverLimitError, CandidateFailedError) as failure:
+        except _FAILURES as failure:
             self._dismiss()
             verdict = self._verdict_for(failure)
-            if self._stage == "load" and self._worker is not None:
-                self._room.remember_failed_load(self._job.implementation.key, verdict)
+            if self.stage == "load" and self._worker is not None:
+                self._room.remember_failed_load(self._job.implementation.key, verdict, self.outcome)
         except BaseException:
             self._dismiss()
             raise
@@ -164,7 +173,9 @@ class Trial:
         job = self._job
         known = self._room.failed_load(job.implementation.key)
         if known is not None:
-            raise _VerdictError(known)
+            verdict, self.outcome = known
+            raise _VerdictError(verdict)
+        self._refuse_unfixed_shapes()
         with self._room.lane.shared():
             reference = Reference(job.case, self._room.device)
             calls, expected = self.draw(reference, 1)
@@ -190,6 +201,11 @@ class Trial:
         finally:
             stand.close()
 
+    def _refuse_unfixed_shapes(self) -> None:
+        """The buffers of all calls are laid out from the first: results whose shape depends on values do not fit."""
+        if torch.Tag.dynamic_output_shape in operators.resolve(self._job.case.operator).tags:
+            raise ReferenceFailure("the shape of this operator's result depends on values, which is not judged yet.")
+
     def _take_worker(self) -> None:
         worker, fresh = self._room.worker_for(self._job.implementation)
         self._worker = worker
@@ -198,7 +214,8 @@ class Trial:
         if not fresh:
             return
         with self._in_stage("load", self._job.deadlines.load_seconds):
-            reply = worker.ask(Load(secrets.token_hex(8), self._job.implementation), self._deadline)
+            command = Load(secrets.token_hex(8), self._job.implementation)
+            reply = self._allow(lambda deadline: worker.ask(command, deadline))
             if isinstance(reply, Failed):
                 raise CandidateFailedError(reply)
         worker.candidate_key = self._job.implementation.key
@@ -214,7 +231,7 @@ class Trial:
     ) -> None:
         """First call (it may compile), then further ones on values drawn after it."""
         with self._in_stage("compile", self._job.deadlines.compile_seconds):
-            stand.bind(self._deadline)
+            self._allow(stand.bind)
             self.call_and_verify(stand, calls, expected)
         with self._in_stage("check", self._job.deadlines.check_seconds):
             self.call_and_verify(stand, *self.draw(reference, 1))
@@ -228,7 +245,7 @@ class Trial:
     def call_and_verify(self, stand: Stand, calls: list[DrawnCall], expected: list[Expected]) -> tuple[int, int]:
         """Present, call, copy, compare. Every call that is ever made of a candidate goes through here."""
         stand.present(calls)
-        done, elapsed_ns = stand.call(len(calls), self._deadline)
+        done, elapsed_ns = self._allow(lambda deadline: stand.call(len(calls), deadline))
         if done.odd_call is not None:
             raise _VerdictError(self._odd_structure(expected[done.odd_call], done))
         testimony = stand.testimony(len(calls))
@@ -237,7 +254,7 @@ class Trial:
         inputs_after = [stand.layout.inputs_in(testimony, index) for index in range(len(calls))]
         match compare_many(expected, outputs, inputs_after):
             case Mismatch(reason=reason, message=message, errors=errors):
-                raise _VerdictError(schema.Disagrees(self._stage, reason, message, errors))
+                raise _VerdictError(schema.Disagrees(self.stage, reason, message, errors))
             case Agreement(errors=errors):
                 self._errors = worst_of(self._errors, errors)
                 self._verified += len(calls)
@@ -255,7 +272,7 @@ class Trial:
                     elif leaf.shape != tuple(output.native.shape):
                         reason = "shape"
         message = f"returned {got}; expected {should}"
-        return schema.Disagrees(self._stage, reason, message)  # type: ignore[arg-type]
+        return schema.Disagrees(self.stage, reason, message)  # type: ignore[arg-type]
 
     def _measure(self, stand: Stand, reference: Reference, layout: Layout) -> None:
         room, plan = self._room, procedure.PLANS[self._job.effort]
@@ -283,10 +300,10 @@ class Trial:
         try:
             worker.ask(Load(secrets.token_hex(8), native), deadline)
             stand.bind(deadline)
-        except (OverranError, WorkerEndedError, BadReplyError, CandidateFailedError) as error:
+        except _FAILURES as error:
             room.dismiss_reference()
             stand.close()
-            raise WorkerLostError(f"the reference's worker failed: {error}") from error
+            raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
         return stand
 
     def _measure_rounds(
@@ -315,13 +332,20 @@ class Trial:
 
     @contextmanager
     def _in_stage(self, stage: schema.Stage, limit_seconds: float) -> Iterator[None]:
-        self._stage, self._stage_began = stage, time.monotonic()
-        self._limit_seconds = limit_seconds
-        self._deadline = self._stage_began + limit_seconds
+        self.stage, began = stage, time.monotonic()
+        self._limit_seconds = self._left_seconds = limit_seconds
         try:
             yield
         finally:
-            self.outcome.stage_seconds[stage] = round(time.monotonic() - self._stage_began, 6)
+            self.outcome.stage_seconds[stage] = round(time.monotonic() - began, 6)
+
+    def _allow(self, action: Callable[[float], T]) -> T:
+        """Let the worker act, on what is left of the stage's time. The judge's own work is not charged to it."""
+        began = time.monotonic()
+        try:
+            return action(began + self._left_seconds)
+        finally:
+            self._left_seconds -= time.monotonic() - began
 
     def _expect_worker(self) -> Worker:
         assert self._worker is not None
@@ -338,10 +362,10 @@ class Trial:
             self.outcome.log_tail = self._worker.log_tail
 
     def _verdict_for(self, failure: Exception) -> schema.Verdict:
-        stage = self._stage
+        stage = self.stage
         match failure:
             case OverranError():
-                elapsed = time.monotonic() - self._stage_began
+                elapsed = self._limit_seconds - self._left_seconds
                 return schema.TimedOut(stage, self._limit_seconds, round(elapsed, 3))
             case BadReplyError():
                 return schema.Cheated(stage, "reply", str(failure))
@@ -400,8 +424,8 @@ class _ReferenceRuns:
         self._stand.present(self._draws.again(calls))
         try:
             done, elapsed_ns = self._stand.call(calls, time.monotonic() + _HOUSEKEEPING_SECONDS, self._pretend)
-        except (OverranError, WorkerEndedError, BadReplyError, OverLimitError, CandidateFailedError) as error:
-            raise WorkerLostError(f"the reference's worker failed: {error}") from error
+        except _FAILURES as error:
+            raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
         return elapsed_ns, done.claimed_ns
 
 
@@ -409,18 +433,18 @@ def judge(
     job: schema.Job, room: Courtroom, device_label: str, manifest_key: str, isolation: schema.IsolationLevel
 ) -> schema.Record:
     """The record of a job; repeats it when a worker was lost through no fault of the candidate."""
-    for attempt in range(1, _LOST_WORKERS + 1):
+    attempts = 0
+    while attempts < _LOST_WORKERS:
+        attempts += 1
         trial = Trial(job, room)
         try:
             verdict = trial.conduct()
             break
-        except WorkerLostError as lost:
+        except ReferenceLostError as lost:
             verdict = schema.Unjudged(str(lost))
-            if attempt == _LOST_WORKERS and trial._stage != "start":
-                # It happens every time: something the candidate does makes the system kill it (out of memory).
-                verdict = schema.Crashed(trial._stage, "signal", "killed each time it ran", signal="SIGKILL")
-        except (InfrastructureError, UsageError):
-            raise
+        except WorkerLostError:
+            # If it happens every time, something that the candidate does makes the system kill it.
+            verdict = schema.Crashed(trial.stage, "signal", "killed each time it ran", signal="SIGKILL")
     return schema.Record(
         job_key=job.key,
         case=job.case,
@@ -432,7 +456,7 @@ def judge(
         measurement=trial.outcome.measurement,
         log_tail=trial.outcome.log_tail,
         stage_seconds=trial.outcome.stage_seconds,
-        attempts=attempt,
+        attempts=attempts,
         finished_unix_ns=time.time_ns(),
     )
 

@@ -53,6 +53,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     isolation: IsolationLevel = "best"
     deadlines: Deadlines = Deadlines()
     limits: Limits = Limits()
+    executor: str = "local"
+    """Where the jobs run."""
     threads: int = 1
     """CPU threads of the candidate and of the reference alike."""
     measured: bool = True

@@ -98,7 +98,9 @@ def execute(
     offers = choose_implementations(cases, backend)
     problems = problems_of(backend)
     manifest = collect(configuration(request, device))
-    executor = (executor_factory or _local)(_executor_options(request, device, manifest))
+    executor = (executor_factory or registry.executors.factory(request.executor))(
+        _executor_options(request, device, manifest)
+    )
     folder = folders.open_folder(request, manifest)
     with folders.open_journal(folder) as journal:
         notes = (*_told(problems), journal.note, folders.note_circumstances(folder, manifest))
@@ -146,11 +148,6 @@ def problems_of(backend: Backend) -> tuple[Problem, ...]:
 def _backend(request: RunRequest, device: str) -> Backend:
     factory: Callable[[BackendOptions], Backend] = registry.backends.factory(request.backend)
     return factory(BackendOptions(request.kernels_dir, device_type(device)))
-
-
-def _local(options: ExecutorOptions) -> Executor:
-    factory: ExecutorFactory = registry.executors.factory("local")
-    return factory(options)
 
 
 def _executor_options(request: RunRequest, device: str, manifest: Manifest) -> ExecutorOptions:

@@ -11,7 +11,7 @@ Party = Literal["candidate", "reference", "shim"]
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
-    """One uninterrupted series of calls on fresh inputs, every output of which was verified."""
+    """One uninterrupted series of calls. The candidate's have fresh inputs, and every output was verified."""
 
     round: int
     party: Party

@@ -97,6 +97,10 @@ def verdict_name(verdict: Verdict) -> str:
 
 def explain(verdict: Verdict) -> str:
     """One line for people."""
+    return " ".join(_explain(verdict).split())
+
+
+def _explain(verdict: Verdict) -> str:
     match verdict:
         case Agrees(calls_verified=calls):
             return f"{calls} calls verified"

@@ -32,6 +32,8 @@ PIPE_BYTES = 1 << 20
 """Room in a worker's pipes: one that prints much should not wait for the judge at every page."""
 _WATCH_SECONDS = 0.05
 _END_SECONDS = 5.0
+_GRACE_SECONDS = 0.1
+"""A reply that lies in the pipe when the deadline passes is still read; one that never ends is not."""
 
 
 class WorkerEndedError(Exception):
@@ -74,6 +76,7 @@ class Worker:
         self._reply_bytes = bytearray()
         self._status_bytes = bytearray()
         self._tail = bytearray()
+        self._watch_again = time.monotonic() + _WATCH_SECONDS
         self._ended = False
         self._closed = False
         self._ending: Ending | None = None
@@ -170,10 +173,12 @@ class Worker:
 
     def _pump(self, deadline: float) -> None:
         """Wait for anything to read; keep watch meanwhile."""
-        remaining = deadline - time.monotonic()
-        if not self._poll.poll(max(0.0, min(remaining, _WATCH_SECONDS)) * 1000):
-            if remaining <= 0:
-                raise OverranError
+        now = time.monotonic()
+        quiet = not self._poll.poll(max(0.0, min(deadline - now, _WATCH_SECONDS)) * 1000)
+        if now >= deadline and (quiet or now >= deadline + _GRACE_SECONDS):
+            raise OverranError
+        if now >= self._watch_again:  # by the clock, not by silence: a worker that keeps talking is watched too
+            self._watch_again = now + _WATCH_SECONDS
             self._watch()
         self._read_available()
 

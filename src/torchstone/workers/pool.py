@@ -23,7 +23,7 @@ from torchstone.workers.protocol import Spawn, frame
 from torchstone.workers.sandbox import Policy
 
 _ALLOWED_VARIABLES = (
-    "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH",
+    "PATH", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH",
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST", "TRITON_INTERPRET", "CC", "CXX",
 )  # fmt: skip
 """What a candidate may see of the environment. Everything else, keys and tokens included, stays outside."""
