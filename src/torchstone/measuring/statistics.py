@@ -22,6 +22,9 @@ Outcome = Literal["faster", "slower", "same", "undecided"]
 
 NOISE_BAND = 0.03
 """Differences below this say nothing about a kernel: alignment, clocks and neighbours move results as much."""
+DECISION_WIDTH = 1.5
+"""To call a kernel faster or slower the interval must stay clear when it is this much wider: a run times dozens of
+operators, and one false claim in twenty would be one or two on every page."""
 LEAST_SHARE = 0.05
 """A party whose own part of a call is smaller than this share cannot be told from the cost of calling it."""
 LEAST_ROUNDS = 3
@@ -66,7 +69,8 @@ class Speedup(msgspec.Struct, frozen=True):
     high: float
     """Upper end."""
     outcome: Outcome
-    """`faster` or `slower` only if the whole interval lies beyond the noise band, `same` only if it lies within."""
+    """`faster` or `slower` only if the interval, half as wide again, lies beyond the noise band; `same` only if it
+    lies within."""
     minimum_detectable_effect: float
     """The smallest true difference (0.05 is 5 %) that a measurement this noisy would notice four times of five."""
 
@@ -235,11 +239,12 @@ def _t_95(freedom: int) -> float:
 
 
 def outcome_of(low: float, high: float) -> Outcome:
-    """What an interval of a speedup allows to say."""
+    """What a 95 % interval of a speedup allows to say."""
     fastest = 1 + NOISE_BAND
-    if low > fastest:
+    reach = (high / low) ** ((DECISION_WIDTH - 1) / 2)
+    if low / reach > fastest:
         return "faster"
-    if high < 1 / fastest:
+    if high * reach < 1 / fastest:
         return "slower"
     if 1 / fastest <= low and high <= fastest:
         return "same"
