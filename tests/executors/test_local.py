@@ -232,3 +232,45 @@ def test_two_runs_at_once_never_measure_at_the_same_time(tmp_path: Path) -> None
     assert overlaps == []
     turns = sum(a[2] != b[2] for a, b in itertools.pairwise(spans))
     assert turns >= 2, "the runs took turns; neither waited for the other to finish"
+
+
+WRITES = """
+import ctypes
+def kernel(x):
+    result = x.clamp(min=0)
+    ctypes.memset(x.data_ptr() + x.numel() * 4 + {offset}, 7, 16)
+    return result
+"""
+
+
+def test_a_write_outside_every_buffer_is_noticed() -> None:
+    behind, before = judge_all(
+        Job(RELU, source(WRITES.format(offset=8))), Job(RELU, source(WRITES.format(offset=-5 * 7 * 4 - 100)))
+    )
+    assert isinstance(behind, Disagrees)
+    assert (behind.reason, behind.stage) == ("bounds", "compile")
+    assert "behind tensor argument 0" in behind.message
+    assert isinstance(before, Disagrees)
+    assert "before the first buffer" in before.message
+
+
+def test_work_cannot_be_finished_after_it_was_reported_done() -> None:
+    """A thread writes the right result into the judge's buffer a moment after the call returned."""
+    late = source(
+        """
+import ctypes, threading, time
+def kernel(x):
+    right = x.clamp(min=0)
+    result = right.clone().fill_(0.25)
+    def finish():
+        time.sleep(0.002)
+        result.copy_(right)
+        # the shim has copied `result` already; write to where it went: the buffer behind the argument's
+        ctypes.memmove(x.data_ptr() + 1024, right.data_ptr(), right.numel() * 4)
+    threading.Thread(target=finish).start()
+    return result
+"""
+    )
+    (verdict,) = judge_all(Job(RELU, late))
+    assert isinstance(verdict, Disagrees)
+    assert verdict.reason in ("values", "bounds")

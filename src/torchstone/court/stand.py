@@ -20,6 +20,8 @@ from torchstone.workers.handle import Worker, WorkerEndedError
 from torchstone.workers.protocol import Bind, Call, Done, Failed, OutputPlacement, Placement, Release
 
 _ALIGNMENT = 512
+_BAND_BYTES = 512
+"""Between any two buffers, before the first and behind the last."""
 _GARBAGE_SHIFT_BYTES = 64 << 10
 
 
@@ -35,21 +37,24 @@ class Layout:
     """Where each tensor of a call lies. Calls follow one another at a fixed pitch."""
 
     def __init__(self, case: schema.Case, expected: Expected) -> None:
-        self._end = 0
+        self._end = _BAND_BYTES
+        self.bands: list[tuple[int, int]] = [(0, _BAND_BYTES)]
+        """Where in a row nothing lies: bytes that no kernel may change."""
+        returns = operators.resolve(case.operator)._schema.returns
+        self._is_view = any(item.alias_info is not None for item in returns)
         recipes = schema.tensors_of(case)
         self._inputs = [
             (self._place(operators.storage_extent(recipe), operators.torch_dtype(recipe.dtype)), recipe)
             for recipe in recipes
         ]
-        self.outputs_begin_bytes = self._end
-        """Inputs lie before, results after."""
         self._outputs = [self._place_output(output) for output in expected.outputs]
-        self.pitch_bytes = max(self._end, _ALIGNMENT)
+        self.pitch_bytes = self._end
 
     def _place(self, elements: int, dtype: torch.dtype) -> tuple[int, int, torch.dtype]:
         offset = self._end
-        size = elements * dtype.itemsize
-        self._end += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+        used = offset + elements * dtype.itemsize
+        self._end = -(-used // _ALIGNMENT) * _ALIGNMENT + _BAND_BYTES
+        self.bands.append((used, self._end))
         return offset, elements, dtype
 
     def _place_output(self, output: Any) -> tuple[tuple[int, int, torch.dtype] | None, Any]:
@@ -93,8 +98,18 @@ class Layout:
         return leaves
 
     @property
-    def input_places(self) -> list[tuple[int, int, torch.dtype]]:
-        return [place for place, _ in self._inputs]
+    def names(self) -> list[str]:
+        """What each buffer holds, in the order in which they lie."""
+        inputs = [f"tensor argument {position}" for position in range(len(self._inputs))]
+        return inputs + [f"output {position}" for position, (place, _) in enumerate(self._outputs) if place is not None]
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes that a call must write: its fresh results. Views and arguments that are returned count nothing."""
+        if self._is_view:
+            return 0
+        places = [place for place, _ in self._outputs if place is not None]
+        return sum(elements * dtype.itemsize for _, elements, dtype in places)
 
     @property
     def bytes_per_call(self) -> int:
@@ -131,7 +146,8 @@ class Stand:
         self._arena = make_arena(sets * layout.pitch_bytes, device)
         self._bytes = self._arena.tensor(0, sets * layout.pitch_bytes, torch.uint8)
         self._slots = [layout.inputs_in(self._bytes, index) for index in range(sets)]
-        self._garbage = _garbage(layout.pitch_bytes - layout.outputs_begin_bytes, device)
+        self._garbage = _garbage(layout.pitch_bytes, device)
+        self._row = self._garbage
 
     def bind(self, deadline: float) -> None:
         """Give the worker its view of the buffers."""
@@ -146,15 +162,16 @@ class Stand:
         )
         descriptor = self._arena.descriptor if self._arena.device_handle is None else None
         reply = self.worker.ask(command, deadline, descriptor)
+        self.worker.freeze()
         if isinstance(reply, Failed):
             raise CandidateFailedError(reply)
 
     def present(self, calls: Sequence[DrawnCall]) -> None:
-        """Write the calls' inputs into the buffers, and random garbage wherever results will go."""
+        """Write the calls' inputs into the buffers, and random garbage where results will go and in between."""
         rows = self._bytes[: len(calls) * self.layout.pitch_bytes].view(len(calls), self.layout.pitch_bytes)
-        results = rows[:, self.layout.outputs_begin_bytes :]
         shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
-        results.copy_(self._garbage[shift : shift + results.shape[1]])
+        self._row = self._garbage[shift : shift + self.layout.pitch_bytes]
+        rows.copy_(self._row)
         targets = [slot for index in range(len(calls)) for slot in self._slots[index] if slot.numel()]
         sources = [tensor.storage for call in calls for tensor in call.tensors if tensor.storage.numel()]
         if targets:
@@ -162,11 +179,17 @@ class Stand:
         self._finish_device_work()
 
     def call(self, count: int, deadline: float, pretend: bool = False) -> tuple[Done, int]:
-        """Let the worker make the first ``count`` calls; the judge's clock runs from command to reply."""
+        """Let the worker make the first ``count`` calls; the judge's clock runs from command to reply.
+
+        The worker stands still at all other times: it has had no chance to look at the inputs before the clock runs,
+        and has none to go on with the work after the reply.
+        """
         command = Call(secrets.token_hex(8), 0, count, pretend)
         began = time.perf_counter_ns()
+        self.worker.thaw()
         reply = self.worker.ask(command, deadline)
         elapsed_ns = time.perf_counter_ns() - began
+        self.worker.freeze()
         if not isinstance(reply, Done):
             assert isinstance(reply, Failed)
             raise CandidateFailedError(reply)
@@ -178,6 +201,17 @@ class Stand:
         self._finish_device_work()
         return copy
 
+    def overrun(self, testimony: torch.Tensor, count: int) -> str | None:
+        """What was written outside every buffer, if anything: the bytes between them are no longer as they were."""
+        rows = testimony.view(count, self.layout.pitch_bytes)
+        torn = [(rows[:, start:end] != self._row[start:end]).any() for start, end in self.layout.bands]
+        found = torch.stack(torn).tolist()
+        if not any(found):
+            return None
+        names = ["the first buffer", *self.layout.names]
+        where = names[found.index(True)]
+        return f"bytes {'before' if found[0] else 'behind'} {where} were changed, which belong to no buffer"
+
     def _finish_device_work(self) -> None:
         """The judge's own device work must be over before the worker's clock starts, and before a copy is read."""
         if self._device.type == "cuda":
@@ -185,6 +219,7 @@ class Stand:
 
     def release(self, deadline: float) -> None:
         """Have the worker let go of the buffers, so that it can be bound to another case."""
+        self.worker.thaw()
         reply = self.worker.ask(Release(secrets.token_hex(8)), deadline)
         if isinstance(reply, Failed):
             raise WorkerEndedError(None)

@@ -12,11 +12,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TypeVar
 
 import torch
 
 from torchstone import operators, schema
+from torchstone.court.guards import ClockGuard, FloorGuard, Guard, RevealGuard, peak_bandwidth
 from torchstone.court.lane import Lane
 from torchstone.court.stand import CandidateFailedError, Layout, Stand
 from torchstone.errors import UsageError
@@ -88,6 +90,11 @@ class Courtroom:
         self._candidate_worker: Worker | None = None
         self._reference_worker: Worker | None = None
         self._failed_loads: dict[str, tuple[schema.Verdict, Outcome]] = {}
+
+    @cached_property
+    def peak_bytes_per_second(self) -> float:
+        """Measured once per session, when it is first asked for."""
+        return peak_bandwidth(self.device)
 
     def worker_for(self, implementation: schema.Implementation) -> tuple[Worker, bool]:
         """The worker that has this candidate loaded, or a fresh one; and whether it is fresh."""
@@ -249,6 +256,9 @@ class Trial:
         if done.odd_call is not None:
             raise _VerdictError(self._odd_structure(expected[done.odd_call], done))
         testimony = stand.testimony(len(calls))
+        overrun = stand.overrun(testimony, len(calls))
+        if overrun is not None:
+            raise _VerdictError(schema.Disagrees(self.stage, "bounds", overrun))
         plain = [done.plain_values[i] if i < len(done.plain_values) else () for i in range(len(calls))]
         outputs = [stand.layout.outputs_in(testimony, index, plain[index]) for index in range(len(calls))]
         inputs_after = [stand.layout.inputs_in(testimony, index) for index in range(len(calls))]
@@ -280,7 +290,9 @@ class Trial:
         try:
             room.pool.settle()
             with room.lane.exclusive(), self._in_stage("measure", self._job.deadlines.measure_seconds):
-                self.outcome.measurement = self._measure_rounds(stand, other, reference, plan)
+                measurement = self._measure_rounds(stand, other, reference, plan)
+                self._examine(measurement, layout)
+                self.outcome.measurement = measurement
             other.release(time.monotonic() + _HOUSEKEEPING_SECONDS)
         except BaseException:
             room.dismiss_reference()
@@ -329,6 +341,15 @@ class Trial:
             before=before,
             after=self._room.probe.state(),
         )
+
+    def _examine(self, measurement: schema.Measurement, layout: Layout) -> None:
+        """Ask every guard; the first that proves something decides."""
+        written = layout.written_bytes
+        guards: list[Guard] = [ClockGuard(), RevealGuard(), FloorGuard(written, self._room.peak_bytes_per_second)]
+        for guard in guards:
+            proof = guard.examine(measurement)
+            if proof is not None:
+                raise _VerdictError(proof)
 
     @contextmanager
     def _in_stage(self, stage: schema.Stage, limit_seconds: float) -> Iterator[None]:

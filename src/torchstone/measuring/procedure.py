@@ -2,8 +2,9 @@
 
 Candidate, reference and shim are called in blocks of two lengths, all of them once per round, in an order drawn
 anew for each round: what drifts (clocks, temperature, neighbours) then hits all alike. The time of a call is the
-*slope* between a long and a short block, so that what a block costs beside its calls (sending the command,
-waking up, replying) cancels. Statistics over the blocks stand in ``statistics.py``.
+*slope* between a long block and a single call, so that what a block costs beside its calls (sending the command,
+waking up, replying) cancels. A single call also shows what a candidate does when it is given one input at a time.
+Statistics over the blocks stand in ``statistics.py``.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ PLANS: dict[Effort, Plan] = {
 
 
 def block_lengths(contestants: Mapping[Party, Contestant], most_calls: int, plan: Plan) -> tuple[int, int]:
-    """Calls in a short and a long block, from a first look at how long calls take."""
+    """Calls in a short block (one) and in a long one, from a first look at how long calls take."""
     most_calls = max(2, most_calls)
     probe = max(1, min(8, most_calls // 2))
     per_call = min(max(1, contestant.run(probe)[0] // probe) for contestant in contestants.values())
     long = min(most_calls, max(_CALLS_IN_LONG_BLOCK, plan.block_ns // per_call))
-    return max(1, long // 8), int(long)
+    return 1, int(long)
 
 
 def rounds(

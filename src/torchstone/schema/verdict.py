@@ -34,7 +34,7 @@ class Disagrees(msgspec.Struct, frozen=True, tag="disagrees"):
     """It ran and gave something else."""
 
     stage: Stage
-    reason: Literal["values", "nonfinite", "shape", "dtype", "structure", "mutation", "unwritten"]
+    reason: Literal["values", "nonfinite", "shape", "dtype", "structure", "mutation", "bounds"]
     message: str
     """Where, got, expected, error against bound."""
     errors: ErrorStatistics = ErrorStatistics()

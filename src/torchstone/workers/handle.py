@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
 import time
 from pathlib import Path
@@ -32,6 +33,7 @@ PIPE_BYTES = 1 << 20
 """Room in a worker's pipes: one that prints much should not wait for the judge at every page."""
 _WATCH_SECONDS = 0.05
 _END_SECONDS = 5.0
+_STILL_SECONDS = 1.0
 _GRACE_SECONDS = 0.1
 """A reply that lies in the pipe when the deadline passes is still read; one that never ends is not."""
 
@@ -243,6 +245,30 @@ class Worker:
             if used > limit:
                 raise OverLimitError("memory", f"{used >> 20} MiB resident (limit {limit >> 20} MiB)")
 
+    def freeze(self) -> None:
+        """Stop every process that the candidate has, and wait until they stand still.
+
+        A frozen worker can neither finish a call after having reported it done, nor begin the next one before the
+        clock runs. What its device still does goes on.
+        """
+        self._read_status()
+        if self.warden_pid is None:
+            return
+        pids = descendants(self.warden_pid)[1:]
+        _signal(pids, signal.SIGSTOP)
+        until = time.monotonic() + _STILL_SECONDS
+        while not all(_stands_still(pid) for pid in pids):
+            if time.monotonic() > until:
+                raise OverLimitError("processes", "the worker's processes do not stop")
+        late = set(descendants(self.warden_pid)[1:]) - set(pids)
+        if late:  # forked while they were being stopped
+            self.freeze()
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        if self.warden_pid is not None:
+            _signal(descendants(self.warden_pid)[1:], signal.SIGCONT)
+
     def kill(self) -> None:
         """End the worker and everything that it started, and wait until the kernel says so."""
         if self._closed:
@@ -256,6 +282,21 @@ class Worker:
         self._commands.close()
         for descriptor in (self._replies, self._log, self._status):
             os.close(descriptor)
+
+
+def _signal(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _stands_still(pid: int) -> bool:
+    """Stopped, or gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return text[text.rindex(")") + 2] in "TtZX"
 
 
 def _wait_for_exit(pid: int) -> None:

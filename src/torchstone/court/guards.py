@@ -1,0 +1,166 @@
+"""Guards over a finished measurement: each proves one thing about how the time came about.
+
+Most of what keeps a time honest is not here but in how it is taken: fresh values for every call, every result
+verified, a worker that stands still whenever the clock does not run, the judge's own clock, buffers filled with
+garbage and surrounded by bands. These guards look at what is left: whether the figures fit together.
+
+Each guard's docstring says what it proves and what it does not. A guard needs a clear case: an honest kernel on a
+noisy machine must never be accused, so each asks for several times the noise beyond what the reference itself shows.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from torchstone.schema import Cheated, Measurement, Party
+
+Floats = NDArray[np.float64]
+
+
+class Figures:
+    """A measurement's blocks as arrays over rounds, the shim's cost taken off."""
+
+    def __init__(self, measurement: Measurement) -> None:
+        self._blocks = measurement.blocks
+        lengths = sorted({block.calls for block in measurement.blocks})
+        self.short, self.long = lengths[0], lengths[-1]
+
+    def single_ns(self, party: Party) -> Floats:
+        """Per round: one call alone, beyond what calling costs."""
+        return self._elapsed(party, self.short) - self._elapsed("shim", self.short)
+
+    def batched_ns(self, party: Party) -> Floats:
+        """Per round: a call among many, beyond what calling costs."""
+        return self._slope(party) - self._slope("shim")
+
+    def slope_ns(self, party: Party) -> Floats:
+        return self._slope(party)
+
+    def claimed_slope_ns(self, party: Party) -> Floats:
+        return (self._claimed(party, self.long) - self._claimed(party, self.short)) / (self.long - self.short)
+
+    def _slope(self, party: Party) -> Floats:
+        return (self._elapsed(party, self.long) - self._elapsed(party, self.short)) / (self.long - self.short)
+
+    def _elapsed(self, party: Party, calls: int) -> Floats:
+        return np.array([b.elapsed_ns for b in self._blocks if b.party == party and b.calls == calls], dtype=np.float64)
+
+    def _claimed(self, party: Party, calls: int) -> Floats:
+        return np.array([b.claimed_ns for b in self._blocks if b.party == party and b.calls == calls], dtype=np.float64)
+
+
+def centre_and_doubt(values: Floats) -> tuple[float, float]:
+    """Median, and three robust standard errors of it."""
+    centre = float(np.median(values))
+    spread = 1.4826 * float(np.median(np.abs(values - centre)))
+    return centre, 3.0 * 1.2533 * spread / max(1.0, float(np.sqrt(values.size)))
+
+
+class Guard(Protocol):
+    """Looks at a measurement; says what it proves, or nothing."""
+
+    def examine(self, measurement: Measurement) -> Cheated | None: ...
+
+
+class RevealGuard:
+    """Proves that a candidate handles calls together that it should have handled one by one.
+
+    Long blocks hold the inputs of many calls at once, single calls one only. A kernel that does all the work of a
+    block in its first or last call needs far longer for a single call than the block's share per call, and longer
+    than the reference does. Does not prove anything about gains below three times: an honest kernel also warms up.
+    """
+
+    name = "one-at-a-time"
+    _FACTOR = 3.0
+    _LATENCY_NS = 30_000.0
+    """What one call may cost more because everything is cold and nothing overlaps."""
+
+    def examine(self, measurement: Measurement) -> Cheated | None:
+        figures = Figures(measurement)
+        if figures.long < 4:
+            return None
+        single, single_doubt = centre_and_doubt(figures.single_ns("candidate"))
+        batched, batched_doubt = centre_and_doubt(figures.batched_ns("candidate"))
+        usual_single, usual_doubt = centre_and_doubt(figures.single_ns("reference"))
+        usual_batched, _ = centre_and_doubt(figures.batched_ns("reference"))
+        usual = max(1.0, (usual_single + usual_doubt) / usual_batched) if usual_batched > 0 else np.inf
+        allowed = self._FACTOR * usual * (max(batched, 0.0) + batched_doubt) + single_doubt + self._LATENCY_NS
+        if single <= allowed:
+            return None
+        message = (
+            f"a call alone takes {single / 1e3:.1f} µs, among {figures.long} others {batched / 1e3:.1f} µs "
+            f"(reference: {usual_single / 1e3:.1f} and {usual_batched / 1e3:.1f} µs)"
+        )
+        return Cheated("measure", self.name, message)
+
+
+class ClockGuard:
+    """Proves that the clock in the candidate's process was tampered with.
+
+    The worker reports how long its calls took by its own clock. That figure is never used, but a claim far below
+    what the judge saw was made by someone. Does not prove anything about work done outside the calls.
+    """
+
+    name = "clock"
+    _FACTOR = 3.0
+    _TICK_NS = 2_000.0
+
+    def examine(self, measurement: Measurement) -> Cheated | None:
+        figures = Figures(measurement)
+        seen, seen_doubt = centre_and_doubt(figures.slope_ns("candidate"))
+        claimed, claimed_doubt = centre_and_doubt(figures.claimed_slope_ns("candidate"))
+        fits = claimed + claimed_doubt >= (seen - seen_doubt) / self._FACTOR - self._TICK_NS
+        if fits:
+            return None
+        message = f"the worker's clock says {claimed / 1e3:.2f} µs a call, the judge's {seen / 1e3:.2f} µs"
+        return Cheated("measure", self.name, message)
+
+
+class FloorGuard:
+    """Proves that a result appeared faster than the device can write it.
+
+    The floor is the bytes that must be written over twice the best bandwidth that this device was seen to reach, its
+    caches included. Only where the reference itself stays above it: if not, the figures are too coarse to accuse
+    anyone. Does not prove anything about kernels that are slower than that and still too fast for their arithmetic.
+    """
+
+    name = "speed-of-light"
+
+    def __init__(self, written_bytes: int, peak_bytes_per_second: float) -> None:
+        self._floor_ns = written_bytes / (2.0 * peak_bytes_per_second) * 1e9
+
+    def examine(self, measurement: Measurement) -> Cheated | None:
+        figures = Figures(measurement)
+        seen, doubt = centre_and_doubt(figures.batched_ns("candidate"))
+        usual, usual_doubt = centre_and_doubt(figures.batched_ns("reference"))
+        if seen + doubt >= self._floor_ns or usual - usual_doubt < 2 * self._floor_ns:
+            return None
+        floor = f"this device needs at least {self._floor_ns / 1e3:.2f} µs to write the result"
+        return Cheated("measure", self.name, f"{seen / 1e3:.2f} µs a call; {floor}")
+
+
+def peak_bandwidth(device: torch.device) -> float:
+    """Bytes per second of the fastest copy that this device makes, over sizes from its first cache to its memory."""
+    best = 0.0
+    for exponent in (16, 18, 20, 22, 24):
+        source = torch.zeros(1 << exponent, dtype=torch.uint8, device=device)
+        target = torch.zeros_like(source)
+        calls = max(4, (1 << 24) >> exponent)
+        for _ in range(3):
+            _synchronize(device)
+            began = time.perf_counter()
+            for _ in range(calls):
+                target.copy_(source)
+            _synchronize(device)
+            best = max(best, calls * (1 << exponent) / (time.perf_counter() - began))
+    return best
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

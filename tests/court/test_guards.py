@@ -1,0 +1,93 @@
+"""What the guards over a measurement accuse, and what they leave alone."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchstone.court.guards import ClockGuard, Figures, FloorGuard, RevealGuard, centre_and_doubt
+from torchstone.schema import Block, Measurement, Party
+
+LONG = 32
+
+
+def measurement(
+    candidate_us: tuple[float, float],
+    reference_us: tuple[float, float],
+    noise: float = 0.0,
+    claim: float = 1.0,
+    seed: int = 1,
+) -> Measurement:
+    """Blocks of parties that take (alone, among others) microseconds a call, beside a shim of 5."""
+    chance = random.Random(seed)
+    times: dict[Party, tuple[float, float]] = {"candidate": candidate_us, "reference": reference_us, "shim": (0, 0)}
+    blocks = []
+    for number in range(9):
+        for party, (alone, batched) in times.items():
+            for calls in (1, LONG):
+                body = alone if calls == 1 else alone + (calls - 1) * batched
+                true_ns = 1e3 * (80 + 5 * calls + body)
+                elapsed = true_ns * (1 + noise * chance.gauss(0, 1) ** 2)
+                blocks.append(Block(number, party, calls, int(elapsed), int(elapsed * claim)))
+    return Measurement("call-slope", tuple(blocks), 0, 1, 1, LONG, 1 << 20)
+
+
+def test_figures_take_the_shim_off() -> None:
+    figures = Figures(measurement((50, 20), (60, 30)))
+    assert np.median(figures.single_ns("candidate")) == pytest.approx(50_000, rel=0.01)
+    assert np.median(figures.batched_ns("candidate")) == pytest.approx(20_000, rel=0.01)
+    assert np.median(figures.batched_ns("reference")) == pytest.approx(30_000, rel=0.01)
+
+
+def test_doing_a_whole_block_in_one_call_is_seen() -> None:
+    proof = RevealGuard().examine(measurement((400, 10), (400, 390)))
+    assert proof is not None
+    assert proof.guard == "one-at-a-time"
+    assert "400.0 µs" in proof.message
+
+
+def test_a_call_that_is_slow_alone_because_all_are_is_no_proof() -> None:
+    assert RevealGuard().examine(measurement((400, 40), (500, 50))) is None
+
+
+def test_a_clock_that_stands_still_is_seen() -> None:
+    proof = ClockGuard().examine(measurement((50, 50), (50, 50), claim=0.0))
+    assert proof is not None
+    assert proof.guard == "clock"
+
+
+def test_a_result_faster_than_memory_is_seen() -> None:
+    guard = FloorGuard(written_bytes=64 << 20, peak_bytes_per_second=50e9)
+    assert guard.examine(measurement((900, 100), (9000, 9000))) is not None
+    assert guard.examine(measurement((3000, 3000), (9000, 9000))) is None
+    assert guard.examine(measurement((100, 100), (100, 100))) is None, "the reference too is below: figures too coarse"
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 30),
+    noise=st.floats(0, 0.5),
+    reference=st.floats(0.5, 5000),
+    speedup=st.floats(0.05, 20),
+    warm_up=st.floats(1, 2),
+)
+def test_honest_kernels_are_never_accused(
+    seed: int, noise: float, reference: float, speedup: float, warm_up: float
+) -> None:
+    """Whatever the noise: nothing that is as fast alone as among others, within a factor of two, is a cheat."""
+    candidate = reference / speedup
+    honest = measurement((candidate * warm_up, candidate), (reference * warm_up, reference), noise, seed=seed)
+    assert RevealGuard().examine(honest) is None
+    assert ClockGuard().examine(honest) is None
+
+
+def test_doubt_shrinks_with_rounds_and_ignores_outliers() -> None:
+    quiet = np.array([10.0, 11, 9, 10, 10, 11, 9, 10, 1000])
+    centre, doubt = centre_and_doubt(quiet)
+    assert centre == 10
+    assert doubt < 5
+    assert centre_and_doubt(np.tile(quiet, 16))[1] < doubt
