@@ -22,6 +22,7 @@ from torchstone.schema import (
     Case,
     Crashed,
     Deadlines,
+    Delegated,
     Disagrees,
     Implementation,
     ImportPath,
@@ -108,7 +109,7 @@ def test_a_measurement_holds_raw_blocks_of_all_parties() -> None:
     assert all(isinstance(block, Block) and block.elapsed_ns > 0 for block in measurement.blocks)
     timed_calls = sum(block.calls for block in measurement.blocks if block.party == "candidate")
     assert record.verdict.calls_verified >= timed_calls, "every timed call is a verified call"
-    assert set(record.stage_seconds) == {"load", "compile", "check", "measure"}
+    assert set(record.stage_seconds) == {"load", "compile", "check", "measure", "attribute"}
 
 
 def test_a_kernel_that_goes_wrong_only_when_timed_is_caught() -> None:
@@ -263,7 +264,7 @@ def kernel(x):
     right = x.clamp(min=0)
     result = right.clone().fill_(0.25)
     def finish():
-        time.sleep(0.002)
+        time.sleep(0.2)
         result.copy_(right)
         # the shim has copied `result` already; write to where it went: the buffer behind the argument's
         ctypes.memmove(x.data_ptr() + 1024, right.data_ptr(), right.numel() * 4)
@@ -274,3 +275,27 @@ def kernel(x):
     (verdict,) = judge_all(Job(RELU, late))
     assert isinstance(verdict, Disagrees)
     assert verdict.reason in ("values", "bounds")
+
+
+def test_the_record_says_what_did_the_work() -> None:
+    authored = source(
+        "import ctypes\ndef kernel(x):\n    y = x.new_empty(x.shape)\n"
+        "    ctypes.memmove(y.data_ptr(), x.data_ptr(), 4 * x.numel())\n    return y",
+        "aten.clone.default",
+    )
+    case = Case("test", "aten.clone.default", (Tensor((5, 7), "float32", Normal()),))
+    jobs = [
+        Job(RELU, HONEST),
+        Job(RELU, HONEST, require_authored=True),
+        Job(case, authored, require_authored=True),
+    ]
+    records = {record.job_key: record for record in LocalExecutor(ExecutorOptions()).run(jobs)}
+    reported, refused, own = (records[job.key] for job in jobs)
+    assert isinstance(reported.verdict, Agrees)
+    assert reported.attribution is not None
+    assert list(reported.attribution.operators) == ["aten.clamp.default"]
+    assert isinstance(refused.verdict, Delegated)
+    assert "aten.clamp.default" in refused.verdict.message
+    assert isinstance(own.verdict, Agrees), own.verdict
+    assert own.attribution is not None
+    assert own.attribution.operators == {}

@@ -9,7 +9,7 @@ ALL_AGREE = 0
 SOME_DO_NOT = 1
 INFRASTRUCTURE = 3
 
-_FAILURES = ("disagrees", "cheated", "crashed", "timed_out")
+_FAILURES = ("disagrees", "cheated", "crashed", "timed_out", "delegated")
 
 
 def exit_code(summary: Summary, interrupted: bool, fail_on_missing: bool) -> int:

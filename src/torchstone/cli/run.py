@@ -33,6 +33,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option("--executor", default="local", show_default=True, help="Where the jobs run.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads of each side.")
 @click.option("--no-measure", is_flag=True, help="Check only, time nothing.")
+@click.option("--require-authored-kernel", is_flag=True, help="Work that torch or a library does is not the kernel's.")
 @click.option("--load-timeout", type=_SECONDS, metavar="SECONDS", help="For importing a kernel.")
 @click.option("--compile-timeout", type=_SECONDS, metavar="SECONDS", help="For a case's first call.")
 @click.option("--check-timeout", type=_SECONDS, metavar="SECONDS", help="For checking a case.")
@@ -73,6 +74,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         operators=split_commas(given["ops"]),
         dtypes=split_commas(given["dtypes"]),
         measured=not given["no_measure"],
+        require_authored=given["require_authored_kernel"],
         deadlines=_deadlines(given),
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         **{name: given[name] for name in ("suite", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},

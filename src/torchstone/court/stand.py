@@ -15,9 +15,20 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.judging import DrawnCall, Expected
+from torchstone.schema import Attribution
 from torchstone.workers.buffers import make_arena
-from torchstone.workers.handle import Worker, WorkerEndedError
-from torchstone.workers.protocol import Bind, Call, Done, Failed, OutputPlacement, Placement, Release
+from torchstone.workers.handle import BadReplyError, Worker, WorkerEndedError
+from torchstone.workers.protocol import (
+    Attribute,
+    Attributed,
+    Bind,
+    Call,
+    Done,
+    Failed,
+    OutputPlacement,
+    Placement,
+    Release,
+)
 
 _ALIGNMENT = 512
 _BAND_BYTES = 512
@@ -179,21 +190,34 @@ class Stand:
         self._finish_device_work()
 
     def call(self, count: int, deadline: float, pretend: bool = False) -> tuple[Done, int]:
-        """Let the worker make the first ``count`` calls; the judge's clock runs from command to reply.
+        """Let the worker make the first ``count`` calls; the judge's clock runs as long as the worker does.
 
-        The worker stands still at all other times: it has had no chance to look at the inputs before the clock runs,
-        and has none to go on with the work after the reply.
+        It starts before the worker is let go and stops when every process of it stands still again: there is no
+        moment in which a candidate could work off the clock, before the command or after the reply. What stopping
+        and letting go cost is the same for every block, and cancels in the slope.
         """
         command = Call(secrets.token_hex(8), 0, count, pretend)
         began = time.perf_counter_ns()
         self.worker.thaw()
         reply = self.worker.ask(command, deadline)
-        elapsed_ns = time.perf_counter_ns() - began
         self.worker.freeze()
-        if not isinstance(reply, Done):
-            assert isinstance(reply, Failed)
+        elapsed_ns = time.perf_counter_ns() - began
+        if isinstance(reply, Failed):
             raise CandidateFailedError(reply)
+        if not isinstance(reply, Done):
+            raise BadReplyError(f"expected the calls to be done, got {type(reply).__name__}")
         return reply, elapsed_ns
+
+    def attribute(self, deadline: float, with_kernels: bool) -> Attribution | Failed:
+        """Have the worker tell what did the work of one call."""
+        self.worker.thaw()
+        reply = self.worker.ask(Attribute(secrets.token_hex(8), with_kernels), deadline)
+        self.worker.freeze()
+        if isinstance(reply, Failed):
+            return reply
+        if not isinstance(reply, Attributed):
+            raise BadReplyError(f"expected an attribution, got {type(reply).__name__}")
+        return reply.attribution
 
     def testimony(self, count: int) -> torch.Tensor:
         """A private copy of what the buffers hold after ``count`` calls."""

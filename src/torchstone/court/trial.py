@@ -74,6 +74,7 @@ class Outcome:
     def __init__(self) -> None:
         self.measurement: schema.Measurement | None = None
         self.stage_seconds: dict[str, float] = {}
+        self.attribution: schema.Attribution | None = None
         self.layers: tuple[schema.Layer, ...] = ()
         self.log_tail = ""
 
@@ -89,6 +90,8 @@ class Courtroom:
         self.probe = probe
         self._candidate_worker: Worker | None = None
         self._reference_worker: Worker | None = None
+        self.profiled: set[str] = set()
+        """Candidates whose device kernels have been looked at."""
         self._failed_loads: dict[str, tuple[schema.Verdict, Outcome]] = {}
 
     @cached_property
@@ -200,6 +203,7 @@ class Trial:
         try:
             if timed:
                 self._measure(stand, reference, layout)
+            self._attribute(stand)
             self._expect_worker().check_silence()
             stand.release(time.monotonic() + _HOUSEKEEPING_SECONDS)
         except BaseException:
@@ -299,6 +303,26 @@ class Trial:
             raise
         finally:
             other.close()
+
+    def _attribute(self, stand: Stand) -> None:
+        """A last, unscored call tells what did the work; under a policy, work that torch did is not the candidate's."""
+        with self._in_stage("attribute", self._job.deadlines.check_seconds):
+            stand.present(draw_calls(self._job.case, secrets.randbits(63), 1, self._room.device))
+            with_kernels = self._wants_kernels()
+            found = self._allow(lambda deadline: stand.attribute(deadline, with_kernels))
+        if isinstance(found, Failed):
+            found = schema.Attribution({}, note=f"the kernel failed while it was watched: {found.message}"[:500])
+        self.outcome.attribution = found
+        delegated = _delegated(found)
+        if self._job.require_authored and delegated:
+            raise _VerdictError(schema.Delegated(delegated))
+
+    def _wants_kernels(self) -> bool:
+        """A profiler costs most of a second: once per candidate is enough, unless the verdict hangs on it."""
+        implementation = self._job.implementation
+        first = implementation.key not in self._room.profiled and implementation.language != "aten"
+        self._room.profiled.add(implementation.key)
+        return self._job.require_authored or first
 
     def _reference_stand(self, layout: Layout, sets: int) -> Stand:
         """The reference on its own stand. Its failures are ours, not the candidate's."""
@@ -475,6 +499,7 @@ def judge(
         device=device_label,
         isolation=schema.Isolation(isolation, trial.outcome.layers),
         measurement=trial.outcome.measurement,
+        attribution=trial.outcome.attribution,
         log_tail=trial.outcome.log_tail,
         stage_seconds=trial.outcome.stage_seconds,
         attempts=attempts,
@@ -493,6 +518,20 @@ def _verdict_for_ending(stage: schema.Stage, exit_code: int | None, signal_numbe
         name = signal.Signals(signal_number).name
         return schema.Crashed(stage, "signal", f"died of {name}", signal=name)
     return schema.Crashed(stage, "exit", f"ended its process with exit code {exit_code}", exit_code=exit_code)
+
+
+def _delegated(found: schema.Attribution) -> str:
+    """What torch or a library did of the work, in words; empty if nothing."""
+    if found.note:
+        return f"what did the work could not be seen ({found.note})"
+    share = found.library_share
+    if share:
+        names = ", ".join(kernel.name[:60] for kernel in found.kernels if kernel.kind == "library")
+        return f"{share:.0%} of the device time went to library kernels: {names}"
+    if found.operators:
+        names = ", ".join(f"{name} ({count}x)" for name, count in found.operators.items())
+        return f"torch's own operators did work: {names}"
+    return ""
 
 
 def _leaf_text(leaf: TensorLeaf | PlainLeaf | OtherLeaf) -> str:

@@ -30,6 +30,7 @@ class Terms(msgspec.Struct, frozen=True):
     effort: Effort = "normal"
     deadlines: Deadlines = Deadlines()
     measured: bool = True
+    require_authored: bool = False
     """False: timed cases are only checked."""
     device: str = "cpu"
     isolation: IsolationLevel = "best"
@@ -85,7 +86,7 @@ def _jobs(cases: Sequence[Case], offers: Mapping[str, Implementation | None], te
         implementation = offers[case.operator]
         if implementation is None:
             continue
-        job = Job(case, implementation, terms.effort, terms.deadlines, terms.measured)
+        job = Job(case, implementation, terms.effort, terms.deadlines, terms.measured, terms.require_authored)
         groups.setdefault(implementation.key, {}).setdefault(job.key, job)
     return {key: job for group in groups.values() for key, job in group.items()}
 

@@ -26,7 +26,7 @@ DTYPE_ALIASES = {
     "i8": "int8", "u8": "uint8", "b8": "bool",
 }  # fmt: skip
 
-IDENTITY = ("suite", "backend", "operators", "dtypes", "device", "effort", "measured", "threads")
+IDENTITY = ("suite", "backend", "operators", "dtypes", "device", "effort", "measured", "require_authored", "threads")
 """The parts of a configuration that a resumed run must share with its beginning."""
 
 
@@ -59,6 +59,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """CPU threads of the candidate and of the reference alike."""
     measured: bool = True
     """False: check only."""
+    require_authored: bool = False
+    """Work that torch or a library does is not the kernel's own: verdict `delegated`."""
 
 
 def canonical_dtypes(names: Iterable[str]) -> tuple[str, ...]:
@@ -106,6 +108,7 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
         "device": device,
         "effort": request.effort,
         "measured": request.measured,
+        "require_authored": request.require_authored,
         "threads": request.threads,
         "isolation": request.isolation,
         "deadlines": msgspec.to_builtins(request.deadlines),

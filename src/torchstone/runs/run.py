@@ -166,6 +166,7 @@ def _terms(request: RunRequest, device: str, manifest: Manifest) -> Terms:
         effort=request.effort,
         deadlines=request.deadlines,
         measured=request.measured,
+        require_authored=request.require_authored,
         device=device,
         isolation=request.isolation,
         manifest_key=manifest.key,

@@ -1,5 +1,6 @@
 """THE NOUNS. Frozen data that crosses the walls between rooms and processes. No torch here."""
 
+from torchstone.schema.attribution import Attribution, KernelShare
 from torchstone.schema.case import (
     Argument,
     Booleans,
@@ -35,6 +36,7 @@ from torchstone.schema.verdict import (
     Agrees,
     Cheated,
     Crashed,
+    Delegated,
     Disagrees,
     ErrorStatistics,
     Missing,
@@ -51,6 +53,7 @@ __all__ = [
     "FORMAT_VERSION",
     "Agrees",
     "Argument",
+    "Attribution",
     "Block",
     "Booleans",
     "Case",
@@ -58,6 +61,7 @@ __all__ = [
     "Crashed",
     "DType",
     "Deadlines",
+    "Delegated",
     "DeviceState",
     "Disagrees",
     "Effort",
@@ -74,6 +78,7 @@ __all__ = [
     "IsolationLevel",
     "Job",
     "JudgedDevice",
+    "KernelShare",
     "Language",
     "Layer",
     "Limits",

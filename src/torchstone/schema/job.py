@@ -48,8 +48,10 @@ class Job(msgspec.Struct, frozen=True, dict=True):
     deadlines: Deadlines = Deadlines()
     measured: bool = True
     """False: check only, even if the case is a timed one."""
+    require_authored: bool = False
+    """Whether work that torch or a library does counts as the candidate's. True: it does not."""
 
     @cached_property
     def key(self) -> str:
         """What makes a job the same job when a run is resumed. Deadlines do not: raising one is no new job."""
-        return content_key(self.case.key, self.implementation.key, self.effort, self.measured)
+        return content_key(self.case.key, self.implementation.key, self.effort, self.measured, self.require_authored)

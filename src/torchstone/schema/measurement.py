@@ -17,7 +17,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     party: Party
     calls: int
     elapsed_ns: int
-    """By the judge's clock, from sending the command to receiving the reply."""
+    """By the judge's clock, from letting the worker go until it stood still again."""
     claimed_ns: int
     """By the worker's clock, which the candidate could have touched. A claim, never the result."""
 

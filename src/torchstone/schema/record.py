@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from torchstone.schema.attribution import Attribution
 from torchstone.schema.case import Case
 from torchstone.schema.codec import FORMAT_VERSION
 from torchstone.schema.implementation import ImplementationReference
@@ -46,6 +47,8 @@ class Record(msgspec.Struct, frozen=True):
     """``cpu`` or ``cuda:0``."""
     isolation: Isolation
     measurement: Measurement | None = None
+    attribution: Attribution | None = None
+    """What did the work, where the candidate agreed."""
     log_tail: str = ""
     """The last bytes of what the candidate printed."""
     stage_seconds: dict[str, float] = {}

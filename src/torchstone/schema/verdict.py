@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-Stage = Literal["start", "load", "compile", "check", "measure"]
+Stage = Literal["start", "load", "compile", "check", "measure", "attribute"]
 """Where in a job something happened. `start` is ours (no candidate code has run yet)."""
 
 
@@ -68,6 +68,13 @@ class TimedOut(msgspec.Struct, frozen=True, tag="timed_out"):
     elapsed_seconds: float
 
 
+class Delegated(msgspec.Struct, frozen=True, tag="delegated"):
+    """It is right, but torch or a library did the work, and the run asked for kernels of the author's own."""
+
+    message: str
+    """What did the work."""
+
+
 class Unsupported(msgspec.Struct, frozen=True, tag="unsupported"):
     """The candidate says it does not do this case (NotImplementedError), or the reference cannot here."""
 
@@ -87,7 +94,7 @@ class Unjudged(msgspec.Struct, frozen=True, tag="unjudged"):
     reason: str
 
 
-Verdict = Agrees | Disagrees | Cheated | Crashed | TimedOut | Unsupported | Missing | Unjudged
+Verdict = Agrees | Disagrees | Cheated | Crashed | TimedOut | Delegated | Unsupported | Missing | Unjudged
 
 
 def verdict_name(verdict: Verdict) -> str:
@@ -112,5 +119,7 @@ def _explain(verdict: Verdict) -> str:
             return f"{stage}: stopped after {elapsed:.1f} s (limit {limit:g} s)"
         case Unsupported(by=by, reason=reason):
             return f"{by}: {reason}"
+        case Delegated(message=message):
+            return message
         case Missing(reason=reason) | Unjudged(reason=reason):
             return reason

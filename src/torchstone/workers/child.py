@@ -22,10 +22,13 @@ import torch
 from torchstone import operators
 from torchstone.schema import decode, tensors_of
 from torchstone.workers import sandbox
+from torchstone.workers.attribution import attribute
 from torchstone.workers.buffers import HostMemory, Memory, OpenedDeviceMemory
 from torchstone.workers.protocol import (
     HEADER_BYTES,
     MAX_TEXT_CHARACTERS,
+    Attribute,
+    Attributed,
     Bind,
     Call,
     Command,
@@ -157,6 +160,13 @@ class _Server:
                     self._bound.close()
                     self._bound = None
                 return Done(token)
+            case Attribute(token=token, kernels=kernels):
+                assert self._bound is not None, "Attribute before Bind"
+                assert self._candidate is not None, "Attribute before Load"
+                args, kwargs = self._bound.arguments(0)
+                return Attributed(
+                    token, attribute(self._candidate, args, kwargs, kernels and self._device.type == "cuda")
+                )
             case Call(token=token, first=first, count=count, pretend=pretend):
                 assert self._bound is not None, "Call before Bind"
                 candidate = self._bound.pretend if pretend else self._candidate
@@ -198,6 +208,9 @@ class _BoundCase:
             self._slots.append([self._slot(output, index) for output in bind.outputs])
         self._ready_results: list[Any] | None = None
         self._pretended = 0
+
+    def arguments(self, index: int) -> tuple[list[Any], dict[str, Any]]:
+        return self._calls[index]
 
     def close(self) -> None:
         if isinstance(self._memory, OpenedDeviceMemory):

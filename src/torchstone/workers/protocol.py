@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from torchstone.schema import Case, Implementation, Layer
+from torchstone.schema import Attribution, Case, Implementation, Layer
 
 MAX_REPLY_BYTES = 256 << 10
 MAX_TEXT_CHARACTERS = 16 << 10
@@ -80,7 +80,15 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
     token: str
 
 
-Command = Load | Bind | Call | Release
+class Attribute(msgspec.Struct, frozen=True, tag="attribute"):
+    """Call the candidate on the first input set and report what did the work. Never timed."""
+
+    token: str
+    kernels: bool = False
+    """Watch device kernels too, which needs a profiler and a second call."""
+
+
+Command = Load | Bind | Call | Release | Attribute
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -135,7 +143,14 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     traceback: str
 
 
-Reply = Ready | Done | Failed
+class Attributed(msgspec.Struct, frozen=True, tag="attributed"):
+    """What one call set in motion, as the candidate's own process saw it."""
+
+    token: str
+    attribution: Attribution
+
+
+Reply = Ready | Done | Failed | Attributed
 
 
 class Spawn(msgspec.Struct, frozen=True):

@@ -1,0 +1,42 @@
+"""Attribution: what did the work of a candidate. From a separate run that is never timed.
+
+A report, not a proof: it comes from the candidate's own process, and a kernel that wants to hide can tell that it is
+being watched. It tells honest authors and trainers of models where the time goes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class KernelShare(msgspec.Struct, frozen=True):
+    """One device kernel's part in a call."""
+
+    name: str
+    kind: Literal["library", "triton", "cuda", "copy"]
+    """`library`: torch's and its vendors'; `cuda`: any other compiled kernel."""
+    launches: int
+    device_ns: int
+
+
+class Attribution(msgspec.Struct, frozen=True):
+    """What one call of the candidate set in motion."""
+
+    operators: dict[str, int]
+    """torch operators that computed something, with how often; allocations and views are left out."""
+    kernels: tuple[KernelShare, ...] = ()
+    """Device kernels; empty on the CPU, or where the profiler is not to be had."""
+    threads_started: int = 0
+    streams: int = 0
+    """Device streams that kernels ran on."""
+    note: str = ""
+    """What could not be seen, and why."""
+
+    @property
+    def library_share(self) -> float | None:
+        """Share of device time in torch's and its vendors' kernels; None where no kernel was seen."""
+        total = sum(kernel.device_ns for kernel in self.kernels)
+        library = sum(kernel.device_ns for kernel in self.kernels if kernel.kind == "library")
+        return library / total if total else None

@@ -1,0 +1,106 @@
+"""Watch one call: which torch operators it dispatches, which kernels it launches. Runs in the worker."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchstone.schema import Attribution, KernelShare
+
+_MOST_NAMES = 64
+_LIBRARY = re.compile(
+    r"at::native|at_cuda|cublas|cudnn|cutlass|cuda::detail|xmma|nvjet|gemm|gemv|splitK|cub::|thrust::|vectorized_elementwise",
+    re.IGNORECASE,
+)
+_COPY = re.compile(r"memcpy|memset", re.IGNORECASE)
+_ALLOCATES = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_to_copy_out")
+
+
+def attribute(
+    candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any], with_kernels: bool
+) -> Attribution:
+    """What a call set in motion. Watching device kernels takes a second call."""
+    threads = len(os.listdir("/proc/self/task"))
+    seen = _Operators()
+    with seen:
+        candidate(*args, **kwargs)
+    started = max(0, len(os.listdir("/proc/self/task")) - threads)
+    operators = dict(seen.counts.most_common(_MOST_NAMES))
+    if not with_kernels:
+        return Attribution(operators, threads_started=started)
+    try:
+        kernels, streams = _kernels(candidate, args, kwargs)
+    except RuntimeError as error:  # another profiler is attached, or the driver refuses
+        return Attribution(operators, threads_started=started, note=f"no kernels seen: {error}"[:500])
+    return Attribution(operators, kernels, started, streams)
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts operators that compute."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _computes(func):
+            self.counts[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _computes(operator: Any) -> bool:
+    """Neither an allocation nor a view."""
+    schema = getattr(operator, "_schema", None)
+    if schema is None:
+        return True
+    name = schema.name.split("::")[-1]
+    if name.startswith(_ALLOCATES):
+        return False
+    return not any(item.alias_info is not None and not item.alias_info.is_write for item in schema.returns)
+
+
+def _kernels(
+    candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[KernelShare, ...], int]:
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        candidate(*args, **kwargs)
+        torch.cuda.synchronize()
+    own = _triton_names()
+    launches: Counter[str] = Counter()
+    nanoseconds: Counter[str] = Counter()
+    streams = set()
+    for event in profile.profiler.kineto_results.events():
+        if str(event.device_type()).endswith("CUDA"):
+            launches[event.name()] += 1
+            nanoseconds[event.name()] += event.duration_ns()
+            streams.add(event.device_resource_id())
+    shares = tuple(
+        KernelShare(name[:300], _kind(name, own), launches[name], total)
+        for name, total in nanoseconds.most_common(_MOST_NAMES)
+    )
+    return shares, len(streams)
+
+
+def _triton_names() -> set[str]:
+    """Names of the Triton functions that this process has made."""
+    return {
+        item.__name__
+        for item in gc.get_objects()
+        if type(item).__name__ == "JITFunction" and type(item).__module__.startswith("triton")
+    }
+
+
+def _kind(name: str, triton_names: set[str]) -> Any:
+    if _COPY.search(name):
+        return "copy"
+    if any(name == own or name.startswith(f"{own}_") for own in triton_names):
+        return "triton"
+    return "library" if _LIBRARY.search(name) else "cuda"
