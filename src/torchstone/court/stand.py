@@ -159,6 +159,7 @@ class Stand:
         self._slots = [layout.inputs_in(self._bytes, index) for index in range(sets)]
         self._garbage = _garbage(layout.pitch_bytes, device)
         self._row = self._garbage
+        self._testimony = self._garbage[:0]
 
     def bind(self, deadline: float) -> None:
         """Give the worker its view of the buffers."""
@@ -193,15 +194,20 @@ class Stand:
         """Let the worker make the first ``count`` calls; the judge's clock runs as long as the worker does.
 
         It starts before the worker is let go and stops when every process of it stands still again: there is no
-        moment in which a candidate could work off the clock, before the command or after the reply. What stopping
-        and letting go cost is the same for every block, and cancels in the slope.
+        moment in which a candidate could work off the clock, before the command or after the reply. A device does not
+        stop with its process, so there the clock runs until the judge holds its copy of the buffers: work that is
+        still under way is either on the clock or not in the copy. What all this costs is the same for every party.
         """
         command = Call(secrets.token_hex(8), 0, count, pretend)
         began = time.perf_counter_ns()
         self.worker.thaw()
         reply = self.worker.ask(command, deadline)
         self.worker.freeze()
+        if self._device.type != "cpu":
+            self._testimony = self._copy(count)
         elapsed_ns = time.perf_counter_ns() - began
+        if self._device.type == "cpu":
+            self._testimony = self._copy(count)
         if isinstance(reply, Failed):
             raise CandidateFailedError(reply)
         if not isinstance(reply, Done):
@@ -219,11 +225,22 @@ class Stand:
             raise BadReplyError(f"expected an attribution, got {type(reply).__name__}")
         return reply.attribution
 
-    def testimony(self, count: int) -> torch.Tensor:
-        """A private copy of what the buffers hold after ``count`` calls."""
+    @property
+    def testimony(self) -> torch.Tensor:
+        """A private copy of what the buffers held when the last block was over."""
+        return self._testimony
+
+    def _copy(self, count: int) -> torch.Tensor:
         copy = self._bytes[: count * self.layout.pitch_bytes].clone()
         self._finish_device_work()
         return copy
+
+    def device_latency_ns(self) -> int:
+        """How long the judge waits for next to nothing on the device: long, if someone else keeps it busy."""
+        began = time.perf_counter_ns()
+        self._row[:1].clone()
+        self._finish_device_work()
+        return time.perf_counter_ns() - began
 
     def overrun(self, testimony: torch.Tensor, count: int) -> str | None:
         """What was written outside every buffer, if anything: the bytes between them are no longer as they were."""

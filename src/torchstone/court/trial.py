@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import secrets
 import signal
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,8 @@ _ARENA_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 _LOST_WORKERS = 5
 """A worker that was killed from outside is our loss; one that dies so every time is the candidate's doing."""
 _HOUSEKEEPING_SECONDS = 30.0
+_BUSY_DEVICE_NS = 500_000
+"""A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
 _FAILURES = (OverranError, WorkerEndedError, BadReplyError, OverLimitError, CandidateFailedError)
 """Every way in which asking a worker can end without an answer."""
 
@@ -59,6 +62,10 @@ class WorkerLostError(Exception):
 
 class ReferenceLostError(Exception):
     """The reference's worker failed: nothing that a candidate could have done."""
+
+
+class DeviceBusyError(Exception):
+    """Somebody else uses the device: a time taken now would mean nothing."""
 
 
 class _VerdictError(Exception):
@@ -259,7 +266,7 @@ class Trial:
         done, elapsed_ns = self._allow(lambda deadline: stand.call(len(calls), deadline))
         if done.odd_call is not None:
             raise _VerdictError(self._odd_structure(expected[done.odd_call], done))
-        testimony = stand.testimony(len(calls))
+        testimony = stand.testimony
         overrun = stand.overrun(testimony, len(calls))
         if overrun is not None:
             raise _VerdictError(schema.Disagrees(self.stage, "bounds", overrun))
@@ -346,14 +353,16 @@ class Trial:
         self, stand: Stand, other: Stand, reference: Reference, plan: procedure.Plan
     ) -> schema.Measurement:
         draws = _Draws(self, reference)
+        candidate = _CandidateRuns(self, stand, draws)
         contestants: dict[schema.Party, procedure.Contestant] = {
-            "candidate": _CandidateRuns(self, stand, draws),
+            "candidate": candidate,
             "reference": _ReferenceRuns(other, draws, pretend=False),
             "shim": _ReferenceRuns(other, draws, pretend=True),
         }
         began, before = time.time_ns(), self._room.probe.state()
         lengths = procedure.block_lengths(contestants, stand.sets, plan)
         blocks = tuple(procedure.rounds(contestants, lengths, plan, random.Random(secrets.randbits(64))))
+        self._check_quiet(other, candidate.latencies_ns)
         return schema.Measurement(
             method=procedure.METHOD,
             blocks=blocks,
@@ -365,6 +374,24 @@ class Trial:
             before=before,
             after=self._room.probe.state(),
         )
+
+    def _check_quiet(self, other: Stand, latencies_ns: list[int]) -> None:
+        """Whether the candidate keeps the device busy between its calls: work that began before the clock did.
+
+        Proven only by taking the candidate away: if the device is then quiet, it was the candidate; if not, somebody
+        else is using it, which is no fault of the candidate's.
+        """
+        if self._room.device.type == "cpu" or not latencies_ns:
+            return  # on the CPU it stood still
+        before = statistics.median(latencies_ns)
+        if before < _BUSY_DEVICE_NS:
+            return
+        self._dismiss()
+        after = statistics.median(other.device_latency_ns() for _ in range(9))
+        if after < before / 4:
+            message = f"the device was busy between calls: {before / 1e3:.0f} µs to get a turn, {after / 1e3:.0f} µs without it"
+            raise _VerdictError(schema.Cheated("measure", "quiescence", message))
+        raise DeviceBusyError("another process keeps the device busy; nothing can be measured on it")
 
     def _examine(self, measurement: schema.Measurement, layout: Layout) -> None:
         """Ask every guard; the first that proves something decides."""
@@ -454,8 +481,10 @@ class _CandidateRuns:
 
     def __init__(self, trial: Trial, stand: Stand, draws: _Draws) -> None:
         self._trial, self._stand, self._draws = trial, stand, draws
+        self.latencies_ns: list[int] = []
 
     def run(self, calls: int) -> tuple[int, int]:
+        self.latencies_ns.append(self._stand.device_latency_ns())
         return self._trial.call_and_verify(self._stand, *self._draws.fresh(calls))
 
 
@@ -485,7 +514,7 @@ def judge(
         try:
             verdict = trial.conduct()
             break
-        except ReferenceLostError as lost:
+        except (ReferenceLostError, DeviceBusyError) as lost:
             verdict = schema.Unjudged(str(lost))
         except WorkerLostError:
             # If it happens every time, something that the candidate does makes the system kill it.

@@ -1,0 +1,106 @@
+"""What the guards cost: judging a case with them against judging it without, alternately in one process.
+
+    python benchmarks/guards.py [--device cpu|cuda] [--repeats 5]
+
+Without guards the judge still checks and times: it draws values, calls, compares and measures. It does not stop and
+start the worker around each block, does not look at the bands between buffers, asks no guard about the measurement,
+judges no hidden variants and has nothing attributed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+from torchstone.court.lane import Lane
+from torchstone.court.stand import Stand
+from torchstone.court.trial import Courtroom, Trial, judge
+from torchstone.measuring.device import DeviceProbe
+from torchstone.schema import Agrees, Case, Implementation, ImportPath, Job, Normal, Scalar, Sequence, Tensor
+from torchstone.workers.handle import Worker
+from torchstone.workers.pool import WorkerOptions, WorkerPool
+
+WANTED = 0.5
+
+
+def cases(device: str) -> list[Case]:
+    """Kernels that take more than ten microseconds."""
+    side = 1024 if device == "cpu" else 4096
+    square = Tensor((side // 2, side // 2), "float32", Normal())
+    wide = Tensor((side, side), "float32", Normal())
+    table: list[tuple[str, tuple[Any, ...]]] = [
+        ("aten.relu.default", (wide,)),
+        ("aten.add.Tensor", (wide, wide)),
+        ("aten.sum.dim_IntList", (wide, Sequence((Scalar(1),)))),
+        ("aten._softmax.default", (wide, Scalar(-1), Scalar(False))),
+        ("aten.mm.default", (square, square)),
+    ]
+    return [Case("guards", operator, args, timed=True) for operator, args in table]
+
+
+@contextlib.contextmanager
+def no_guards() -> Iterator[None]:
+    """The judge as it would be without them."""
+    switched_off: list[tuple[type, str, Any]] = [
+        (Worker, "freeze", lambda self: None),
+        (Worker, "thaw", lambda self: None),
+        (Stand, "overrun", lambda self, testimony, count: None),
+        (Trial, "_examine", lambda self, measurement, layout: None),
+        (Trial, "_attribute", lambda self, stand: None),
+        (Trial, "_check_hidden", lambda self, *others: None),
+    ]
+    with contextlib.ExitStack() as stack:
+        for owner, name, replacement in switched_off:
+            if hasattr(owner, name):
+                stack.enter_context(mock.patch.object(owner, name, replacement))
+        yield
+
+
+def seconds(room: Courtroom, case: Case, device: str) -> float:
+    native = Implementation("aten", case.operator, ImportPath("torch", f"ops.{case.operator}"), "aten")
+    began = time.perf_counter()
+    record = judge(Job(case, native), room, device, "benchmark", "best")
+    elapsed = time.perf_counter() - began
+    assert isinstance(record.verdict, Agrees), record.verdict
+    return elapsed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    pool = WorkerPool(WorkerOptions(device_type=options.device))
+    pool.start()
+    device = torch.device("cpu") if options.device == "cpu" else torch.device("cuda", 0)
+    room = Courtroom(pool, Lane(options.device), device, 1, DeviceProbe(options.device))
+    total = {"with": 0.0, "without": 0.0}
+    try:
+        for case in cases(options.device):
+            seconds(room, case, options.device)
+            found: dict[str, list[float]] = {"with": [], "without": []}
+            for _ in range(options.repeats):
+                found["with"].append(seconds(room, case, options.device))
+                with no_guards():
+                    found["without"].append(seconds(room, case, options.device))
+            usual = {name: statistics.median(values) for name, values in found.items()}
+            for name, value in usual.items():
+                total[name] += value
+            share = usual["with"] / usual["without"] - 1
+            print(f"{case.operator:28s} without {usual['without'] * 1e3:8.1f} ms, guards add {share:6.1%}")
+    finally:
+        room.close()
+    share = total["with"] / total["without"] - 1
+    print(f"{'all':28s} without {total['without'] * 1e3:8.1f} ms, guards add {share:6.1%} (wanted: under {WANTED:.0%})")
+
+
+if __name__ == "__main__":
+    main()
