@@ -389,8 +389,8 @@ class Trial:
         self._dismiss()
         after = statistics.median(other.device_latency_ns() for _ in range(9))
         if after < before / 4:
-            message = f"the device was busy between calls: {before / 1e3:.0f} µs to get a turn, {after / 1e3:.0f} µs without it"
-            raise _VerdictError(schema.Cheated("measure", "quiescence", message))
+            turns = f"{before / 1e3:.0f} µs to get a turn, {after / 1e3:.0f} µs without it"
+            raise _VerdictError(schema.Cheated("measure", "quiescence", f"the device was busy between calls: {turns}"))
         raise DeviceBusyError("another process keeps the device busy; nothing can be measured on it")
 
     def _examine(self, measurement: schema.Measurement, layout: Layout) -> None:
