@@ -195,18 +195,22 @@ class Stand:
 
         It starts before the worker is let go and stops when every process of it stands still again: there is no
         moment in which a candidate could work off the clock, before the command or after the reply. A device does not
-        stop with its process, so there the clock runs until the judge holds its copy of the buffers: work that is
-        still under way is either on the clock or not in the copy. What all this costs is the same for every party.
+        stop with its process, so there the clock runs until the judge holds its copy of the buffers instead: work that
+        is still under way is either on the clock or not in the copy. What this costs is the same for every party.
         """
         command = Call(secrets.token_hex(8), 0, count, pretend)
         began = time.perf_counter_ns()
         self.worker.thaw()
         reply = self.worker.ask(command, deadline)
-        self.worker.freeze()
-        if self._device.type != "cpu":
+        on_device = self._device.type != "cpu"
+        if on_device:
             self._testimony = self._copy(count)
+        else:
+            self.worker.freeze()
         elapsed_ns = time.perf_counter_ns() - began
-        if self._device.type == "cpu":
+        if on_device:
+            self.worker.freeze()
+        else:
             self._testimony = self._copy(count)
         if isinstance(reply, Failed):
             raise CandidateFailedError(reply)

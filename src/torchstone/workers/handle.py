@@ -78,6 +78,7 @@ class Worker:
         self._reply_bytes = bytearray()
         self._status_bytes = bytearray()
         self._tail = bytearray()
+        self._frozen: list[int] = []
         self._watch_again = time.monotonic() + _WATCH_SECONDS
         self._ended = False
         self._closed = False
@@ -260,20 +261,21 @@ class Worker:
         while not all(_stands_still(pid) for pid in pids):
             if time.monotonic() > until:
                 raise OverLimitError("processes", "the worker's processes do not stop")
+        self._frozen = pids
         late = set(descendants(self.warden_pid)[1:]) - set(pids)
         if late:  # forked while they were being stopped
             self.freeze()
 
     def thaw(self) -> None:
-        """Let it go on."""
-        if self.warden_pid is not None:
-            _signal(descendants(self.warden_pid)[1:], signal.SIGCONT)
+        """Let it go on. Quick: this is on the clock."""
+        _signal(self._frozen, signal.SIGCONT)
 
     def kill(self) -> None:
         """End the worker and everything that it started, and wait until the kernel says so."""
         if self._closed:
             return
         self._read_status()
+        self.thaw()  # a process that stands still is slow to die where a device driver has to clean up after it
         os.close(self._leash)
         if self.warden_pid is not None:
             _wait_for_exit(self.warden_pid)
