@@ -203,7 +203,7 @@ def _draw_normal(
     mixture.vary_normal(drawn, mean, std, dice, repeats=repeats)
     if dtype.is_complex:
         drawn[:, 0::2] += fill.mean
-        return torch.view_as_complex(drawn.unflatten(1, (-1, 2))).to(dtype)
+        return torch.view_as_complex(drawn.view(*shape, 2)).to(dtype)
     values = _rounded(drawn, dtype)
     if fill.specials:
         mixture.sprinkle_specials(values, dice)
@@ -219,7 +219,7 @@ def _draw_uniform(
     drawn = _empty_parts(shape, dtype, dice).uniform_(fill.low, fill.high, generator=dice.values)
     mixture.vary_uniform(drawn, fill.low, fill.high, dice, repeats=repeats)
     if dtype.is_complex:
-        return torch.view_as_complex(drawn.unflatten(1, (-1, 2))).to(dtype)
+        return torch.view_as_complex(drawn.view(*shape, 2)).to(dtype)
     lowest, highest = _representable_at_least(fill.low, dtype), -_representable_above(-fill.high, dtype)
     return _rounded(drawn.clamp_(lowest, max(lowest, highest)), dtype)
 

@@ -52,20 +52,20 @@ class Dice:
 
 
 def vary_normal(values: torch.Tensor, mean: float, std: float, dice: Dice, *, repeats: bool) -> None:
-    """Smaller scales, one sign, ramps, runs of one value, heavy tails."""
+    """Smaller scales, one sign, ramps, repeated values, heavy tails."""
     one_sign: Change = lambda w: (w - mean).abs_().mul_(_signs(w, dice)).add_(mean)  # noqa: E731
     changes = [lambda w: _scaled(w, mean, dice), one_sign, _ramps]
-    _change_windows(values, [*changes, _runs] if repeats else changes, dice)
+    _change_windows(values, [*changes, _echoes] if repeats else changes, dice)
     spacing = dice.structure.randint(*_SPIKE_SPACING)
     _change(values, 1, spacing, lambda w: _spiked(w, mean, _MOST_SIGMAS * std, dice), dice)
 
 
 def vary_uniform(values: torch.Tensor, low: float, high: float, dice: Dice, *, repeats: bool) -> None:
-    """Clusters, ramps, runs, and values close to either end. Every one lies between values of the plain draw."""
+    """Clusters, ramps, repeated values, values close to either end. Each lies between values of the plain draw."""
     to_low: Change = lambda w: (w - low).mul_(_scales(w, dice)).add_(low)  # noqa: E731
     to_high: Change = lambda w: (w - high).mul_(_scales(w, dice)).add_(high)  # noqa: E731
     changes = [_clusters, _ramps, to_low, to_high]
-    _change_windows(values, [*changes, _runs] if repeats else changes, dice)
+    _change_windows(values, [*changes, _echoes] if repeats else changes, dice)
 
 
 def vary_integers(values: torch.Tensor, low: int, high: int, dice: Dice, *, repeats: bool) -> None:
@@ -133,7 +133,8 @@ def _regions(values: torch.Tensor, width: int, spacing: int, dice: Dice) -> Iter
     first = dice.structure.randrange(every)
     if first < calls:
         begin = dice.structure.randint(0, elements - count * size)
-        yield values[first::every, begin : begin + count * size].unflatten(1, (count, size))
+        chosen = values[first::every, begin : begin + count * size]
+        yield chosen.view(chosen.shape[0], count, size)
 
 
 def _scales(windows: torch.Tensor, dice: Dice) -> torch.Tensor:
@@ -164,6 +165,12 @@ def _ramps(windows: torch.Tensor) -> torch.Tensor:
 
 def _runs(windows: torch.Tensor) -> torch.Tensor:
     return windows[:, :1].expand_as(windows).clone()
+
+
+def _echoes(windows: torch.Tensor) -> torch.Tensor:
+    """The first half twice. No run of one value: the variance of a constant row is all rounding error."""
+    half = (windows.shape[1] + 1) // 2
+    return torch.cat([windows[:, :half], windows[:, : windows.shape[1] - half]], dim=1)
 
 
 def _clusters(windows: torch.Tensor) -> torch.Tensor:
