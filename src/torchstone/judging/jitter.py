@@ -169,9 +169,10 @@ def _too_large(case: schema.Case, sizes: Sizes) -> bool:
 
 
 def _elements(tensor: schema.Tensor, sizes: Sizes) -> int:
+    """With every size one larger, as a variant may be."""
     product = 1
     for size in tensor.shape:
-        product *= sizes.get(size, size)
+        product *= sizes.get(size, size) + 1
     return product
 
 

@@ -80,7 +80,6 @@ class Row(msgspec.Struct, frozen=True):
 
 def _table() -> Iterator[Row]:
     yield from _unary("relu")
-    yield Operator("relu", "elementwise")(real(11, 23, fill=SPECIAL), tags="specials", floats=F32 + F16)
     yield from _unary("log", POSITIVE)
     yield from _gelu()
     yield from _add()
