@@ -27,9 +27,9 @@ _SPIKE_SPACING = (96, 320)
 _SPECIAL_SPACING = (5, 13)
 _LARGEST_SPIKE = 4.0
 """Spikes lie at up to 2 to this many times their deviation, and no further out than"""
-_MOST_SIGMAS = 8.0
-"""this: e**11 overflows float16, where kernels that compute in it are honest; and beyond -8.3 torch's gelu is 0 even in
-float64, so that a kernel which is more precise than torch would be refused."""
+_MOST_SIGMAS = 6.0
+"""this: e**11 overflows float16, where kernels that compute in it are honest; and below -6.5 torch's own gelu has no
+correct digits left even in float64, so that a kernel which is more precise than torch would be refused."""
 _SMALLEST_SCALE = 8
 """Scaled stretches lie at down to 2 to minus this many times their deviation."""
 
