@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -15,7 +16,7 @@ SAYS = {
     "check": ("relu: agrees on 100% of 6 cases", "leaky_relu: agrees on ", "disagrees"),
     "measure": ("agrees\n",),
     "evaluate": ("agrees: True", "T([1024, 512], f32): timed"),
-    "evaluate_many": ("aten.relu.default: agrees on 100%", "aten.gelu.default: agrees on 67%", "disagrees"),
+    "evaluate_many": ("aten.relu.default: agrees on 100%", "aten.gelu.default: agrees on ", "disagrees"),
 }
 """What each example must print, among other things."""
 
@@ -45,8 +46,10 @@ def test_the_folder_of_kernels_is_judged_as_its_files_say(tmp_path: Path) -> Non
     options = ("--ops", "relu,add,gelu", "--device", "cpu", "--effort", "quick", "--no-measure")
     outcome = run("-m", "torchstone", "run", "--backend", "directory", "--kernels-dir", kernels, *options, cwd=tmp_path)
     assert outcome.returncode == 1, outcome.stderr
-    for text in ("| 9/9 agrees", "| 4/6 agrees, 2 disagrees", "| 6/6 agrees"):
+    for text in ("| 9/9 agrees", "| 6/6 agrees"):
         assert text in outcome.stdout
+    # The wrong kernel is right for nothing at all; whether that counts depends on the hidden variant.
+    assert re.search(r"\| ([34]/6 agrees, [23] disagrees)", outcome.stdout)
 
 
 def test_every_function_of_the_api_has_its_example_in_the_docs() -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from torchstone.errors import DeviceUnavailableError, InfrastructureError
@@ -80,7 +81,7 @@ def test_verdicts_of_one_judge_in_one_go() -> None:
     )
     agrees, aten, unsupported, later, nothing, dtype, extra, slow, slow_load, *no_reference = verdicts
     assert isinstance(agrees, Agrees)
-    assert agrees.calls_verified == 5
+    assert agrees.calls_verified == 5 + 3 * 2, "five of the stated case, two of each hidden variant"
     assert isinstance(aten, Agrees)
     assert isinstance(unsupported, Unsupported)
     assert unsupported.by == "candidate"
@@ -98,6 +99,48 @@ def test_verdicts_of_one_judge_in_one_go() -> None:
     assert isinstance(slow_load, TimedOut)
     assert slow_load.stage == "load"
     assert [verdict.by for verdict in no_reference if isinstance(verdict, Unsupported)] == ["reference"] * 3
+
+
+def test_a_kernel_that_knows_only_the_stated_shape_fails_on_a_hidden_variant() -> None:
+    exact_here = "    if x.shape == (5, 7) and x.is_contiguous(): return x.clamp(min=0)\n"
+    wrong, raising, refusing, opted_out = judge_all(
+        Job(RELU, source(f"def kernel(x):\n{exact_here}    return torch.ones_like(x)\nimport torch")),
+        Job(RELU, source(f"def kernel(x):\n{exact_here}    raise ValueError('what is this?')")),
+        Job(RELU, source(f"def kernel(x):\n{exact_here}    raise NotImplementedError('only 5 by 7')")),
+        Job(
+            msgspec.structs.replace(RELU, jitter=False),
+            source(f"def kernel(x):\n{exact_here}    raise ValueError('never called so')"),
+        ),
+    )
+    assert isinstance(wrong, Disagrees)
+    assert wrong.message.startswith("hidden variant (T([")
+    assert wrong.replay is not None
+    assert wrong.replay.case.tags == ("hidden",)
+    assert isinstance(raising, Crashed)
+    assert raising.message.startswith("hidden variant (T([")
+    assert isinstance(refusing, Unsupported)
+    assert refusing.reason.startswith("hidden variant (T([")
+    assert isinstance(opted_out, Agrees)
+
+
+def test_a_replay_makes_the_call_that_failed_and_no_other() -> None:
+    wrong = source("def kernel(x): return x.clamp(min=0) + (x > 1.5)")
+    (before,) = judge_all(Job(RELU, wrong))
+    assert isinstance(before, Disagrees)
+    assert before.replay is not None
+    again, right, nonsense = judge_all(
+        Job(RELU, wrong, replay=before.replay),
+        Job(RELU, HONEST, replay=before.replay),
+        Job(RELU, HONEST, replay=msgspec.structs.replace(before.replay, index=before.replay.count)),
+    )
+    assert isinstance(again, Disagrees)
+    assert again.message.removeprefix("hidden variant") in before.message
+    assert again.replay == before.replay
+    assert again.errors.smallest_wrong_error == pytest.approx(1.0, rel=1e-5)
+    assert again.errors.largest_wrong_error == pytest.approx(1.0, rel=1e-5)
+    assert isinstance(right, Agrees)
+    assert right.calls_verified == 1
+    assert isinstance(nonsense, Unsupported)
 
 
 def test_a_measurement_holds_raw_blocks_of_all_parties() -> None:
@@ -127,7 +170,8 @@ def test_in_place_and_plain_results_are_judged() -> None:
     in_place = Case(
         "test", "aten.add_.Tensor", (Tensor((4, 6), "float32", Normal()), Tensor((6,), "float32", Normal()))
     )
-    equal = Case("test", "aten.equal.default", (Tensor((3,), "float32", Normal()), Tensor((3,), "float32", Normal())))
+    three = Tensor((3,), "float32", Normal())
+    equal = Case("test", "aten.equal.default", (three, three), jitter=False)
     verdicts = judge_all(
         Job(in_place, source("def kernel(x, y): return x.copy_(x + y)", in_place.operator)),
         Job(in_place, source("def kernel(x, y): return x", in_place.operator)),
@@ -140,7 +184,7 @@ def test_in_place_and_plain_results_are_judged() -> None:
 
 def test_after_a_crash_the_other_cases_go_on_in_a_fresh_worker() -> None:
     fragile = source("import os\ndef kernel(x):\n    if x.numel() == 1: os._exit(3)\n    return x.clamp(min=0)")
-    cases = [Case("test", RELU.operator, (Tensor((size,), "float32", Normal()),)) for size in (2, 1, 3)]
+    cases = [Case("test", RELU.operator, (Tensor((n,), "float32", Normal()),), jitter=False) for n in (2, 1, 3)]
     first, crash, last = judge_all(*(Job(case, fragile) for case in cases))
     assert isinstance(first, Agrees)
     assert isinstance(crash, Crashed)

@@ -17,6 +17,7 @@ from torchstone.errors import TorchstoneError
 COMMANDS = {
     "run": ("torchstone.cli.run:run", "Judge a backend's kernels on a suite of cases."),
     "show": ("torchstone.cli.show:show", "Show the results of a run folder again."),
+    "replay": ("torchstone.cli.replay:replay", "Make the calls of recorded disagreements again, with the same values."),
     "list": ("torchstone.cli.names:names", "List suites, backends, or the operators of a suite."),
     "diff-manifests": ("torchstone.cli.manifests:diff_manifests", "Show what differs between two runs' circumstances."),
     "doctor": (

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TypeVar
 
+import msgspec
 import torch
 
 from torchstone import operators, schema
@@ -32,6 +33,7 @@ from torchstone.judging import (
     ReferenceFailure,
     compare_many,
     draw_calls,
+    hidden_cases,
     worst_of,
 )
 from torchstone.measuring import procedure
@@ -42,6 +44,8 @@ from torchstone.workers.protocol import Done, Failed, Load, OtherLeaf, PlainLeaf
 
 _CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 1, "normal": 3, "thorough": 16}
 """Beside the first call and one more, which are compared against float64; these are as far as need be."""
+_HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 1, "normal": 3, "thorough": 10}
+"""Variants of a case with other sizes and layouts, each called twice: compared in full, and as far as need be."""
 _MOST_SETS = 256
 _ARENA_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 _LOST_WORKERS = 5
@@ -193,6 +197,9 @@ class Trial:
             verdict, self.outcome = known
             raise _VerdictError(verdict)
         self._refuse_unfixed_shapes()
+        if job.replay is not None:
+            self._replay(job.replay)
+            return
         with self._room.lane.shared():
             reference = Reference(job.case, self._room.device)
             calls, expected = self.draw(reference, 1)
@@ -203,6 +210,7 @@ class Trial:
             stand = Stand(self._expect_worker(), job.case, layout, self._sets(layout, checks, timed), self._room.device)
             try:
                 self._compile_and_check(stand, reference, calls, expected, checks)
+                self._check_hidden(stand)
             except BaseException:
                 self._dismiss()
                 stand.close()
@@ -255,9 +263,75 @@ class Trial:
             self.call_and_verify(stand, *self.draw(reference, 1))
             self.call_and_verify(stand, *self.draw(reference, checks, calibrate=False))
 
+    def _check_hidden(self, stand: Stand) -> None:
+        """Other sizes and layouts, drawn now. The worker leaves the stated case for them and comes back to it.
+
+        A first call may compile again, so each variant may take as long as a first call and a check.
+        """
+        found = hidden_cases(self._job.case, _HIDDEN_CASES[self._job.effort], random.Random(secrets.randbits(64)))
+        if not found:
+            return
+        deadlines = self._job.deadlines
+        with self._in_stage("check", deadlines.check_seconds + deadlines.compile_seconds):
+            self._allow(stand.release)
+            for case in found:
+                self._check_variant(case)
+            self._allow(stand.bind)
+
+    def _check_variant(self, case: schema.Case) -> None:
+        try:
+            reference = Reference(case, self._room.device)
+            drawn = [self.draw(reference, 1, calibrate=in_full) for in_full in (True, False)]
+        except (ReferenceFailure, UsageError):  # the CPU takes it, this device does not
+            return
+        layout = Layout(case, drawn[0][1][0])
+        stand = Stand(self._expect_worker(), case, layout, 1, self._room.device)
+        try:
+            with self._naming(case):
+                self._allow(stand.bind)
+                for calls, expected in drawn:
+                    self.call_and_verify(stand, calls, expected)
+                self._allow(stand.release)
+        except BaseException:
+            self._dismiss()
+            raise
+        finally:
+            stand.close()
+
+    @contextmanager
+    def _naming(self, case: schema.Case) -> Iterator[None]:
+        """Whatever goes wrong inside did so on a variant that the reader has not seen."""
+        try:
+            yield
+        except _VerdictError as early:
+            raise _VerdictError(_on_variant(early.verdict, case)) from early
+        except _FAILURES as failure:
+            raise _VerdictError(_on_variant(self._verdict_for(failure), case)) from failure
+
+    def _replay(self, replay: schema.Replay) -> None:
+        """One call of an earlier trial again, with the values it had, compared in full."""
+        device = self._room.device
+        with self._room.lane.shared():
+            reference = Reference(replay.case, device)
+            calls = [_drawn_again(replay, device)]
+            expected = reference.expect_many(calls, with_bounds=True)
+            layout = Layout(replay.case, expected[0])
+            self._take_worker()
+            stand = Stand(self._expect_worker(), replay.case, layout, 1, device)
+            try:
+                with self._in_stage("compile", self._job.deadlines.compile_seconds):
+                    self._allow(stand.bind)
+                    self.call_and_verify(stand, calls, expected)
+                    self._allow(stand.release)
+            except BaseException:
+                self._dismiss()
+                raise
+            finally:
+                stand.close()
+
     def draw(self, reference: Reference, count: int, calibrate: bool = True) -> tuple[list[DrawnCall], list[Expected]]:
         """Fresh calls from the system's randomness, and what they must give."""
-        calls = draw_calls(self._job.case, secrets.randbits(63), count, self._room.device)
+        calls = draw_calls(reference.case, secrets.randbits(63), count, self._room.device)
         return calls, reference.expect_many(calls, with_bounds=calibrate)
 
     def call_and_verify(self, stand: Stand, calls: list[DrawnCall], expected: list[Expected]) -> tuple[int, int]:
@@ -274,8 +348,9 @@ class Trial:
         outputs = [stand.layout.outputs_in(testimony, index, plain[index]) for index in range(len(calls))]
         inputs_after = [stand.layout.inputs_in(testimony, index) for index in range(len(calls))]
         match compare_many(expected, outputs, inputs_after):
-            case Mismatch(reason=reason, message=message, errors=errors):
-                raise _VerdictError(schema.Disagrees(self.stage, reason, message, errors))
+            case Mismatch(reason=reason, message=message, errors=errors, call=index):
+                replay = _replay_of(expected[index].call)
+                raise _VerdictError(schema.Disagrees(self.stage, reason, message, errors, replay))
             case Agreement(errors=errors):
                 self._errors = worst_of(self._errors, errors)
                 self._verified += len(calls)
@@ -293,7 +368,7 @@ class Trial:
                     elif leaf.shape != tuple(output.native.shape):
                         reason = "shape"
         message = f"returned {got}; expected {should}"
-        return schema.Disagrees(self.stage, reason, message)  # type: ignore[arg-type]
+        return schema.Disagrees(self.stage, reason, message, replay=_replay_of(wanted.call))  # type: ignore[arg-type]
 
     def _measure(self, stand: Stand, reference: Reference, layout: Layout) -> None:
         room, plan = self._room, procedure.PLANS[self._job.effort]
@@ -409,7 +484,8 @@ class Trial:
         try:
             yield
         finally:
-            self.outcome.stage_seconds[stage] = round(time.monotonic() - began, 6)
+            before = self.outcome.stage_seconds.get(stage, 0.0)
+            self.outcome.stage_seconds[stage] = round(before + time.monotonic() - began, 6)
 
     def _allow(self, action: Callable[[float], T]) -> T:
         """Let the worker act, on what is left of the stage's time. The judge's own work is not charged to it."""
@@ -534,6 +610,29 @@ def judge(
         attempts=attempts,
         finished_unix_ns=time.time_ns(),
     )
+
+
+def _replay_of(call: DrawnCall) -> schema.Replay:
+    return schema.Replay(call.case, call.seed, call.count, call.index)
+
+
+def _drawn_again(replay: schema.Replay, device: torch.device) -> DrawnCall:
+    """The call that a record tells of. Records can be edited; what makes no sense is the user's mistake."""
+    if not 0 <= replay.index < replay.count <= _MOST_SETS:
+        raise UsageError(f"there is no call {replay.index} of {replay.count} to make again.")
+    return draw_calls(replay.case, replay.seed, replay.count, device)[replay.index]
+
+
+def _on_variant(verdict: schema.Verdict, case: schema.Case) -> schema.Verdict:
+    """The verdict with the variant's arguments in its message. Refusing a variant is a failure like any other."""
+    where = f"hidden variant ({case.label}): "
+    match verdict:
+        case schema.Disagrees() | schema.Crashed() | schema.Cheated():
+            return msgspec.structs.replace(verdict, message=where + verdict.message)
+        case schema.Unsupported():
+            return msgspec.structs.replace(verdict, reason=where + verdict.reason)
+        case _:
+            return verdict
 
 
 def _verdict_for_reply(stage: schema.Stage, reply: Failed) -> schema.Verdict:

@@ -3,6 +3,7 @@
 from torchstone.judging.agreement import Agreement, Mismatch, compare, compare_many, worst_of
 from torchstone.judging.evaluation import Place, ReferenceFailure
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, draw_call, draw_calls
+from torchstone.judging.jitter import hidden_cases
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "compare_many",
     "draw_call",
     "draw_calls",
+    "hidden_cases",
     "worst_of",
 ]

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import msgspec
 import torch
 
 from torchstone.judging.evaluation import Place, stacked
@@ -291,11 +292,21 @@ def _closer_look(subject: _Subject) -> ErrorStatistics | Mismatch:
     )
     if not bool(wrong.any()):
         return statistics
+    statistics = _with_wrong_errors(statistics, error[wrong])
     nonfinite = wrong & ~(torch.isfinite(got) & torch.isfinite(centre))
     reason: Reason = "nonfinite" if bool(nonfinite.any()) else "values"
     severity = nonfinite.to(torch.float64) if reason == "nonfinite" else torch.where(wrong, over, -1.0)
     message = _describe(subject, wrong, int(severity.argmax()), _largest_finite(native_over))
     return Mismatch(reason if subject.place.kind == "output" else "mutation", message, statistics)
+
+
+def _with_wrong_errors(statistics: ErrorStatistics, errors: torch.Tensor) -> ErrorStatistics:
+    """Tells rounding that is a little too coarse from a result that has nothing to do with the right one."""
+    finite = errors[torch.isfinite(errors)]
+    if not finite.numel():
+        return statistics
+    smallest, largest = (float(edge) for edge in torch.aminmax(finite))
+    return msgspec.structs.replace(statistics, smallest_wrong_error=smallest, largest_wrong_error=largest)
 
 
 def _wrong(values: Values, got: torch.Tensor) -> torch.Tensor:

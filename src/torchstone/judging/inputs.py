@@ -4,12 +4,14 @@ Separate from the reference because the judge also copies these storages into th
 drawn into flat storages, gaps and offsets included, so that what lies between the elements of a view is as
 unpredictable as the elements, and can be checked to be untouched afterwards.
 
-One function per fill: a richer mixture for a fill (scales, tails, spikes) replaces the body of its function.
+One function per fill; :mod:`torchstone.judging.mixture` then varies what was drawn. Timed and checked calls share all
+of it.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +21,13 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.errors import UsageError
+from torchstone.judging import mixture
+from torchstone.judging.mixture import Dice
 
 _SEED_MASK = (1 << 64) - 1
 _INT64_MAX = (1 << 63) - 1
+_TIES_UNDEFINED = {"sort", "argsort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "cummax", "cummin"}
+"""Operators that return indices and do not promise which one for equal values: no value is repeated on purpose."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +81,9 @@ def draw_calls(case: schema.Case, seed: int, count: int, device: torch.device) -
     The calls are independent of one another, but call k of n is not the call that ``draw_call`` gives for the
     same seed: to replay it, draw n again and take the k-th.
     """
-    generator = torch.Generator(device).manual_seed(seed & _SEED_MASK)
-    columns = [_draw_column(recipe, count, generator) for recipe in schema.tensors_of(case)]
+    dice = Dice(torch.Generator(device).manual_seed(seed & _SEED_MASK), random.Random(seed & _SEED_MASK))
+    repeats = case.operator.split(".")[1] not in _TIES_UNDEFINED
+    columns = [_draw_column(recipe, count, dice, repeats) for recipe in schema.tensors_of(case)]
     rows: Sequence[tuple[DrawnTensor, ...]] = list(zip(*columns, strict=True)) if columns else [()] * count
     return [DrawnCall(case, row, device, seed, count, index) for index, row in enumerate(rows)]
 
@@ -88,36 +95,96 @@ def batched_view(storages: torch.Tensor, recipe: schema.Tensor) -> torch.Tensor:
     return storages.as_strided((storages.shape[0], *recipe.shape), (storages.stride(0), *strides), offset)
 
 
-def _draw_column(recipe: schema.Tensor, count: int, generator: torch.Generator) -> list[DrawnTensor]:
+def _draw_column(recipe: schema.Tensor, count: int, dice: Dice, repeats: bool) -> list[DrawnTensor]:
     """One tensor argument for every call."""
     extent = operators.storage_extent(recipe)
-    storages = _draw(recipe, (count, extent), generator)
-    views = batched_view(storages, recipe).unbind(0)
-    return [DrawnTensor(recipe, storage, view) for storage, view in zip(storages.unbind(0), views, strict=True)]
+    storages = _draw(recipe, (count, extent), dice, repeats)
+    views = batched_view(storages, recipe)
+    if isinstance(recipe.fill, schema.SortedIntegers | schema.Simplex | schema.PositiveDefinite) and views.numel():
+        _refuse_overlap(recipe)
+        views.copy_(_draw_shaped(recipe, views, dice))
+    return [DrawnTensor(recipe, s, view) for s, view in zip(storages.unbind(0), views.unbind(0), strict=True)]
 
 
-def _draw(recipe: schema.Tensor, shape: tuple[int, int], generator: torch.Generator) -> torch.Tensor:
+def _draw(recipe: schema.Tensor, shape: tuple[int, int], dice: Dice, repeats: bool) -> torch.Tensor:
+    """Storages. Of fills that depend on the shape only what lies outside the view is of use."""
     dtype = operators.torch_dtype(recipe.dtype)
     _refuse_misfit(recipe, dtype)
     if 0 in shape:
-        return torch.empty(shape, dtype=dtype, device=generator.device)
+        return torch.empty(shape, dtype=dtype, device=dice.values.device)
     match recipe.fill:
         case schema.Normal() as fill:
-            return _draw_normal(fill, shape, dtype, generator)
+            return _draw_normal(fill, shape, dtype, dice, repeats)
         case schema.Uniform() as fill:
-            return _draw_uniform(fill, shape, dtype, generator)
+            return _draw_uniform(fill, shape, dtype, dice, repeats)
         case schema.Integers() as fill:
-            return _draw_integers(fill, shape, dtype, generator)
+            return _draw_integers(fill, shape, dtype, dice, repeats)
         case schema.Booleans() as fill:
-            return _draw_booleans(fill, shape, generator)
+            return _draw_booleans(fill, shape, dice)
+        case schema.SortedIntegers(low=low, high=high):
+            return _draw_integers(schema.Integers(low, high), shape, dtype, dice, repeats)
+        case schema.Simplex() | schema.PositiveDefinite():
+            return _draw_normal(schema.Normal(), shape, dtype, dice, repeats)
+
+
+def _draw_shaped(recipe: schema.Tensor, views: torch.Tensor, dice: Dice) -> torch.Tensor:
+    """Values for ``(calls, *shape)`` whose law spans a row or a matrix."""
+    match recipe.fill:
+        case schema.SortedIntegers() as fill:
+            return _increasing(fill, recipe.shape, views, dice)
+        case schema.PositiveDefinite() as fill:
+            return _positive_definite(fill, recipe.shape, views, dice)
+        case _:
+            return _probabilities(views, dice)
+
+
+def _increasing(fill: schema.SortedIntegers, shape: tuple[int, ...], views: torch.Tensor, dice: Dice) -> torch.Tensor:
+    """Sorted draws from a range shorter by the row's length, spread by their ranks: every subset is as likely."""
+    length = shape[-1] if shape else 1
+    room = fill.high - fill.low - length + 1
+    if room < 1:
+        raise UsageError(f"there are no {length} different integers in [{fill.low}, {fill.high}).")
+    drawn = dice.below(room, *views.shape)
+    ranks = torch.arange(length, device=views.device)
+    return (drawn.sort(dim=-1).values if shape else drawn).add_(fill.low).add_(ranks if shape else 0)
+
+
+def _probabilities(views: torch.Tensor, dice: Dice) -> torch.Tensor:
+    """Normalised exponentials: every point of the simplex is as likely."""
+    drawn = torch.empty(views.shape, dtype=_real_draw_dtype(views.dtype), device=views.device)
+    drawn.exponential_(generator=dice.values)
+    return drawn / drawn.sum(dim=-1, keepdim=True) if views.dim() > 1 else torch.ones_like(drawn)
+
+
+def _positive_definite(
+    fill: schema.PositiveDefinite, shape: tuple[int, ...], views: torch.Tensor, dice: Dice
+) -> torch.Tensor:
+    """``G G* / n + least``: eigenvalues between ``least`` and about ``least + 4``."""
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise UsageError(f"positive-definite matrices are square, got shape {list(shape)}.")
+    dtype = _real_draw_dtype(views.dtype)
+    dtype = dtype.to_complex() if views.dtype.is_complex else dtype
+    factor = torch.randn(views.shape, generator=dice.values, dtype=dtype, device=views.device)
+    unit = torch.eye(shape[-1], dtype=dtype, device=views.device)
+    product = factor @ factor.mH / shape[-1]
+    return (product + product.mH) / 2 + fill.least * unit
+
+
+def _refuse_overlap(recipe: schema.Tensor) -> None:
+    strides = recipe.strides or ()
+    if any(stride == 0 and size > 1 for stride, size in zip(strides, recipe.shape, strict=False)):
+        name = str(recipe.fill.__struct_config__.tag)
+        raise UsageError(f"the fill '{name}' needs memory of its own for each element, not an expanded view.")
 
 
 def _refuse_misfit(recipe: schema.Tensor, dtype: torch.dtype) -> None:
     continuous = dtype.is_floating_point or dtype.is_complex
     match recipe.fill:
-        case schema.Normal() | schema.Uniform():
+        case schema.Normal() | schema.Uniform() | schema.PositiveDefinite():
             fits, instead = continuous, "'integers' or 'booleans'"
-        case schema.Integers():
+        case schema.Simplex():
+            fits, instead = dtype.is_floating_point, "'normal', 'integers' or 'booleans'"
+        case schema.Integers() | schema.SortedIntegers():
             fits, instead = not dtype.is_complex and dtype is not torch.bool, "'normal' or 'booleans'"
         case schema.Booleans():
             fits, instead = dtype is torch.bool, "'integers' with low=0, high=2"
@@ -127,38 +194,40 @@ def _refuse_misfit(recipe: schema.Tensor, dtype: torch.dtype) -> None:
 
 
 def _draw_normal(
-    fill: schema.Normal, shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator
+    fill: schema.Normal, shape: tuple[int, int], dtype: torch.dtype, dice: Dice, repeats: bool
 ) -> torch.Tensor:
     """Real: normal around the mean. Complex: circular with the same variance, the mean added to the real part."""
+    drawn = _empty_parts(shape, dtype, dice)
+    mean, std = (0.0, fill.std / math.sqrt(2.0)) if dtype.is_complex else (fill.mean, fill.std)
+    drawn.normal_(mean, std, generator=dice.values)
+    mixture.vary_normal(drawn, mean, std, dice, repeats=repeats)
     if dtype.is_complex:
-        parts = torch.empty((*shape, 2), dtype=_real_draw_dtype(dtype), device=generator.device)
-        parts.normal_(0.0, fill.std / math.sqrt(2.0), generator=generator)
-        parts[..., 0] += fill.mean
-        return torch.view_as_complex(parts).to(dtype)
-    values = torch.empty(shape, dtype=_real_draw_dtype(dtype), device=generator.device)
-    values.normal_(fill.mean, fill.std, generator=generator)
-    return _rounded(values, dtype)
+        drawn[:, 0::2] += fill.mean
+        return torch.view_as_complex(drawn.view(*shape, 2)).to(dtype)
+    values = _rounded(drawn, dtype)
+    if fill.specials:
+        mixture.sprinkle_specials(values, dice)
+    return values
 
 
 def _draw_uniform(
-    fill: schema.Uniform, shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator
+    fill: schema.Uniform, shape: tuple[int, int], dtype: torch.dtype, dice: Dice, repeats: bool
 ) -> torch.Tensor:
-    """Uniform in [low, high) *after* rounding to the dtype: a domain that excludes its end stays excluded."""
+    """In [low, high) *after* rounding to the dtype: a domain that excludes its end stays excluded."""
     if not fill.low < fill.high:
         raise UsageError(f"uniform values need low < high, got low={fill.low:g}, high={fill.high:g}.")
+    drawn = _empty_parts(shape, dtype, dice).uniform_(fill.low, fill.high, generator=dice.values)
+    mixture.vary_uniform(drawn, fill.low, fill.high, dice, repeats=repeats)
     if dtype.is_complex:
-        parts = torch.empty((*shape, 2), dtype=_real_draw_dtype(dtype), device=generator.device)
-        return torch.view_as_complex(parts.uniform_(fill.low, fill.high, generator=generator)).to(dtype)
-    values = torch.empty(shape, dtype=_real_draw_dtype(dtype), device=generator.device)
-    values.uniform_(fill.low, fill.high, generator=generator)
+        return torch.view_as_complex(drawn.view(*shape, 2)).to(dtype)
     lowest, highest = _representable_at_least(fill.low, dtype), -_representable_above(-fill.high, dtype)
-    return _rounded(values.clamp_(lowest, max(lowest, highest)), dtype)
+    return _rounded(drawn.clamp_(lowest, max(lowest, highest)), dtype)
 
 
 def _draw_integers(
-    fill: schema.Integers, shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator
+    fill: schema.Integers, shape: tuple[int, int], dtype: torch.dtype, dice: Dice, repeats: bool
 ) -> torch.Tensor:
-    """Uniform integers; of the demanded range, the part that the dtype can hold. Float dtypes get whole numbers."""
+    """Integers; of the demanded range, the part that the dtype can hold. Float dtypes get whole numbers."""
     low, high = fill.low, fill.high
     if not dtype.is_floating_point:
         limits = torch.iinfo(dtype)
@@ -166,14 +235,26 @@ def _draw_integers(
     high = min(high, _INT64_MAX)
     if low >= high:
         raise UsageError(f"no {dtype} lies in the integer range [{fill.low}, {fill.high}).")
-    values = torch.empty(shape, dtype=torch.int64, device=generator.device)
-    return values.random_(low, high, generator=generator).to(dtype)
+    values = torch.empty(shape, dtype=torch.int64, device=dice.values.device)
+    values.random_(low, high, generator=dice.values)
+    mixture.vary_integers(values, low, high, dice, repeats=repeats)
+    return values.to(dtype)
 
 
-def _draw_booleans(fill: schema.Booleans, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+def _draw_booleans(fill: schema.Booleans, shape: tuple[int, int], dice: Dice) -> torch.Tensor:
     if not 0.0 <= fill.p_true <= 1.0:
         raise UsageError(f"booleans need 0 <= p_true <= 1, got {fill.p_true:g}.")
-    return torch.empty(shape, dtype=torch.bool, device=generator.device).bernoulli_(fill.p_true, generator=generator)
+    values = torch.empty(shape, dtype=torch.bool, device=dice.values.device)
+    values.bernoulli_(fill.p_true, generator=dice.values)
+    mixture.vary_booleans(values, dice)
+    return values
+
+
+def _empty_parts(shape: tuple[int, int], dtype: torch.dtype, dice: Dice) -> torch.Tensor:
+    """Room for the draw; the parts of a complex number are two elements."""
+    calls, elements = shape
+    size = (calls, 2 * elements if dtype.is_complex else elements)
+    return torch.empty(size, dtype=_real_draw_dtype(dtype), device=dice.values.device)
 
 
 def _real_draw_dtype(dtype: torch.dtype) -> torch.dtype:

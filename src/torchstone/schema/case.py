@@ -11,24 +11,44 @@ from torchstone.schema.codec import content_key
 
 
 class Normal(msgspec.Struct, frozen=True, tag="normal"):
-    """Normally distributed floating-point (or complex) values."""
+    """Floating-point (or complex) values, most of them normally distributed, with runs, ramps, scales and tails."""
 
     mean: float = 0.0
     std: float = 1.0
+    specials: bool = False
+    """Infinities, NaN, both zeros, subnormals and the largest numbers among them. Only for operators that define
+    what becomes of them."""
 
 
 class Uniform(msgspec.Struct, frozen=True, tag="uniform"):
-    """Uniform values in [low, high). For operators whose domain is bounded (log, sqrt, probabilities)."""
+    """Values in [low, high), most of them uniform. For operators whose domain is bounded (log, sqrt, probabilities)."""
 
     low: float
     high: float
 
 
 class Integers(msgspec.Struct, frozen=True, tag="integers"):
-    """Uniform integers in [low, high). Valid indices are ``Integers(0, size)``."""
+    """Integers in [low, high), most of them uniform. Valid indices are ``Integers(0, size)``."""
 
     low: int
     high: int
+
+
+class SortedIntegers(msgspec.Struct, frozen=True, tag="sorted_integers"):
+    """Integers in [low, high), strictly increasing along the last dimension. Offsets, boundaries, distinct indices."""
+
+    low: int
+    high: int
+
+
+class Simplex(msgspec.Struct, frozen=True, tag="simplex"):
+    """Probabilities: not negative, each row along the last dimension adds up to 1."""
+
+
+class PositiveDefinite(msgspec.Struct, frozen=True, tag="positive_definite"):
+    """Symmetric (Hermitian) matrices in the last two dimensions with eigenvalues of at least ``least``."""
+
+    least: float = 0.5
 
 
 class Booleans(msgspec.Struct, frozen=True, tag="booleans"):
@@ -37,7 +57,7 @@ class Booleans(msgspec.Struct, frozen=True, tag="booleans"):
     p_true: float = 0.5
 
 
-Fill = Normal | Uniform | Integers | Booleans
+Fill = Normal | Uniform | Integers | Booleans | SortedIntegers | Simplex | PositiveDefinite
 
 
 class Tensor(msgspec.Struct, frozen=True, tag="tensor", omit_defaults=True):
@@ -97,6 +117,8 @@ class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     """What this case is about: ``empty``, ``noncontiguous``, ``speed`` … Free words, used for filtering and reports."""
     timed: bool = False
     """Whether the case is large enough that its speed means something. Others are only checked."""
+    jitter: bool = True
+    """Whether the judge may also call it with other sizes and layouts, which nobody is told beforehand."""
 
     @cached_property
     def key(self) -> str:

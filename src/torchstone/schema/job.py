@@ -10,6 +10,7 @@ import msgspec
 from torchstone.schema.case import Case
 from torchstone.schema.codec import content_key
 from torchstone.schema.implementation import Implementation
+from torchstone.schema.verdict import Replay
 
 Effort = Literal["quick", "normal", "thorough"]
 """The one dial: how many calls are checked and how long is measured."""
@@ -50,8 +51,12 @@ class Job(msgspec.Struct, frozen=True, dict=True):
     """False: check only, even if the case is a timed one."""
     require_authored: bool = False
     """Whether work that torch or a library does counts as the candidate's. True: it does not."""
+    replay: Replay | None = None
+    """Make this one call again instead of judging the case."""
 
     @cached_property
     def key(self) -> str:
         """What makes a job the same job when a run is resumed. Deadlines do not: raising one is no new job."""
-        return content_key(self.case.key, self.implementation.key, self.effort, self.measured, self.require_authored)
+        kind = (self.effort, self.measured, self.require_authored)
+        replayed = () if self.replay is None else (self.replay,)
+        return content_key(self.case.key, self.implementation.key, *kind, *replayed)

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from torchstone.schema.case import Case
+
 Stage = Literal["start", "load", "compile", "check", "measure", "attribute"]
 """Where in a job something happened. `start` is ours (no candidate code has run yet)."""
 
@@ -20,6 +22,22 @@ class ErrorStatistics(msgspec.Struct, frozen=True):
     """Largest error divided by its bound; at most 1 for a result that agrees."""
     native_over_bound: float | None = None
     """The same for torch's own result in the native dtype."""
+    smallest_wrong_error: float | None = None
+    """Among the elements that are wrong, the one that lies closest."""
+    largest_wrong_error: float | None = None
+    """Among them, the one that lies farthest. Infinite ones are left out."""
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """All that is needed to make one call again with the same values, on the same kind of device."""
+
+    case: Case
+    """The stated case, or the hidden variant of it that was called."""
+    seed: int
+    count: int = 1
+    """How many calls were drawn together."""
+    index: int = 0
+    """Which of them it was."""
 
 
 class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
@@ -36,8 +54,10 @@ class Disagrees(msgspec.Struct, frozen=True, tag="disagrees"):
     stage: Stage
     reason: Literal["values", "nonfinite", "shape", "dtype", "structure", "mutation", "bounds"]
     message: str
-    """Where, got, expected, error against bound."""
+    """Where, got, expected, error against bound. Names the hidden variant if it was one."""
     errors: ErrorStatistics = ErrorStatistics()
+    replay: Replay | None = None
+    """The call that went wrong."""
 
 
 class Cheated(msgspec.Struct, frozen=True, tag="cheated"):

@@ -36,6 +36,8 @@ F32, F16, BF16 = ("float32",), ("float16",), ("bfloat16",)
 HALVES = F16 + BF16
 
 SIGNED = Normal()
+SPECIAL = Normal(specials=True)
+"""With infinities, NaN, both zeros and subnormals: for operators whose answer to them is beyond doubt."""
 POSITIVE = Uniform(0.125, 8.0)
 """For logarithms and divisors: well away from zero in every dtype."""
 
@@ -319,6 +321,7 @@ def _boolean() -> Iterator[Row]:
     yield gt(strided(real(14, 9), (18, 2), offset=1), real(9), tags="noncontiguous offset")
     yield gt(whole(4, 31, low=-3, high=3), whole(4, 31, low=-3, high=3), tags="integer ties")
     yield gt(real(1024, 512), real(1024, 512), timed=True)
+    yield gt(real(13, 17, fill=SPECIAL), real(13, 17, fill=SPECIAL), tags="specials")
     where = Operator("where.self", "boolean")
     yield where(mask(0, 2), real(2), real(0, 2), tags="empty broadcast")
     yield where(mask(1), real(1), real(1), tags="one-element")
@@ -326,6 +329,7 @@ def _boolean() -> Iterator[Row]:
     yield where(
         strided(mask(8, 17), (1, 8)), real(8, 17), strided(real(8, 17), (34, 2), offset=1), tags="noncontiguous offset"
     )
+    yield where(mask(19, 7), real(19, 7, fill=SPECIAL), real(19, 7, fill=SPECIAL), tags="specials", floats=BF16)
     yield where(mask(512, 512), real(512, 512), real(512, 512), timed=True)
 
 

@@ -1,0 +1,82 @@
+"""``torchstone replay``: make the call of a recorded disagreement again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from torchstone.runs.replay import Replayed
+
+_REPRODUCES, _AGREES, _NO_ANSWER = 1, 0, 3
+
+
+@click.command(short_help="Make the calls of recorded disagreements again, with the same values.")
+@click.argument("path", type=click.Path(path_type=Path), metavar="RUN_FOLDER")
+@click.option("--job", "job_key", metavar="KEY", help="Only this job: its key, or the beginning of it.")
+@click.option("--operator", metavar="NAME", help="Only this operator; a base name means every overload.")
+@click.option("--device", metavar="TEXT", help="cpu, cuda or cuda:N; where it happened otherwise.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
+def replay(path: Path, job_key: str | None, operator: str | None, device: str | None, as_json: bool) -> int:
+    """Make the calls of recorded disagreements again, with the same values, and say whether they fail again."""
+    from torchstone.runs import replay as replaying
+
+    if job_key is not None and operator is not None:
+        raise click.UsageError("give --job or --operator, not both.")
+    found = replaying.find(path, job_key, operator)
+    results = list(replaying.replay(found, device, replaying.threads_of(path)))
+    code = max((_code(result) for result in results), default=_AGREES)
+    if as_json:
+        _print_json(results, code)
+    else:
+        for result in results:
+            _tell(result)
+    return code
+
+
+def _code(result: Replayed) -> int:
+    from torchstone.schema import Agrees, Unjudged, Unsupported
+
+    match result.verdict:
+        case Agrees():
+            return _AGREES
+        case Unjudged() | Unsupported(by="reference" | "device"):
+            return _NO_ANSWER
+        case _:
+            return _REPRODUCES
+
+
+def _print_json(results: list[Replayed], code: int) -> None:
+    from torchstone.schema import encode
+
+    click.echo(encode({"exit_code": code, "replays": [_as_data(result) for result in results]}).decode())
+
+
+def _as_data(result: Replayed) -> dict[str, Any]:
+    return {
+        "job_key": result.source.record.job_key,
+        "operator": result.source.record.case.operator,
+        "reproduces": _code(result) == _REPRODUCES,
+        "recorded": result.source.record.verdict,
+        "now": result.verdict,
+    }
+
+
+def _tell(result: Replayed) -> None:
+    """What was called, what came of it, and how far the wrong elements lie from the right ones."""
+    from torchstone.reports.text import one_line
+    from torchstone.schema import Disagrees, explain, verdict_name
+
+    source = result.source
+    click.echo(f"{source.record.case.operator}({one_line(source.replay.case.label)})  job {source.record.job_key}")
+    answer = {_REPRODUCES: "fails again", _AGREES: "agrees now"}.get(_code(result), "no answer")
+    click.echo(f"  {answer}: {verdict_name(result.verdict)}: {one_line(explain(result.verdict), limit=2000)}")
+    if isinstance(result.verdict, Disagrees):
+        errors = result.verdict.errors
+        if errors.smallest_wrong_error is not None:
+            click.echo(
+                f"  wrong elements differ by {errors.smallest_wrong_error:.6g} at least, "
+                f"{errors.largest_wrong_error:.6g} at most"
+            )

@@ -1,0 +1,281 @@
+"""Hidden cases: the stated one with other sizes and other memory, which no candidate is told beforehand.
+
+A kernel may be exact on the shapes that a suite states and wrong one element further. Each variant changes every
+dimension of one size together (what was equal stays equal), and what else goes with it: lists and numbers that equal
+the size, ranges of indices. Nothing here knows operators: a variant counts only if torch's own operator takes it, tried
+on the CPU, where an index out of range is an error and not the end of the device's context.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import warnings
+from collections.abc import Callable, Mapping
+
+import msgspec
+import torch
+
+from torchstone import operators, schema
+from torchstone.errors import UsageError
+from torchstone.judging.evaluation import Evaluator, ReferenceFailure
+from torchstone.judging.inputs import draw_call
+
+MOST_ELEMENTS = 1 << 16
+"""Of a tensor. Variants are for correctness."""
+_MOST_SIZE = 2048
+_MOST_WORK = 1 << 22
+"""The product of a variant's different sizes: what a contraction or a broadcast of all of them would cost."""
+_TRIES = 3
+"""Per variant that is asked for."""
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 61, 67, 97, 127, 131, 257, 509, 521, 1021, 1031, 2039)
+_FILLS_PER_ELEMENT = (schema.Normal, schema.Uniform, schema.Integers, schema.Booleans)
+_CPU = torch.device("cpu")
+
+Sizes = Mapping[int, int]
+"""Old size -> new size."""
+Kind = Callable[[Sizes, random.Random], Sizes]
+"""Sizes that are small enough -> those of a variant."""
+
+
+def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
+    """Up to ``count`` variants that torch takes; fewer, perhaps none, where it takes few or the CPU lacks it."""
+    found: list[schema.Case] = []
+    if not case.jitter:
+        return found
+    kinds = random_.sample(_KINDS, len(_KINDS))
+    seen = {_identity(case)}
+    for kind in itertools.islice(itertools.cycle(kinds), _TRIES * count):
+        fresh = {_identity(option): option for option in _variant(case, kind, random_)}
+        unseen = [option for identity, option in fresh.items() if identity not in seen]
+        seen.update(fresh)
+        valid = (option for option in unseen if is_valid(option, random_.getrandbits(63)))
+        found.extend(itertools.islice(valid, 1))
+        if len(found) >= count:
+            break
+    return found
+
+
+def variants(case: schema.Case, random_: random.Random) -> list[schema.Case]:
+    """One variant of every kind, valid or not."""
+    found = {_identity(option): option for kind in _KINDS for option in _variant(case, kind, random_)}
+    return [option for identity, option in found.items() if identity != _identity(case)]
+
+
+def is_valid(case: schema.Case, seed: int) -> bool:
+    """Whether torch takes the case, with values as they come and with every index as large as it may be."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "degrees of freedom <= 0": the answer is NaN, and defined
+        try:
+            for tried in (_with_largest_indices(case), case):
+                Evaluator(tried, _CPU).native([draw_call(tried, seed, _CPU)])
+        except (ReferenceFailure, UsageError):
+            return False
+    return True
+
+
+def _identity(case: schema.Case) -> str:
+    return schema.content_key(case.args, case.kwargs)
+
+
+# The kinds. Taken in turn, in an order that nobody foresees, so that a few variants are of different kinds.
+
+
+def _variant(case: schema.Case, kind: Kind, random_: random.Random) -> list[schema.Case]:
+    """One variant, in the ways in which numbers among the arguments can be meant: as sizes, or not."""
+    symbols = _symbols(case)
+    sizes = kind(_shrunk(case, symbols), random_) if symbols else {}
+    resized = [_resized(case, sizes, numbers=numbers) for numbers in (True, False)]
+    if kind is _kept or random_.random() < 0.5:
+        layout_seed = random_.getrandbits(63)
+        resized = [_laid_out(option, random.Random(layout_seed)) for option in resized]
+    return [_hidden(option) for option in resized]
+
+
+def _hidden(case: schema.Case) -> schema.Case:
+    return msgspec.structs.replace(case, tags=(*case.tags, "hidden"), timed=False, jitter=False)
+
+
+def _kept(sizes: Sizes, random_: random.Random) -> Sizes:
+    """The stated sizes, as far as they are not too large: only the memory is another."""
+    return sizes
+
+
+def _off_by_one(sizes: Sizes, random_: random.Random) -> Sizes:
+    """One more or one less of everything."""
+    step = random_.choice((-1, 1))
+    return {old: max(1, new + step) for old, new in sizes.items()}
+
+
+def _primes(sizes: Sizes, random_: random.Random) -> Sizes:
+    return _in_order(sizes, lambda new: random_.choice([p for p in _PRIMES if p <= max(3, new)][-6:]))
+
+
+def _ragged(sizes: Sizes, random_: random.Random) -> Sizes:
+    """Anything that is no multiple of 16."""
+
+    def draw(new: int) -> int:
+        drawn = random_.randint(max(1, new // 2), max(3, new))
+        return drawn - 1 if drawn % 16 == 0 else drawn
+
+    return _in_order(sizes, draw)
+
+
+def _one(sizes: Sizes, random_: random.Random) -> Sizes:
+    chosen = random_.choice(sorted(sizes))
+    return {old: 1 if old == chosen else new for old, new in sizes.items()}
+
+
+def _zero(sizes: Sizes, random_: random.Random) -> Sizes:
+    chosen = random_.choice(sorted(sizes))
+    return {old: 0 if old == chosen else new for old, new in sizes.items()}
+
+
+_KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _one, _primes, _kept, _zero, _off_by_one)
+
+
+def _in_order(sizes: Sizes, draw: Callable[[int], int]) -> Sizes:
+    """New sizes in the order of the old ones: a gather's index stays within what it indexes."""
+    return dict(zip(sorted(sizes), sorted(draw(new) for new in sizes.values()), strict=True))
+
+
+# Sizes.
+
+
+def _symbols(case: schema.Case) -> list[int]:
+    """The different sizes; 0 and 1 have a meaning of their own, unless there are no others."""
+    sizes = {size for tensor in schema.tensors_of(case) for size in tensor.shape}
+    return sorted(size for size in sizes if size > 1) or sorted(sizes)
+
+
+def _shrunk(case: schema.Case, symbols: list[int]) -> dict[int, int]:
+    """The largest size halved until the case is small."""
+    sizes = {size: size for size in symbols}
+    while _too_large(case, sizes):
+        largest = max(sizes, key=lambda old: sizes[old])
+        sizes[largest] = max(1, sizes[largest] // 2)
+    return sizes
+
+
+def _too_large(case: schema.Case, sizes: Sizes) -> bool:
+    work = 1
+    for new in sizes.values():
+        work *= max(1, new)
+    return (
+        max(sizes.values()) > _MOST_SIZE
+        or work > _MOST_WORK
+        or any(_elements(tensor, sizes) > MOST_ELEMENTS for tensor in schema.tensors_of(case))
+    )
+
+
+def _elements(tensor: schema.Tensor, sizes: Sizes) -> int:
+    """With every size one larger, as a variant may be."""
+    product = 1
+    for size in tensor.shape:
+        product *= sizes.get(size, size) + 1
+    return product
+
+
+def _resized(case: schema.Case, sizes: Sizes, *, numbers: bool) -> schema.Case:
+    return _mapped(case, lambda argument: _resized_argument(argument, sizes, numbers))
+
+
+def _mapped(case: schema.Case, change: Callable[[schema.Argument], schema.Argument]) -> schema.Case:
+    args = tuple(change(argument) for argument in case.args)
+    kwargs = {name: change(argument) for name, argument in case.kwargs.items()}
+    return msgspec.structs.replace(case, args=args, kwargs=kwargs)
+
+
+def _resized_argument(argument: schema.Argument, sizes: Sizes, numbers: bool) -> schema.Argument:
+    match argument:
+        case schema.Tensor(shape=shape, strides=strides, fill=fill):
+            new = tuple(sizes.get(size, size) for size in shape)
+            layout = None if strides is None else _strides_like(strides, new)
+            return msgspec.structs.replace(argument, shape=new, strides=layout, fill=_resized_fill(fill, sizes))
+        case schema.Sequence(items=items):
+            return schema.Sequence(tuple(_resized_argument(item, sizes, numbers) for item in items))
+        case schema.Scalar(value=int() as value) if numbers and not isinstance(value, bool):
+            return schema.Scalar(sizes.get(value, value))
+        case _:
+            return argument
+
+
+def _resized_fill(fill: schema.Fill, sizes: Sizes) -> schema.Fill:
+    """Indices into a dimension follow its size."""
+    if isinstance(fill, schema.Integers | schema.SortedIntegers) and fill.low == 0 and fill.high in sizes:
+        return msgspec.structs.replace(fill, high=sizes[fill.high])
+    return fill
+
+
+def _strides_like(strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The same order of dimensions and the same innermost step for another shape; what was expanded stays so."""
+    found = list(strides)
+    step = min((stride for stride in strides if stride), default=1)
+    for dimension in sorted(range(len(strides)), key=lambda d: strides[d]):
+        if strides[dimension]:
+            found[dimension] = step
+            step *= max(1, shape[dimension])
+    return tuple(found)
+
+
+def _with_largest_indices(case: schema.Case) -> schema.Case:
+    def largest(argument: schema.Argument) -> schema.Argument:
+        match argument:
+            case schema.Tensor(fill=schema.Integers(high=high, low=low)) if low < high:
+                return msgspec.structs.replace(argument, fill=schema.Integers(high - 1, high))
+            case schema.Sequence(items=items):
+                return schema.Sequence(tuple(largest(item) for item in items))
+            case _:
+                return argument
+
+    return _mapped(case, largest)
+
+
+# Memory.
+
+
+def _laid_out(case: schema.Case, random_: random.Random) -> schema.Case:
+    """Every tensor on other memory. Expanded only where nothing is written, and for pointwise operators.
+
+    A reduction over elements that are one and the same has a result of nothing but rounding errors.
+    """
+    written = operators.contract_of(case).mutated
+    pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
+    position = -1
+
+    def change(argument: schema.Argument) -> schema.Argument:
+        nonlocal position
+        match argument:
+            case schema.Tensor():
+                position += 1
+                return _on_other_memory(argument, pointwise and position not in written, random_)
+            case schema.Sequence(items=items):
+                return schema.Sequence(tuple(change(item) for item in items))
+            case _:
+                return argument
+
+    return _mapped(case, change)
+
+
+def _on_other_memory(tensor: schema.Tensor, expandable: bool, random_: random.Random) -> schema.Tensor:
+    """Transposed, with a step of two, shifted, or expanded along one dimension."""
+    plain = operators.contiguous_strides(tensor.shape)
+    layouts = ["shifted"]
+    if tensor.shape:
+        layouts.append("stepped")
+    if len(tensor.shape) > 1:
+        layouts += ["transposed", "transposed"]
+    if expandable and tensor.shape and isinstance(tensor.fill, _FILLS_PER_ELEMENT):
+        layouts.append("expanded")
+    layout = random_.choice(layouts)
+    strides: tuple[int, ...] | None = None
+    if layout == "stepped":
+        strides = tuple(2 * stride for stride in plain)
+    elif layout == "transposed":
+        descending = list(range(len(plain), 0, -1))
+        ranks = random_.sample(descending, len(plain))
+        strides = _strides_like(tuple(ranks if ranks != descending else reversed(ranks)), tensor.shape)
+    elif layout == "expanded":
+        dimension = random_.randrange(len(plain))
+        strides = _strides_like(tuple(0 if d == dimension else s for d, s in enumerate(plain)), tensor.shape)
+    return msgspec.structs.replace(tensor, strides=strides, offset=random_.choice((0, 1, 3, 7)))

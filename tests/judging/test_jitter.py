@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import random
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judging.variants import case, tensor
+from torchstone import operators
+from torchstone.judging import Agreement, Reference, compare, draw_call, hidden_cases
+from torchstone.judging.jitter import MOST_ELEMENTS, is_valid, variants
+from torchstone.schema import Case, Integers, Scalar, Sequence, Tensor, tensors_of
+from torchstone.suites import CaseQuery
+from torchstone.suites.smoke import SmokeSuite
+
+CPU = torch.device("cpu")
+SMOKE = SmokeSuite().cases(CaseQuery())
+ADD = case("aten.add.Tensor", tensor(24, 32), tensor(32))
+LAYER_NORM = case("aten.layer_norm.default", tensor(8, 24), [24], tensor(24), tensor(24), 1e-5)
+
+
+def many(wanted: Case, seeds: int = 30) -> list[Case]:
+    return [variant for seed in range(seeds) for variant in variants(wanted, random.Random(seed))]
+
+
+@given(index=st.integers(0, len(SMOKE) - 1), seed=st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_torch_takes_every_hidden_case_and_agrees_with_itself(index: int, seed: int) -> None:
+    for hidden in hidden_cases(SMOKE[index], 2, random.Random(seed)):
+        assert hidden.operator == SMOKE[index].operator
+        assert hidden.tags[-1] == "hidden"
+        assert not hidden.timed
+        assert all(torch.Size(recipe.shape).numel() <= MOST_ELEMENTS for recipe in tensors_of(hidden))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = Reference(hidden, CPU).expect(draw_call(hidden, seed, CPU))
+            outputs = [output.native for output in expected.outputs]
+            assert isinstance(compare(expected, outputs, expected.inputs_after), Agreement)
+
+
+def test_nearly_every_smoke_case_has_three_hidden_ones() -> None:
+    few = [wanted.label for wanted in SMOKE if len(hidden_cases(wanted, 3, random.Random(7))) < 3]
+    assert len(few) <= len(SMOKE) // 20, few
+
+
+def test_the_same_randomness_gives_the_same_variants_and_other_randomness_others() -> None:
+    assert hidden_cases(ADD, 5, random.Random(1)) == hidden_cases(ADD, 5, random.Random(1))
+    assert hidden_cases(ADD, 5, random.Random(1)) != hidden_cases(ADD, 5, random.Random(2))
+
+
+def test_no_variant_is_the_stated_case_and_none_comes_twice() -> None:
+    for seed in range(20):
+        hidden = hidden_cases(ADD, 10, random.Random(seed))
+        keys = {variant.key for variant in hidden}
+        assert len(keys) == len(hidden)
+        assert ADD.key not in keys
+
+
+def test_sizes_are_off_by_one_ragged_one_and_zero() -> None:
+    columns = {tensors_of(variant)[1].shape[0] for variant in many(ADD)}
+    assert {0, 1, 31, 32, 33} <= columns
+    assert any(size % 16 and size not in (1, 31, 33) for size in columns)
+
+
+def test_equal_sizes_change_together_with_lists_that_hold_them() -> None:
+    followed = 0
+    for variant in many(LAYER_NORM):
+        values, weight = tensors_of(variant)[:2]
+        assert values.shape[1:] == weight.shape
+        assert isinstance(variant.args[1], Sequence)
+        followed += variant.args[1].items == (Scalar(weight.shape[0]),)
+    assert followed >= len(many(LAYER_NORM)) // 2
+    for hidden in hidden_cases(LAYER_NORM, 10, random.Random(0)):
+        assert hidden.args[1] == Sequence((Scalar(tensors_of(hidden)[1].shape[0]),))
+
+
+def test_a_dimension_number_that_equals_a_size_stays_a_dimension_number() -> None:
+    wanted = case("aten.amax.default", tensor(2, 3, 40), [2])
+    assert len(hidden_cases(wanted, 6, random.Random(3))) == 6
+
+
+def test_ranges_of_indices_follow_what_they_index() -> None:
+    wanted = case("aten.index_select.default", tensor(9, 21), 1, tensor(35, dtype="int64", fill=Integers(0, 21)))
+    for hidden in hidden_cases(wanted, 10, random.Random(4)):
+        source, index = tensors_of(hidden)
+        assert isinstance(index.fill, Integers)
+        assert index.fill.high <= source.shape[1]
+
+
+def test_indices_that_would_not_fit_are_refused_even_if_few_are_drawn() -> None:
+    index = tensor(1, dtype="int64", fill=Integers(0, 1000))
+    assert not is_valid(case("aten.index_select.default", tensor(999), 0, index), 0)
+    assert is_valid(case("aten.index_select.default", tensor(1000), 0, index), 0)
+
+
+def layout_of(recipe: Tensor) -> set[str]:
+    strides = recipe.strides or operators.contiguous_strides(recipe.shape)
+    long = [stride for size, stride in zip(recipe.shape, strides, strict=True) if size > 1]
+    words = {"expanded"} if 0 in long else set()
+    words |= {"stepped"} if long and min(long) == 2 else set()
+    words |= {"transposed"} if long != sorted(long, reverse=True) else set()
+    return words | ({"shifted"} if recipe.offset else set())
+
+
+def test_memory_is_transposed_stepped_shifted_and_expanded() -> None:
+    seen = {word for variant in many(ADD) for recipe in tensors_of(variant) for word in layout_of(recipe)}
+    assert seen == {"transposed", "stepped", "shifted", "expanded"}
+
+
+@pytest.mark.parametrize("operator", ["aten.add_.Tensor", "aten.var.correction"])
+def test_nothing_written_and_nothing_reduced_is_expanded(operator: str) -> None:
+    wanted = case(operator, tensor(6, 8), tensor(6, 8)) if "add_" in operator else case(operator, tensor(6, 8), [1])
+    for variant in many(wanted):
+        assert "expanded" not in layout_of(tensors_of(variant)[0])
+
+
+def test_large_cases_shrink() -> None:
+    wanted = case("aten.mm.default", tensor(4096, 1024), tensor(1024, 8192))
+    for variant in many(wanted, 5):
+        assert all(torch.Size(recipe.shape).numel() <= MOST_ELEMENTS for recipe in tensors_of(variant))
+
+
+def test_a_case_can_opt_out_and_one_without_tensors_has_none() -> None:
+    out = Case("test", ADD.operator, ADD.args, jitter=False)
+    assert hidden_cases(out, 3, random.Random(0)) == []
+    assert hidden_cases(case("aten.arange.default", 9), 3, random.Random(0)) == []
