@@ -19,18 +19,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import msgspec
 import torch
 
+from torchstone.judging import bounds
 from torchstone.judging.evaluation import Place, stacked
 from torchstone.judging.probing import pieces
 from torchstone.judging.reference import Batch, Expected, ExpectedOutput, Screen, Values
 from torchstone.schema import ErrorStatistics
 
-Reason = Literal["values", "nonfinite", "shape", "dtype", "structure", "mutation"]
+Reason = Literal["values", "precision", "nonfinite", "shape", "dtype", "structure", "mutation"]
 
 RELATIVE_ERROR_FLOOR = 1e-10
 """Added to the exact magnitude where a relative error is reported."""
 _UNKNOWN = ErrorStatistics()
+_TALLIED = 7
+"""Numbers that one transfer from the device brings for each tensor."""
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -54,22 +58,29 @@ class Mismatch:
     """Which of the compared calls: the first one that is wrong."""
 
 
-def compare(expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> Agreement | Mismatch:
+def compare(
+    expected: Expected,
+    outputs: Sequence[Any],
+    inputs_after: Sequence[torch.Tensor],
+    values: dict[Place, Values] | None = None,
+) -> Agreement | Mismatch:
     """Compare one call in full: its flattened outputs, and the flat storage of every tensor argument after it.
 
     Everything lies on the reference's device. One transfer from it, unless there is something to look at closely.
+    ``values`` are those of ``expected``, for who compares several results with the same.
     """
     misfit = _metadata_misfit(expected.outputs, outputs)
     if misfit is not None:
         return misfit
-    subjects = list(_subjects(expected, outputs, inputs_after))
+    subjects = list(_subjects(expected.values() if values is None else values, outputs, inputs_after))
     changes = [_Change(position, expected, inputs_after[position]) for position in _kept(expected)]
     tallies = [_tally(subject) for subject in subjects]
-    counts = [torch.nn.functional.pad(change.count().reshape(1), (0, 4)) for change in changes]
+    counts = [torch.nn.functional.pad(change.count().reshape(1), (0, _TALLIED - 1)) for change in changes]
     rows = torch.stack([*tallies, *counts]).tolist() if subjects or changes else []
     errors = ErrorStatistics(0.0, 0.0, 0.0, 0.0)
-    for subject, (beyond, *statistics) in zip(subjects, rows, strict=False):
+    for subject, (beyond, *statistics, rms, bias) in zip(subjects, rows, strict=False):
         found = _statistics(*statistics) if beyond == 0 else _closer_look(subject)
+        found = _together(subject, found, rms, bias) if isinstance(found, ErrorStatistics) else found
         if isinstance(found, Mismatch):
             return found
         errors = worst_of(errors, found)
@@ -105,6 +116,8 @@ def worst_of(one: ErrorStatistics, other: ErrorStatistics) -> ErrorStatistics:
         larger(one.max_rel_error, other.max_rel_error),
         larger(one.worst_over_bound, other.worst_over_bound),
         larger(one.native_over_bound, other.native_over_bound),
+        larger(one.rms_over_bound, other.rms_over_bound),
+        larger(one.bias_over_bound, other.bias_over_bound),
     )
 
 
@@ -161,23 +174,38 @@ def _all_of_each(native: torch.Tensor, got: torch.Tensor, screen: Screen | None)
     """Per call of a ``(calls, ...)`` tensor, whether every element passes the screen. Piece by piece, as bytes."""
     calls = native.shape[0]
     passed = torch.ones(calls, dtype=torch.bool, device=native.device)
+    sums = torch.zeros((3, calls), dtype=torch.float64, device=native.device)
     flat_native, flat_got = native.reshape(calls, -1), got.reshape(calls, -1)
     for piece in pieces(flat_native.shape[1], native.device):
-        near = _near(flat_native[:, piece], flat_got[:, piece], screen, piece)
+        if screen is None:
+            near = flat_got[:, piece] == flat_native[:, piece]
+        else:
+            near, part = _near(flat_native[:, piece], flat_got[:, piece], screen, piece)
+            sums += part
         passed &= near.view(torch.uint8).amin(dim=1).to(torch.bool)  # Many times faster than all().
-    return passed
+    return passed if screen is None else passed & _small_together(sums, flat_native.shape[1], screen)
 
 
-def _near(native: torch.Tensor, got: torch.Tensor, screen: Screen | None, piece: slice) -> torch.Tensor:
-    if screen is None:
-        return got == native
+def _small_together(sums: torch.Tensor, elements: int, screen: Screen) -> torch.Tensor:
+    """Per call, whether the distances pass together. Sound: a full comparison also allows twice torch's own."""
+    means = sums / max(1, elements)
+    return (means[0].sqrt() <= screen.rms) & (means[1].abs() <= screen.bias) & (means[2].abs() <= screen.bias)
+
+
+def _near(native: torch.Tensor, got: torch.Tensor, screen: Screen, piece: slice) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whether each element passes; per call, the sums of its distances: squared, plain, and away from zero."""
     kind = torch.promote_types(native.dtype, torch.float32)
     n, g = native.to(kind), got.to(kind)
     allowed = n.abs().add_(screen.level).mul_(screen.share)
     if screen.inside is not None:
         allowed.mul_(screen.inside[piece])
     # Strictly less: an infinity is never less than another, and equality is accepted anyway.
-    return ((g - n).abs() < allowed) | (got == native)
+    near = ((g - n).abs() < allowed) | (got == native)
+    distance = (g - n).div_(allowed).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+    squares = distance.abs().square().sum(dim=1)
+    if distance.is_complex():
+        return near, torch.stack([squares, squares * 0.0, squares * 0.0]).to(torch.float64)
+    return near, torch.stack([squares, distance.sum(dim=1), (distance * n.sign()).sum(dim=1)]).to(torch.float64)
 
 
 # Metadata.
@@ -242,15 +270,17 @@ class _Subject:
     got: torch.Tensor
 
 
-def _subjects(expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> Iterator[_Subject]:
+def _subjects(
+    wanted: dict[Place, Values], outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
+) -> Iterator[_Subject]:
     """Returned tensors first, then written storages."""
-    for place, values in expected.values().items():
+    for place, values in wanted.items():
         source = outputs if place.kind == "output" else inputs_after
         yield _Subject(place, values, source[place.position])
 
 
 def _tally(subject: _Subject) -> torch.Tensor:
-    """Elements not plainly within the bound; max error, relative error, error/bound; torch's error/bound."""
+    """Elements not plainly within the bound; max error, relative error, error/bound; torch's error/bound; rms, bias."""
     got, native = subject.got.reshape(-1), subject.values.native.reshape(-1)
     centre = subject.values.centre.reshape(-1)
     bound = None if subject.values.bound is None else subject.values.bound.reshape(-1)
@@ -258,7 +288,40 @@ def _tally(subject: _Subject) -> torch.Tensor:
     for piece in pieces(got.numel(), got.device):
         part = _tally_piece(got[piece], native[piece], centre[piece], None if bound is None else bound[piece])
         total = torch.cat([total[:1] + part[:1], torch.maximum(total[1:], part[1:])])
-    return total
+    return torch.cat([total, _rms_and_bias(subject)])
+
+
+def _rms_and_bias(subject: _Subject) -> torch.Tensor:
+    """Of all errors together, divided by what is allowed; 0 where nothing is asked."""
+    spread, got, centre = subject.values.spread, subject.got.reshape(-1), subject.values.centre.reshape(-1)
+    if spread is None:
+        return torch.zeros(2, dtype=torch.float64, device=got.device)
+    weight = spread.weight.reshape(-1)
+    total = torch.zeros(4, dtype=torch.float64, device=got.device)
+    for piece in pieces(got.numel(), got.device):
+        error = got[piece].to(centre.dtype) - centre[piece]
+        total += bounds.moments(error, weight[piece], centre[piece])
+    return bounds.rms_and_bias(total) / torch.stack([spread.rms, spread.bias])
+
+
+def _together(subject: _Subject, found: ErrorStatistics, rms: float, bias: float) -> ErrorStatistics | Mismatch:
+    """The errors of a result whose every element is within its bound."""
+    statistics = msgspec.structs.replace(found, rms_over_bound=rms, bias_over_bound=bias)
+    spread = subject.values.spread
+    if spread is None or (rms <= 1.0 and bias <= 1.0):
+        return statistics
+    name, over, allowed = ("root mean square", rms, spread.rms) if rms >= bias else ("mean", bias, spread.bias)
+    own = _rms_and_bias(replace(subject, got=subject.values.native))[0 if rms >= bias else 1]
+    error = (subject.got.to(subject.values.centre.dtype) - subject.values.centre).abs() / spread.weight
+    index = _unravelled(int(error.nan_to_num(nan=0.0, posinf=0.0).argmax()), subject.got.shape)
+    got, wanted = subject.got[index].item(), subject.values.centre[index].item()
+    message = (
+        f"output {subject.place.position}: every element is within its bound, but the {name} of the errors is "
+        f"{_shown(over * float(allowed))} typical ones of an honest kernel, bound {_shown(float(allowed))}: lower "
+        f"precision inside, or a bias; worst at {list(index)}: got {got:.9g}, expected {wanted:.9g}\n"
+        f"torch's own is at {float(own):.2g} of the bound"
+    )
+    return Mismatch("precision", message, statistics)
 
 
 def _tally_piece(

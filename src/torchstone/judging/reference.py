@@ -55,6 +55,8 @@ class Values:
     """In float64 or complex128; None where the operator does not run in it, or the values are not continuous."""
     bound: torch.Tensor | None
     """How far each element may lie from ``centre``; None: equal to torch's."""
+    spread: bounds.Spread | None = None
+    """What the errors may amount to together; None: nothing beyond the bound is asked."""
 
     @property
     def centre(self) -> torch.Tensor:
@@ -71,6 +73,10 @@ class Screen:
     """A scalar on the device; NaN where only equality passes."""
     inside: torch.Tensor | None
     """For a written argument's storage, the elements of its view: only these may differ at all."""
+    rms: float
+    """Largest root mean square of the distances, in shares."""
+    bias: float
+    """Largest mean distance, in shares."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +183,11 @@ class Reference:
         if known is None or not is_continuous(dtype):
             return None
         level = torch.where(known.moves, torch.nan, known.level)
-        return Screen(bounds.share(dtype, self._terms(elements)), level, self._inside.get(place))
+        terms = self._terms(elements)
+        independent = elements * self._independent_share(elements, terms)
+        rms = bounds.TYPICAL_SHARE * (1.0 + bounds.chance(elements))
+        bias = bounds.TYPICAL_SHARE * (bounds.BIAS_SHARE + bounds.chance(independent))
+        return Screen(bounds.share(dtype, terms), level, self._inside.get(place), rms, bias)
 
     def _refuse_what_has_no_values(self) -> None:
         operator = self._evaluator.operator
@@ -214,7 +224,9 @@ class Reference:
         masked = Probed(probed.exact * inside, probed.slope) if place.kind == "argument" else probed
         bound, seen = bounds.bound(native * inside if place.kind == "argument" else native, masked, terms)
         known = self._calibrations[place] = seen.merged(self._calibrations.get(place))
-        return Values(native, probed.exact, bound.mul_(inside & ~known.moves))
+        independent = self._independent_share(native.numel(), terms)
+        spread = bounds.spread(native, masked, terms, independent) if place.kind == "output" else None
+        return Values(native, probed.exact, bound.mul_(inside & ~known.moves), spread)
 
     def _inside_of(self, place: Place, native: torch.Tensor) -> torch.Tensor:
         """What may differ at all: everything returned; of a written storage, the elements of the view."""
@@ -223,6 +235,11 @@ class Reference:
         if place not in self._inside:
             self._inside[place] = inside_view(self._evaluator, place.position, native)
         return self._inside[place]
+
+    def _independent_share(self, elements: int, terms: int) -> float:
+        """Of a result's errors, which part is independent: fewer where one sum enters many elements."""
+        read = sum(operators.storage_extent(recipe) for recipe in self._evaluator.recipes)
+        return 1.0 if terms <= 1 or read >= elements * terms else 1.0 / terms
 
     def _terms(self, elements: int) -> int:
         """An upper guess of how many values are added into one of a result's elements; 1 for pointwise operators."""

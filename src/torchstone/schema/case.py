@@ -97,6 +97,8 @@ class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     """What this case is about: ``empty``, ``noncontiguous``, ``speed`` … Free words, used for filtering and reports."""
     timed: bool = False
     """Whether the case is large enough that its speed means something. Others are only checked."""
+    indistinct: str = ""
+    """Why this case may fail to tell a trivial adversary from a right kernel; empty: it must. No part of the key."""
 
     @cached_property
     def key(self) -> str:

@@ -20,6 +20,10 @@ class ErrorStatistics(msgspec.Struct, frozen=True):
     """Largest error divided by its bound; at most 1 for a result that agrees."""
     native_over_bound: float | None = None
     """The same for torch's own result in the native dtype."""
+    rms_over_bound: float | None = None
+    """Root mean square of the errors of a whole result, divided by its bound."""
+    bias_over_bound: float | None = None
+    """Mean of the errors of a whole result, divided by its bound."""
 
 
 class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
@@ -34,7 +38,10 @@ class Disagrees(msgspec.Struct, frozen=True, tag="disagrees"):
     """It ran and gave something else."""
 
     stage: Stage
-    reason: Literal["values", "nonfinite", "shape", "dtype", "structure", "mutation", "unwritten"]
+    reason: Literal[
+        "values", "precision", "nonfinite", "shape", "dtype", "structure", "mutation", "aliasing", "unwritten"
+    ]
+    """`precision`: every element is within its bound, but all errors together are too large or lean to one side."""
     message: str
     """Where, got, expected, error against bound."""
     errors: ErrorStatistics = ErrorStatistics()
