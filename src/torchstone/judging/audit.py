@@ -29,34 +29,14 @@ CALLS_IN_A_TRIAL = 3
 TRIALS = 4
 LARGE = 1 << 14
 """Cases with more elements than this get one trial: nothing is met by chance there."""
-REDUCTIONS = frozenset(
-    [
-        "sum",
-        "mean",
-        "prod",
-        "amax",
-        "amin",
-        "max",
-        "min",
-        "logsumexp",
-        "var",
-        "std",
-        "norm",
-        "linalg_vector_norm",
-        "cumsum",
-        "_softmax",
-        "softmax",
-        "_log_softmax",
-        "log_softmax",
-        "native_layer_norm",
-        "layer_norm",
-        "native_group_norm",
-        "native_batch_norm",
-    ]
-)
-CONTRACTIONS = frozenset(
-    ["mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "mv", "addmv", "dot", "convolution", "einsum"]
-)
+REDUCTIONS = frozenset({
+    "sum", "mean", "prod", "amax", "amin", "max", "min", "logsumexp", "var", "std", "norm", "linalg_vector_norm",
+    "cumsum", "_softmax", "softmax", "_log_softmax", "log_softmax", "native_layer_norm", "layer_norm",
+    "native_group_norm", "native_batch_norm",
+})  # fmt: skip
+CONTRACTIONS = frozenset({
+    "mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "mv", "addmv", "dot", "convolution", "einsum",
+})  # fmt: skip
 
 Outputs = list[Any]
 Adversary = Callable[["Scene"], Outputs | None]
