@@ -243,6 +243,7 @@ def _compiled(case: Case) -> dict[str, Kernel]:
     if "odd" not in case.tags:
         return {}
     native = operators.resolve(case.operator)
+    torch._dynamo.reset()  # Otherwise it gives up after eight cases and runs them uncompiled.
     return {"compiled": torch.compile(lambda *args, **kwargs: native(*args, **kwargs), dynamic=False)}
 
 

@@ -44,6 +44,8 @@ class ExpectedOutput:
     """torch's own. Reported; agreement does not depend on them yet."""
     is_argument: int | None = None
     """The tensor argument that is returned (in-place, out=), by its position among the tensor arguments."""
+    fresh: bool = False
+    """Whether the operator promises new memory, shared with no argument and no other output."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +131,9 @@ class Expected:
             return ExpectedOutput(leaf)
         declared = self.batch.reference.contract.returned_arguments
         is_argument = declared[position] if position < len(declared) else None
-        return ExpectedOutput(leaf, leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()), is_argument)
+        promised = self.batch.reference.contract.promises_fresh(position)
+        fresh = promised and position not in self.batch.evaluation.shared
+        return ExpectedOutput(leaf, leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()), is_argument, fresh)
 
 
 class Reference:
