@@ -20,13 +20,13 @@ from torchstone.judging.evaluation import (
     Evaluation,
     Evaluator,
     Place,
-    ReferenceFailure,
     first_line,
     is_continuous,
     wide_dtype,
 )
 from torchstone.judging.inputs import DrawnCall
 from torchstone.judging.probing import Probed, inside_view, piece_elements, probe
+from torchstone.judging.randomness import Lottery, draws_random_numbers
 
 _UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 
@@ -148,7 +148,15 @@ class Reference:
         self._calibrations: dict[Place, bounds.Calibration] = {}
         self._inside: dict[Place, torch.Tensor] = {}
         self._elements = sum(operators.storage_extent(recipe) for recipe in self._evaluator.recipes)
-        self._refuse_what_has_no_values()
+        self.undefined = self._evaluator.operator._schema.name.split("::")[1] in _UNDEFINED
+        """Whether the operator leaves values undefined: then only metadata is judged, and what must not change."""
+        self.lottery = Lottery(self._evaluator) if draws_random_numbers(self._evaluator) else None
+        """For operators that draw random numbers, which are judged by distribution."""
+
+    @property
+    def screens(self) -> bool:
+        """Whether results can be screened against torch's own: neither undefined nor random."""
+        return not self.undefined and (self.lottery is None or bool(self.lottery.idle))
 
     @property
     def contract(self) -> operators.Contract:
@@ -192,13 +200,6 @@ class Reference:
         rms = bounds.TYPICAL_SHARE * (1.0 + bounds.chance(elements))
         bias = bounds.TYPICAL_SHARE * (bounds.BIAS_SHARE + bounds.chance(independent))
         return Screen(bounds.share(dtype, terms), level, self._inside.get(place), rms, bias)
-
-    def _refuse_what_has_no_values(self) -> None:
-        operator = self._evaluator.operator
-        if torch.Tag.nondeterministic_seeded in operator.tags:
-            raise ReferenceFailure(f"{self.case.operator} draws random numbers; random operators are not judged yet.")
-        if operator._schema.name.split("::")[1] in _UNDEFINED:
-            raise ReferenceFailure(f"{self.case.operator} returns undefined values, which are not judged yet.")
 
     def _batches(self, calls: Sequence[DrawnCall]) -> list[Batch]:
         """One batch, or one per call where the shapes of the results depend on the values."""

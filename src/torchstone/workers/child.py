@@ -254,9 +254,7 @@ class _BoundCase:
             if slot is not None:
                 if not _matches(leaf, slot):
                     return False
-                if output.fresh and (
-                    self._argument_of(index, leaf) is not None or (len(leaves) > 1 and _twice(leaves))
-                ):
+                if output.fresh and (self._argument_of(index, leaf) is not None or _twice(leaves)):
                     return False
                 slot.copy_(leaf)
             elif output.argument is not None:
