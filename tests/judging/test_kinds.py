@@ -85,7 +85,7 @@ def test_screening_sees_a_bias_too() -> None:
 
 NORMAL_ = torch.Tensor.normal_
 HONEST: dict[str, tuple[Case, Callable[..., Any]]] = {
-    "bernoulli": (case("aten.bernoulli.default", tensor(300, fill=PROBABILITIES)), lambda p: (torch.rand(300) < p) * 1.0),
+    "bernoulli": (case("aten.bernoulli.default", tensor(900, fill=PROBABILITIES)), lambda p: (torch.rand(900) < p) * 1.0),
     "rare": (case("aten.bernoulli.default", tensor(300, fill=Uniform(0.0, 1e-3))), torch.bernoulli),
     "one": (case("aten.bernoulli.default", tensor(1, fill=PROBABILITIES)), torch.bernoulli),
     "rand_like": (case("aten.rand_like.default", tensor(40, 50)), torch.rand_like),
