@@ -16,7 +16,7 @@ from torchstone.judging.audit import audit, to_tf32
 from torchstone.schema import Case, Integers, Uniform
 
 CPU = torch.device("cpu")
-PROBABILITIES = Uniform(0.0, 1.0)
+UNIT = Uniform(0.0, 1.0)
 
 
 def judge(wanted: Case, kernel: Callable[..., Any], calls: int = 4) -> Agreement | Mismatch:
@@ -85,9 +85,9 @@ def test_screening_sees_a_bias_too() -> None:
 
 NORMAL_ = torch.Tensor.normal_
 HONEST: dict[str, tuple[Case, Callable[..., Any]]] = {
-    "bernoulli": (case("aten.bernoulli.default", tensor(900, fill=PROBABILITIES)), lambda p: (torch.rand(900) < p) * 1.0),
+    "bernoulli": (case("aten.bernoulli.default", tensor(900, fill=UNIT)), lambda p: 1.0 * (torch.rand(900) < p)),
     "rare": (case("aten.bernoulli.default", tensor(300, fill=Uniform(0.0, 1e-3))), torch.bernoulli),
-    "one": (case("aten.bernoulli.default", tensor(1, fill=PROBABILITIES)), torch.bernoulli),
+    "one": (case("aten.bernoulli.default", tensor(1, fill=UNIT)), torch.bernoulli),
     "rand_like": (case("aten.rand_like.default", tensor(40, 50)), torch.rand_like),
     "dropout": (case("aten.native_dropout.default", tensor(500), 0.3, True), torch.ops.aten.native_dropout.default),
     "not training": (case("aten.native_dropout.default", tensor(500), 0.3, False), lambda x, *_: (x, x == x)),
