@@ -45,7 +45,8 @@ N            elements; those whose exact values repeat err alike and count once.
 M            errors that are independent: N, but N / L where a sum enters many results (softmax, norms, products).
 
 Elements where torch is an outlier (16 times its median z: the other side of a jump) or that are not finite do not
-count. What this cannot tell: beyond about 6000 positive terms, tf32 inputs err no more than a left-to-right sum.
+count. What this cannot tell: tf32 inputs of sums of very many positive terms, which err no more than a left-to-right
+sum. Measured: 3000 terms in 256 rows are told apart always, 4000 in 16 rows three times in four.
 """
 
 from __future__ import annotations
