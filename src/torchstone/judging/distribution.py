@@ -13,7 +13,8 @@ repeated            the share of elements equal to those of the call before: a d
 
 Thresholds: a number stands out when it is off by more than :data:`DEVIATIONS` standard deviations of torch's plus what
 :data:`SINGLES` elements at the far end of the range do, so that rare values (a bernoulli of 0.001) cannot make it;
-with at least 24 draws of normal numbers that is less than once in ten million, as computed, not measured. Repeating too little is no fault.
+with at least 24 draws of normal numbers that is less than once in ten million, as computed, not measured.
+Repeating too little is no fault.
 The Kolmogorov-Smirnov test is at 1e-9, and conservative where elements have different distributions or tie.
 
 What this cannot tell: dependence between elements that are no neighbours, between outputs (a mask that is not the
