@@ -45,6 +45,12 @@ class Contract:
     """Positions, among all tensor arguments in order, of those that the operator writes to."""
     returned_arguments: tuple[int | None, ...]
     """For each declared return: the tensor argument that it *is* (in-place, out=), else None."""
+    fresh: tuple[bool, ...]
+    """For each declared return: whether it shares memory with no argument."""
+
+    def promises_fresh(self, leaf: int) -> bool:
+        """Whether a returned leaf is new memory; the leaves of a returned list are declared together."""
+        return bool(self.fresh) and self.fresh[min(leaf, len(self.fresh) - 1)]
 
 
 def contract_of(case: schema.Case) -> Contract:
@@ -63,7 +69,7 @@ def contract_of(case: schema.Case) -> Contract:
                 alias_to_position[name] = position
         position += count
     returned = tuple(_returned_argument(item.alias_info, alias_to_position) for item in declared.returns)
-    return Contract(frozenset(mutated), returned)
+    return Contract(frozenset(mutated), returned, tuple(item.alias_info is None for item in declared.returns))
 
 
 def _tensor_count(recipe: schema.Argument | None) -> int:

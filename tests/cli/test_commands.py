@@ -298,3 +298,18 @@ def test_live_progress_shows_warnings_as_text() -> None:
         progress.recorded(record)
     progress.stop()
     assert "warning: [bold]odd[/bold]\\x1b[2J" in stream.getvalue()
+
+
+def test_audit_suite_tells_what_adversaries_pass_and_fails_without_an_excuse(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["audit-suite", "smoke", "--ops", "mul", "--dtype", "f16", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cases"] == 4
+    assert found["unjudged"] == {}
+    assert {finding["case"] for finding in found["findings"]} == {
+        "T([3, 0], f16), T([3, 1], f16)",
+        "T([1], f16), T([], f16)",
+    }
+    assert all(finding["excuse"] for finding in found["findings"])
+    assert main(["audit-suite", "smok"]) == 2

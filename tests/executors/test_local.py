@@ -57,6 +57,24 @@ def judge_all(*jobs: Job) -> list[object]:
     return [records[job.key].verdict for job in jobs]
 
 
+def test_a_returned_input_is_an_alias_only_where_the_operator_promises_a_new_tensor() -> None:
+    clone = Case("test", "aten.clone.default", RELU.args)
+    maximum = Case("test", "aten.max.dim", (*RELU.args, Scalar(1)))
+    view = Case("test", "aten.transpose.int", (*RELU.args, Scalar(0), Scalar(1)))
+    itself, part, other, halves = judge_all(
+        Job(clone, source("def kernel(x): return x", clone.operator)),
+        Job(clone, source("def kernel(x): return x.t().t()[:]", clone.operator)),
+        Job(view, source("def kernel(x, a, b): return x.mT", view.operator)),
+        Job(maximum, source("def kernel(x, d): return tuple(x.max(d))", maximum.operator)),
+    )
+    for verdict in (itself, part):
+        assert isinstance(verdict, Disagrees)
+        assert verdict.reason == "aliasing"
+        assert "in the memory of tensor argument 0; expected a new tensor [5, 7] float32" in verdict.message
+    assert isinstance(other, Agrees)
+    assert isinstance(halves, Agrees)
+
+
 def test_verdicts_of_one_judge_in_one_go() -> None:
     picky = source("def kernel(x):\n    if x.dim() == 2: raise NotImplementedError('2-d')\n    return x.clamp(min=0)")
     stateful = source(

@@ -134,10 +134,18 @@ def test_what_torch_cannot_do_is_a_failure_of_the_reference() -> None:
         Reference(wanted, CPU).expect(draw_call(wanted, 0, CPU))
 
 
-@pytest.mark.parametrize("operator", ["aten.bernoulli.default", "aten.empty_like.default"])
-def test_what_has_no_definite_values_is_refused(operator: str) -> None:
-    with pytest.raises(ReferenceFailure, match="not judged yet"):
-        Reference(case(operator, tensor(3, fill=Uniform(0, 1))), CPU)
+def test_outputs_are_fresh_where_the_schema_and_torch_say_so() -> None:
+    for operator, args, fresh in (
+        ("aten.relu.default", [tensor(3)], [True]),
+        ("aten.transpose.int", [tensor(2, 5), 0, 1], [False]),
+        ("aten.max.dim", [tensor(2, 5), 1], [True, True]),
+        ("aten.add_.Tensor", [tensor(3), tensor(3)], [False]),
+        ("aten.dropout.default", [tensor(3), 0.5, False], [False]),
+        ("aten.split.Tensor", [tensor(4), 2], [False, False]),
+    ):
+        wanted = case(operator, *args)
+        expected = Reference(wanted, CPU).expect(draw_call(wanted, 0, CPU))
+        assert [output.fresh for output in expected.outputs] == fresh, operator
 
 
 def test_without_a_float64_result_the_bound_is_around_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,7 @@ class Layout:
                 None if place is None else self._placement(place),
                 () if place is None else tuple(output.native.shape),
                 output.is_argument,
+                output.fresh,
             )
             for place, output in self._outputs
         )

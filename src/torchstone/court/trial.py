@@ -367,6 +367,8 @@ class Trial:
                         reason = "dtype"
                     elif leaf.shape != tuple(output.native.shape):
                         reason = "shape"
+                    elif output.fresh and (leaf.argument is not None or leaf.output is not None):
+                        reason = "aliasing"
         message = f"returned {got}; expected {should}"
         return schema.Disagrees(self.stage, reason, message, replay=_replay_of(wanted.call))  # type: ignore[arg-type]
 
@@ -665,11 +667,17 @@ def _delegated(found: schema.Attribution) -> str:
 def _leaf_text(leaf: TensorLeaf | PlainLeaf | OtherLeaf) -> str:
     match leaf:
         case TensorLeaf(dtype=dtype, shape=shape, device=device):
-            return f"tensor {list(shape)} {dtype} on {device}"
+            return f"tensor {list(shape)} {dtype} on {device}{_sharing_text(leaf)}"
         case PlainLeaf(value=value):
             return repr(value)
         case OtherLeaf(type_name=name):
             return f"a {name}"
+
+
+def _sharing_text(leaf: TensorLeaf) -> str:
+    if leaf.argument is not None:
+        return f" in the memory of tensor argument {leaf.argument}"
+    return "" if leaf.output is None else f" in the memory of output {leaf.output}"
 
 
 def _expected_text(output: object) -> str:
@@ -678,7 +686,8 @@ def _expected_text(output: object) -> str:
     if argument is not None:
         return f"tensor argument {argument} itself"
     if isinstance(native, torch.Tensor):
-        return f"tensor {list(native.shape)} {str(native.dtype).removeprefix('torch.')}"
+        new = "a new " if getattr(output, "fresh", False) else ""
+        return f"{new}tensor {list(native.shape)} {str(native.dtype).removeprefix('torch.')}"
     return f"a plain {type(native).__name__}"
 
 

@@ -43,6 +43,8 @@ class Evaluation:
     """Per call, the returned leaves. Empty lists for an operator that declares no return."""
     tensors: Tensors
     """The tensors among them and the written storages, stacked over the calls."""
+    shared: frozenset[int] = frozenset()
+    """The returned leaves that share memory with an argument or with another leaf, in torch's own result."""
 
 
 class Evaluator:
@@ -72,7 +74,7 @@ class Evaluator:
             raise ReferenceFailure(f"{self.case.operator} in torch: {first_line(error)}") from error
         if len({tuple(_signature(leaf) for leaf in result) for result in results}) > 1:
             return None
-        return Evaluation(results, self._collected(results, storages))
+        return Evaluation(results, self._collected(results, storages), _shared(results[0], storages))
 
     def wide(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
         """One call in float64: what it returns, and the given storages that it wrote to. torch's errors come out."""
@@ -115,6 +117,13 @@ def first_line(error: BaseException) -> str:
     """torch's messages carry C++ stacks; the first line says it."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def _shared(leaves: Sequence[Any], storages: Sequence[torch.Tensor]) -> frozenset[int]:
+    """torch's schema promises new memory for operators that then return their argument (dropout, not training)."""
+    memory = [leaf.untyped_storage().data_ptr() if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+    taken = {storage.untyped_storage().data_ptr() for storage in storages}
+    return frozenset(i for i, pointer in enumerate(memory) if pointer in taken or memory.count(pointer) > 1)
 
 
 def _signature(leaf: Any) -> Any:

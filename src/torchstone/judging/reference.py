@@ -20,13 +20,13 @@ from torchstone.judging.evaluation import (
     Evaluation,
     Evaluator,
     Place,
-    ReferenceFailure,
     first_line,
     is_continuous,
     wide_dtype,
 )
 from torchstone.judging.inputs import DrawnCall
 from torchstone.judging.probing import Probed, inside_view, piece_elements, probe
+from torchstone.judging.randomness import Lottery, draws_random_numbers
 
 _UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 
@@ -44,6 +44,8 @@ class ExpectedOutput:
     """torch's own. Reported; agreement does not depend on them yet."""
     is_argument: int | None = None
     """The tensor argument that is returned (in-place, out=), by its position among the tensor arguments."""
+    fresh: bool = False
+    """Whether the operator promises new memory, shared with no argument and no other output."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,8 @@ class Values:
     """In float64 or complex128; None where the operator does not run in it, or the values are not continuous."""
     bound: torch.Tensor | None
     """How far each element may lie from ``centre``; None: equal to torch's."""
+    spread: bounds.Spread | None = None
+    """What the errors may amount to together; None: nothing beyond the bound is asked."""
 
     @property
     def centre(self) -> torch.Tensor:
@@ -71,6 +75,10 @@ class Screen:
     """A scalar on the device; NaN where only equality passes."""
     inside: torch.Tensor | None
     """For a written argument's storage, the elements of its view: only these may differ at all."""
+    rms: float
+    """Largest root mean square of the distances, in shares."""
+    bias: float
+    """Largest mean distance, in shares."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +131,9 @@ class Expected:
             return ExpectedOutput(leaf)
         declared = self.batch.reference.contract.returned_arguments
         is_argument = declared[position] if position < len(declared) else None
-        return ExpectedOutput(leaf, leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()), is_argument)
+        promised = self.batch.reference.contract.promises_fresh(position)
+        fresh = promised and position not in self.batch.evaluation.shared
+        return ExpectedOutput(leaf, leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()), is_argument, fresh)
 
 
 class Reference:
@@ -138,7 +148,15 @@ class Reference:
         self._calibrations: dict[Place, bounds.Calibration] = {}
         self._inside: dict[Place, torch.Tensor] = {}
         self._elements = sum(operators.storage_extent(recipe) for recipe in self._evaluator.recipes)
-        self._refuse_what_has_no_values()
+        self.undefined = self._evaluator.operator._schema.name.split("::")[1] in _UNDEFINED
+        """Whether the operator leaves values undefined: then only metadata is judged, and what must not change."""
+        self.lottery = Lottery(self._evaluator) if draws_random_numbers(self._evaluator) else None
+        """For operators that draw random numbers, which are judged by distribution."""
+
+    @property
+    def screens(self) -> bool:
+        """Whether results can be screened against torch's own: neither undefined nor random."""
+        return not self.undefined and (self.lottery is None or bool(self.lottery.idle))
 
     @property
     def contract(self) -> operators.Contract:
@@ -177,14 +195,11 @@ class Reference:
         if known is None or not is_continuous(dtype):
             return None
         level = torch.where(known.moves, torch.nan, known.level)
-        return Screen(bounds.share(dtype, self._terms(elements)), level, self._inside.get(place))
-
-    def _refuse_what_has_no_values(self) -> None:
-        operator = self._evaluator.operator
-        if torch.Tag.nondeterministic_seeded in operator.tags:
-            raise ReferenceFailure(f"{self.case.operator} draws random numbers; random operators are not judged yet.")
-        if operator._schema.name.split("::")[1] in _UNDEFINED:
-            raise ReferenceFailure(f"{self.case.operator} returns undefined values, which are not judged yet.")
+        terms = self._terms(elements)
+        independent = elements * self._independent_share(elements, terms)
+        rms = bounds.TYPICAL_SHARE * (1.0 + bounds.chance(elements))
+        bias = bounds.TYPICAL_SHARE * (bounds.BIAS_SHARE + bounds.chance(independent))
+        return Screen(bounds.share(dtype, terms), level, self._inside.get(place), rms, bias)
 
     def _batches(self, calls: Sequence[DrawnCall]) -> list[Batch]:
         """One batch, or one per call where the shapes of the results depend on the values."""
@@ -214,7 +229,9 @@ class Reference:
         masked = Probed(probed.exact * inside, probed.slope) if place.kind == "argument" else probed
         bound, seen = bounds.bound(native * inside if place.kind == "argument" else native, masked, terms)
         known = self._calibrations[place] = seen.merged(self._calibrations.get(place))
-        return Values(native, probed.exact, bound.mul_(inside & ~known.moves))
+        independent = self._independent_share(native.numel(), terms)
+        spread = bounds.spread(native, masked, terms, independent) if place.kind == "output" else None
+        return Values(native, probed.exact, bound.mul_(inside & ~known.moves), spread)
 
     def _inside_of(self, place: Place, native: torch.Tensor) -> torch.Tensor:
         """What may differ at all: everything returned; of a written storage, the elements of the view."""
@@ -223,6 +240,11 @@ class Reference:
         if place not in self._inside:
             self._inside[place] = inside_view(self._evaluator, place.position, native)
         return self._inside[place]
+
+    def _independent_share(self, elements: int, terms: int) -> float:
+        """Of a result's errors, which part is independent: fewer where one sum enters many elements."""
+        read = sum(operators.storage_extent(recipe) for recipe in self._evaluator.recipes)
+        return 1.0 if terms <= 1 or read >= elements * terms else 1.0 / terms
 
     def _terms(self, elements: int) -> int:
         """An upper guess of how many values are added into one of a result's elements; 1 for pointwise operators."""

@@ -27,6 +27,10 @@ class ErrorStatistics(msgspec.Struct, frozen=True):
     largest_wrong_error: float | None = None
     """Among them, the one that lies farthest. Infinite ones are left out."""
 
+    rms_over_bound: float | None = None
+    """Root mean square of the errors of a whole result, divided by its bound."""
+    bias_over_bound: float | None = None
+    """Mean of the errors of a whole result, divided by its bound."""
 
 class Replay(msgspec.Struct, frozen=True):
     """All that is needed to make one call again with the same values, on the same kind of device."""
@@ -52,7 +56,11 @@ class Disagrees(msgspec.Struct, frozen=True, tag="disagrees"):
     """It ran and gave something else."""
 
     stage: Stage
-    reason: Literal["values", "nonfinite", "shape", "dtype", "structure", "mutation", "bounds"]
+    reason: Literal[
+        "values", "precision", "nonfinite", "shape", "dtype", "structure", "mutation", "aliasing", "bounds"
+    ]
+    """`precision`: every element is within its bound, but all errors together are too large or lean to one side.
+    `bounds`: something was written outside every buffer."""
     message: str
     """Where, got, expected, error against bound. Names the hidden variant if it was one."""
     errors: ErrorStatistics = ErrorStatistics()

@@ -206,6 +206,7 @@ class _BoundCase:
             self._tensors.append(tensors)
             self._calls.append(operators.build_arguments(bind.case, tensors, device))
             self._slots.append([self._slot(output, index) for output in bind.outputs])
+        self._extents = [[_extent(tensor) for tensor in tensors] for tensors in self._tensors]
         self._ready_results: list[Any] | None = None
         self._pretended = 0
 
@@ -266,6 +267,8 @@ class _BoundCase:
             if slot is not None:
                 if not _matches(leaf, slot):
                     return False
+                if output.fresh and (self._argument_of(index, leaf) is not None or _twice(leaves)):
+                    return False
                 slot.copy_(leaf)
             elif output.argument is not None:
                 argument = self._tensors[index][output.argument]
@@ -280,16 +283,38 @@ class _BoundCase:
         return True
 
     def _describe(self, index: int, result: Any) -> tuple[Leaf, ...]:
-        return tuple(self._describe_leaf(index, leaf) for leaf in operators.flatten_outputs(result)[:64])
+        leaves = operators.flatten_outputs(result)[:64]
+        return tuple(self._describe_leaf(index, leaf, leaves[:place]) for place, leaf in enumerate(leaves))
 
-    def _describe_leaf(self, index: int, leaf: Any) -> Leaf:
+    def _argument_of(self, index: int, leaf: torch.Tensor) -> int | None:
+        """The argument in whose memory a leaf starts."""
+        pointer = leaf.data_ptr()
+        for position, (begin, end) in enumerate(self._extents[index]):
+            if begin <= pointer < end:
+                return position
+        return None
+
+    def _describe_leaf(self, index: int, leaf: Any, earlier: list[Any]) -> Leaf:
         if isinstance(leaf, torch.Tensor):
-            same = [i for i, tensor in enumerate(self._tensors[index]) if tensor.data_ptr() == leaf.data_ptr()]
             dtype = str(leaf.dtype).removeprefix("torch.")
-            return TensorLeaf(dtype, tuple(leaf.shape), leaf.device.type, same[0] if same else None)
+            shared = next((place for place, other in enumerate(earlier) if _twice([other, leaf])), None)
+            return TensorLeaf(dtype, tuple(leaf.shape), leaf.device.type, self._argument_of(index, leaf), shared)
         if leaf is None or isinstance(leaf, (bool, int, float)):
             return PlainLeaf(leaf)
         return OtherLeaf(type(leaf).__name__[:200])
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where the memory of an argument begins and ends, gaps and offset included; (0, 0) for one without elements."""
+    storage = tensor.untyped_storage()
+    begin = storage.data_ptr()
+    return (begin, begin + storage.nbytes()) if tensor.numel() else (0, 0)
+
+
+def _twice(leaves: list[Any]) -> bool:
+    """Whether two of these are tensors that begin at the same element. Parts of one buffer are no aliases."""
+    begins = [leaf.data_ptr() for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.numel()]
+    return len(set(begins)) < len(begins)
 
 
 def _matches(leaf: Any, slot: torch.Tensor) -> bool:

@@ -42,6 +42,8 @@ class OutputPlacement(msgspec.Struct, frozen=True):
     shape: tuple[int, ...] = ()
     argument: int | None = None
     """The returned leaf must be this tensor argument itself (in-place, out=): nothing is copied."""
+    fresh: bool = False
+    """The returned leaf must share memory with no argument and no other leaf."""
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
@@ -104,7 +106,9 @@ class TensorLeaf(msgspec.Struct, frozen=True, tag="tensor"):
     shape: tuple[int, ...]
     device: str
     argument: int | None = None
-    """The tensor argument whose memory it starts at, if any."""
+    """The tensor argument in whose memory it starts, if any."""
+    output: int | None = None
+    """The earlier returned leaf whose memory it shares, if any."""
 
 
 class PlainLeaf(msgspec.Struct, frozen=True, tag="plain"):

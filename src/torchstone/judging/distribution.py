@@ -1,0 +1,186 @@
+"""Random results: not equal to torch's, but drawn from the same distribution.
+
+A result is compared with several draws of torch's own on the same inputs. Six numbers are taken of it, and of each of
+torch's draws, and must not stand out among them; and the values of all elements together must pass a two-sample
+Kolmogorov-Smirnov test against torch's. The first four are of ranks among torch's values instead of values: one
+draw from a heavy tail (cauchy) must not decide.
+
+mean, deviation     of all elements
+follows             how strongly elements follow the mean of torch's draws at their place: bernoulli's probabilities
+neighbours          the product of neighbouring elements: a draw repeated along the result stands out
+unseen              the share of elements with a value that none of torch's draws has there: dropout's wrong scale
+repeated            the share of elements equal to those of the call before: a draw that is kept stands out
+
+Thresholds: a number stands out when it is off by more than :data:`DEVIATIONS` standard deviations of torch's plus what
+:data:`SINGLES` elements at the far end of the range do, so that rare values (a bernoulli of 0.001) cannot make it;
+with at least 24 draws of normal numbers that is less than once in ten million, as computed, not measured.
+Repeating too little is no fault.
+The Kolmogorov-Smirnov test is at 1e-9, and conservative where elements have different distributions or tie.
+
+What this cannot tell: dependence between elements that are no neighbours, between outputs (a mask that is not the
+one that was applied), and on a generator's state.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+MIN_DRAWS, MAX_DRAWS = 24, 32
+DRAWN_ELEMENTS = 1 << 22
+DEVIATIONS = 8.0
+SINGLES = 3.0
+KOLMOGOROV_ALPHA = 1e-9
+FEW_ELEMENTS = 16
+"""Below, only the support is judged."""
+_SORTED_ELEMENTS = 1 << 16
+_UNIT_INTERVAL = frozenset({"rand", "rand_like"})
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """torch's own draws of one result of one call, and what the candidate drew in the call before."""
+
+    operator: str
+    """Base name."""
+    drawn: torch.Tensor
+    """``(draws, *shape)``."""
+    before: torch.Tensor | None
+    """The candidate's result of an earlier call; None: there was none."""
+
+
+def count_for(elements: int) -> int:
+    """How many draws of torch's are taken."""
+    return max(MIN_DRAWS, min(MAX_DRAWS, DRAWN_ELEMENTS // max(1, elements)))
+
+
+def misfit(draws: Draws, got: torch.Tensor) -> str | None:
+    """What is wrong with a result of the right shape and dtype; None: nothing that can be told."""
+    own, result = _flat(draws.drawn), _flat(got.unsqueeze(0))[0]
+    outside = _outside_support(draws.operator, own, result)
+    if outside is not None or result.numel() < FEW_ELEMENTS or bool((own == own[0, 0]).all()):
+        return outside
+    before = None if draws.before is None or draws.before.shape != got.shape else _flat(draws.before.unsqueeze(0))[0]
+    numbers, owns = _numbers(own, result, before)
+    allowed = DEVIATIONS * owns.std(dim=1) + SINGLES * _one_element(_ranks(own, own))
+    off = numbers - owns.mean(dim=1)
+    off[:-1] = off[:-1].abs()
+    for text, number, torchs, much, bound in zip(_NAMES, numbers, owns.mean(dim=1), off, allowed, strict=True):
+        if much > bound:
+            around = f"{own.shape[0]} draws of torch's lie around {float(torchs):.4g}"
+            return f"{text} is {float(number):.4g}; {around}, bound {float(bound):.3g} from there"
+    return kolmogorov_misfit(own.reshape(-1), result)
+
+
+def quick_misfit(own: torch.Tensor, got: torch.Tensor, before: torch.Tensor | None) -> str | None:
+    """Against a single draw of torch's, for calls that others like it were judged in full."""
+    drawn, result = _flat(own.unsqueeze(0))[0], _flat(got.unsqueeze(0))[0]
+    if bool(torch.isfinite(drawn).all()) and not bool(torch.isfinite(result).all()):
+        return "not all values are finite, as all of torch's are"
+    if result.numel() < FEW_ELEMENTS:
+        return None
+    if before is not None and torch.equal(got, before) and bool((result != result[0]).any()):
+        return "the values are those of the call before"
+    return kolmogorov_misfit(drawn, result)
+
+
+def kolmogorov_misfit(own: torch.Tensor, result: torch.Tensor) -> str | None:
+    """The two-sample test on samples of both."""
+    one, other = _sample(own).sort().values, _sample(result).sort().values
+    places = torch.cat([one, other])
+    below = [torch.searchsorted(x, places, right=True) / x.numel() for x in (one, other)]
+    distance = float((below[0] - below[1]).abs().amax())
+    size = one.numel() * other.numel() / (one.numel() + other.numel())
+    allowed = math.sqrt(-0.5 * math.log(KOLMOGOROV_ALPHA / 2.0) / size)
+    if distance <= allowed:
+        return None
+    return (
+        "the values are distributed otherwise than torch's: "
+        f"Kolmogorov-Smirnov distance {distance:.3g}, bound {allowed:.3g}"
+    )
+
+
+_NAMES = (
+    "the mean rank of the values",
+    "the deviation of the ranks of the values",
+    "how closely the values follow their inputs",
+    "the mean product of neighbouring values",
+    "the share of values that torch never draws there",
+    "the share of values that repeat the call before",
+)
+
+
+def _numbers(own: torch.Tensor, result: torch.Tensor, before: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """The numbers of a result, and ``(numbers, draws)`` of torch's, each draw seen against the others."""
+    z, y = _ranks(own, own), _ranks(own, result)
+    centre, scale = z.mean(), z.std()
+    z, y = (z - centre) / scale, (y - centre) / scale
+    place = z.mean(dim=0)
+    others = (place * z.shape[0] - z) / (z.shape[0] - 1)
+    owns = torch.stack([
+        *_moments(z), (z * others).mean(dim=1), _neighbours(z), _unseen_of_each(own), _equal_to_next(own),
+    ])  # fmt: skip
+    repeated = owns[-1].mean() if before is None else (result == before).double().mean()
+    unseen = (own != result).all(dim=0).double().mean()
+    mean, deviation = _moments(y.unsqueeze(0))
+    numbers = [mean[0], deviation[0], (y * place).mean(), _neighbours(y.unsqueeze(0))[0], unseen, repeated]
+    return torch.stack(numbers), owns
+
+
+def _moments(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return z.mean(dim=1), z.std(dim=1)
+
+
+def _neighbours(z: torch.Tensor) -> torch.Tensor:
+    return (z[:, 1:] * z[:, :-1]).mean(dim=1)
+
+
+def _unseen_of_each(own: torch.Tensor) -> torch.Tensor:
+    """For each draw, the share of elements with a value that no other draw has there."""
+    ordered, order = own.sort(dim=0)
+    same = ordered[1:] == ordered[:-1]
+    edge = torch.zeros_like(same[:1])
+    alone = ~(torch.cat([same, edge]) | torch.cat([edge, same]))
+    return torch.zeros_like(alone).scatter(0, order, alone).double().mean(dim=1)
+
+
+def _equal_to_next(own: torch.Tensor) -> torch.Tensor:
+    return (own == own.roll(1, dims=0)).double().mean(dim=1)
+
+
+def _one_element(own: torch.Tensor) -> torch.Tensor:
+    """What one element more or less at the far end of the range does to each number."""
+    single = torch.tensor(1.0 / own.shape[1], dtype=own.dtype, device=own.device)
+    width = (own.amax() - own.amin()) / own.std()
+    return torch.stack([width * single, width * single, width * single, width * width * single, single, single])
+
+
+def _ranks(own: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The share of torch's values that lie below each value; ties in the middle."""
+    ordered = _sample(own.reshape(-1)).sort().values
+    below, upto = (torch.searchsorted(ordered, values.contiguous(), right=right) for right in (False, True))
+    return (below + upto).double() / (2 * ordered.numel())
+
+
+def _outside_support(operator: str, own: torch.Tensor, result: torch.Tensor) -> str | None:
+    if bool(torch.isfinite(own).all()) and not bool(torch.isfinite(result).all()):
+        return "not all values are finite, as all of torch's are"
+    if operator in _UNIT_INTERVAL and result.numel() and not bool(((result >= 0) & (result < 1)).all()):
+        return f"values lie between {float(result.min()):.9g} and {float(result.max()):.9g}, outside [0, 1)"
+    low, high = own.amin(), own.amax()
+    two_valued = own.numel() > 0 and low < high and bool(((own == low) | (own == high)).all())
+    if two_valued and own.numel() >= 256 and not bool(((result == low) | (result == high)).all()):
+        return f"values other than torch's two, {float(low):g} and {float(high):g}, occur"
+    return None
+
+
+def _flat(values: torch.Tensor) -> torch.Tensor:
+    """``(rows, elements)`` in float64; complex numbers as twice as many real ones."""
+    real = torch.view_as_real(values) if values.is_complex() else values
+    return real.reshape(values.shape[0], -1).to(torch.float64)
+
+
+def _sample(values: torch.Tensor) -> torch.Tensor:
+    return values[:: max(1, values.numel() // _SORTED_ELEMENTS)]

@@ -1,0 +1,195 @@
+"""Agreement of kinds with rules of their own: random, undefined, tied; and errors that are large only together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from judging.calibration import calibrate
+from judging.variants import case, left_to_right, storages_of, tensor
+from torchstone import operators, schema
+from torchstone.judging import Agreement, Mismatch, Reference, compare, compare_many, draw_call, draw_calls
+from torchstone.judging.audit import audit, to_tf32
+from torchstone.schema import Case, Integers, Uniform
+
+CPU = torch.device("cpu")
+UNIT = Uniform(0.0, 1.0)
+
+
+def judge(wanted: Case, kernel: Callable[..., Any], calls: int = 4) -> Agreement | Mismatch:
+    """The first wrong call of several, every other one compared in full."""
+    reference = Reference(wanted, CPU)
+    found: Agreement | Mismatch = Agreement(schema.ErrorStatistics())
+    for seed in range(calls):
+        call = draw_call(wanted, seed, CPU)
+        (expected,) = reference.expect_many([call], with_bounds=seed % 2 == 0)
+        views = [drawn.view.clone() for drawn in call.tensors]
+        args, kwargs = operators.build_arguments(wanted, views, CPU)
+        outputs = operators.flatten_outputs(kernel(*args, **kwargs))
+        after = [storage.clone() for storage in storages_of(call)]
+        for position in reference.contract.mutated:
+            operators.view_of(after[position], call.tensors[position].recipe).copy_(views[position])
+        found = compare_many([expected], [outputs], [after])
+        if isinstance(found, Mismatch):
+            return found
+    return found
+
+
+# Errors that are small one by one.
+
+
+@pytest.mark.parametrize("terms", [64, 1000, 3000])
+def test_tf32_inputs_of_positive_sums_are_told_apart_by_the_root_mean_square(terms: int) -> None:
+    wanted = case("aten.sum.dim_IntList", tensor(256, terms, fill=Uniform(0.0, 1.0)), [1])
+    assert isinstance(judge(wanted, lambda x, _: to_tf32(x).sum(1)), Mismatch)
+    assert isinstance(judge(wanted, lambda x, _: left_to_right(x)), Agreement)
+
+
+def test_a_small_bias_is_told_apart_and_named() -> None:
+    wanted = case("aten.exp.default", tensor(4000, dtype="bfloat16"))
+
+    def truncated(x: torch.Tensor) -> torch.Tensor:
+        return (x.float().exp().view(torch.int32) >> 16 << 16).view(torch.float32).bfloat16()
+
+    found = judge(wanted, truncated)
+    assert isinstance(found, Mismatch)
+    assert found.reason == "precision"
+    assert "the mean of the errors" in found.message
+    assert "torch's own is at" in found.message
+    assert found.errors.bias_over_bound is not None
+    assert found.errors.bias_over_bound > 1.0
+    assert isinstance(judge(wanted, lambda x: x.float().exp().bfloat16()), Agreement)
+
+
+def test_errors_of_repeated_values_count_once() -> None:
+    wanted = case("aten.exp.default", tensor(4000, dtype="bfloat16", fill=Integers(1, 3)))
+    assert isinstance(judge(wanted, lambda x: torch.exp2(x.float() * 1.4426950408889634).bfloat16(), 20), Agreement)
+
+
+def test_screening_sees_a_bias_too() -> None:
+    wanted = case("aten.exp.default", tensor(4000, dtype="bfloat16"))
+    reference = Reference(wanted, CPU)
+    reference.expect(draw_call(wanted, 0, CPU)).values()
+    calls = draw_calls(wanted, 1, 3, CPU)
+    expected = reference.expect_many(calls)
+    outputs = [[(c.args[0].float().exp().view(torch.int32) >> 16 << 16).view(torch.float32).bfloat16()] for c in calls]
+    found = compare_many(expected, outputs, [storages_of(call) for call in calls])
+    assert isinstance(found, Mismatch)
+    assert found.reason == "precision"
+
+
+# Random and undefined values.
+
+NORMAL_ = torch.Tensor.normal_
+HONEST: dict[str, tuple[Case, Callable[..., Any]]] = {
+    "bernoulli": (case("aten.bernoulli.default", tensor(900, fill=UNIT)), lambda p: 1.0 * (torch.rand(900) < p)),
+    "rare": (case("aten.bernoulli.default", tensor(300, fill=Uniform(0.0, 1e-3))), torch.bernoulli),
+    "one": (case("aten.bernoulli.default", tensor(1, fill=UNIT)), torch.bernoulli),
+    "rand_like": (case("aten.rand_like.default", tensor(40, 50)), torch.rand_like),
+    "dropout": (case("aten.native_dropout.default", tensor(500), 0.3, True), torch.ops.aten.native_dropout.default),
+    "not training": (case("aten.native_dropout.default", tensor(500), 0.3, False), lambda x, *_: (x, x == x)),
+    "cauchy": (case("aten.cauchy.default", tensor(500)), lambda x: torch.empty_like(x).cauchy_()),
+    "in place": (case("aten.normal_.default", tensor(20, 9, strides=(1, 20), offset=3), 1.0, 2.0), NORMAL_),
+    "permutation": (case("aten.randperm.default", 200), torch.randperm),
+    "undefined": (case("aten.empty_like.default", tensor(30)), torch.ones_like),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_draws_of_the_right_distribution_agree(name: str) -> None:
+    torch.manual_seed(7)
+    assert isinstance(judge(*HONEST[name], calls=20), Agreement)
+
+
+_KEPT = torch.rand(40, 50)
+WRONG: dict[str, tuple[str, Callable[..., Any]]] = {
+    "other probabilities": ("bernoulli", lambda p: torch.bernoulli(torch.full_like(p, 0.5))),
+    "zeros": ("bernoulli", torch.zeros_like),
+    "the probabilities": ("bernoulli", torch.clone),
+    "beyond the interval": ("rand_like", lambda x: torch.rand_like(x) + 1e-3),
+    "half the interval": ("rand_like", lambda x: torch.rand_like(x) / 2),
+    "a constant": ("rand_like", lambda x: torch.full_like(x, 0.5)),
+    "always the same": ("rand_like", lambda x: _KEPT.clone()),
+    "few repeated": ("rand_like", lambda x: torch.rand(20).repeat_interleave(100).reshape(40, 50)),
+    "unscaled": ("dropout", lambda x, *_: (x * (m := torch.rand_like(x) > 0.3), m)),
+    "nothing dropped": ("dropout", lambda x, *_: (x.clone(), x == x)),
+    "wrong values": ("not training", lambda x, *_: (x * 1.01, x == x)),
+    "not written": ("in place", lambda x, *_: x),
+    "in order": ("permutation", torch.arange),
+    "another dtype": ("undefined", lambda x: x.double()),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_draws_of_another_distribution_are_refused(name: str) -> None:
+    torch.manual_seed(7)
+    honest, kernel = WRONG[name]
+    assert isinstance(judge(HONEST[honest][0], kernel), Mismatch)
+
+
+# Ties.
+
+TIED = tensor(6, 40, fill=Integers(0, 5))
+
+
+def reversed_indices(name: str) -> Callable[..., Any]:
+    """The operator on the flipped dimension: other winners of every tie."""
+
+    def kernel(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        values, indices = getattr(x.flip(1), name)(*args, **kwargs)
+        return values, x.shape[1] - 1 - indices
+
+    return kernel
+
+
+@pytest.mark.parametrize(("name", "args"), [("topk", [7]), ("sort", [1]), ("kthvalue", [9, 1])])
+def test_any_of_equal_values_may_be_pointed_at(name: str, args: list[int]) -> None:
+    wanted = case(f"aten.{name}.default", TIED, *args)
+    assert isinstance(judge(wanted, reversed_indices(name)), Agreement)
+    wrong = judge(wanted, lambda x, *a: (getattr(x, name)(*a)[0], (getattr(x, name)(*a)[1] + 1) % 40))
+    assert isinstance(wrong, Mismatch)
+
+
+def test_the_same_index_may_not_be_given_twice() -> None:
+    wanted = case("aten.topk.default", tensor(6, 40, fill=Integers(0, 2)), 3)
+    first = lambda x, k: (x.topk(k)[0], x.argmax(1, keepdim=True).expand(-1, 3))  # noqa: E731
+    assert isinstance(judge(wanted, first), Mismatch)
+
+
+def test_where_the_first_of_equal_values_is_promised_it_must_be_given() -> None:
+    wanted = case("aten.max.dim", TIED, 1)
+    assert isinstance(judge(wanted, reversed_indices("max")), Mismatch)
+    stable = case("aten.sort.stable", TIED, stable=True, dim=1)
+    assert isinstance(judge(stable, reversed_indices("sort")), Mismatch)
+
+
+# Whole suites.
+
+
+def test_honest_variants_agree_on_the_smoke_suite_and_lower_precision_does_not() -> None:
+    tally = calibrate(range(1), large=False)
+    assert tally.judged > 600
+    assert not tally.messages
+    assert not tally.missed
+    assert tally.lower > 10
+
+
+def test_an_audit_finds_cases_that_tell_nothing_and_leaves_excused_ones() -> None:
+    blind = case("aten.mul.Scalar", tensor(30), 0.0)
+    excused = schema.Case("test", blind.operator, blind.args, indistinct="zero is right")
+    sharp = case("aten.exp.default", tensor(30))
+    found = audit([blind, sharp, schema.Case("test", sharp.operator, (tensor(0),), indistinct="empty")], CPU)
+    assert [finding.operator for finding in found.unexcused] == ["aten.mul.Scalar"]
+    assert "zeros" in found.unexcused[0].adversaries
+    assert len(found.findings) == 2
+    assert excused.key == blind.key
+
+
+def test_compared_values_may_be_handed_in() -> None:
+    wanted = case("aten.exp.default", tensor(9))
+    expected = Reference(wanted, CPU).expect(draw_call(wanted, 0, CPU))
+    native = [output.native for output in expected.outputs]
+    assert isinstance(compare(expected, native, expected.inputs_after, expected.values()), Agreement)
