@@ -18,6 +18,7 @@ COMMANDS = {
     "run": ("torchstone.cli.run:run", "Judge a backend's kernels on a suite of cases."),
     "show": ("torchstone.cli.show:show", "Show the results of a run folder again."),
     "list": ("torchstone.cli.names:names", "List suites, backends, or the operators of a suite."),
+    "redteam": ("torchstone.cli.redteam:redteam", "Attack this installation with known cheats; show what is stopped."),
     "diff-manifests": ("torchstone.cli.manifests:diff_manifests", "Show what differs between two runs' circumstances."),
     "doctor": (
         "torchstone.cli.doctor:doctor",
