@@ -24,9 +24,7 @@ def findings() -> dict[tuple[str, str], Finding]:
 
 
 @pytest.mark.parametrize(("name", "case"), _CASES, ids=[f"{name}-{case}" for name, case in _CASES])
-def test_every_fixture_gets_what_it_must_get(
-    name: str, case: str, findings: dict[tuple[str, str], Finding]
-) -> None:
+def test_every_fixture_gets_what_it_must_get(name: str, case: str, findings: dict[tuple[str, str], Finding]) -> None:
     found = findings[name, case]
     expect(_BY_ID[name], found)
 

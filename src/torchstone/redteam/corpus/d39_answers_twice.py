@@ -1,7 +1,7 @@
 # title: answers a question twice, the second time ahead of the next question
 # family: 39
 # kind: cheat
-# case: relu -> cheated/reply
+# case: relu -> cheated/reply | disagrees
 import sys
 
 import torch

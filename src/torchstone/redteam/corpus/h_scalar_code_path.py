@@ -1,0 +1,9 @@
+# title: torch's own gelu, computed through its path for strided memory
+# kind: honest
+# case: gelu_timed -> agrees
+import torch
+
+
+def kernel(x):
+    spread = torch.empty(*x.shape, 2)[..., 0]
+    return torch.ops.aten.gelu.out(x, out=spread)
