@@ -7,7 +7,7 @@
     # case: gelu_timed -> cheated/quiescence | no-credit
     # twin: h_twin_gelu                whose speed is the truth, for timed cases
     # deadline: 2                      seconds for each stage, where the usual ones are long
-    # hole: why it gets credit today   only while it does
+    # hole: why it gets credit today   only while it does (or, for an honest one, why it is refused)
 
 The id is the name of the file. An expectation is a verdict and, after a slash, its guard, reason, kind or author.
 `no-credit` allows `agrees`, but no speed beyond the twin's. The header is data, so that reading the corpus never runs
@@ -62,7 +62,7 @@ class Fixture(msgspec.Struct, frozen=True):
     """The honest fixture whose speed on the same case is the truth."""
     deadline_seconds: float | None = None
     hole: str = ""
-    """Why it gets credit today; empty: it must not."""
+    """Why it gets credit today, or is refused though honest; empty: it must not."""
 
 
 @lru_cache(maxsize=1)

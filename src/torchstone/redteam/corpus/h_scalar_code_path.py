@@ -5,5 +5,6 @@ import torch
 
 
 def kernel(x):
-    spread = torch.empty(*x.shape, 2)[..., 0]
-    return torch.ops.aten.gelu.out(x, out=spread)
+    spread = torch.empty(*x.shape, 2)
+    spread[..., 0] = x
+    return torch.nn.functional.gelu(spread[..., 0]).contiguous()
