@@ -31,7 +31,7 @@ CASES: dict[str, Case] = {
     "lgamma_timed": _case("lgamma.default", Tensor((64, 256), "float32", Uniform(0.5, 8.0)), timed=True),
     "add_broadcast": _case("add.Tensor", _normal(33, 65), _normal(65)),
     "clone": _case("clone.default", _normal(256, 256)),
-    "repeat": _case("repeat.default", _normal(16, 64), _dims(8, 4)),
+    "repeat": _case("repeat.default", _normal(1, 4096), _dims(16, 1)),
     "softmax": _case("_softmax.default", _normal(16, 256), Scalar(-1), Scalar(False)),
     "sum": _case("sum.dim_IntList", _normal(16, 4096), _dims(-1)),
     "mean": _case("mean.dim", _normal(16, 65536), _dims(-1)),
