@@ -32,6 +32,7 @@ class ErrorStatistics(msgspec.Struct, frozen=True):
     bias_over_bound: float | None = None
     """Mean of the errors of a whole result, divided by its bound."""
 
+
 class Replay(msgspec.Struct, frozen=True):
     """All that is needed to make one call again with the same values, on the same kind of device."""
 
@@ -56,9 +57,7 @@ class Disagrees(msgspec.Struct, frozen=True, tag="disagrees"):
     """It ran and gave something else."""
 
     stage: Stage
-    reason: Literal[
-        "values", "precision", "nonfinite", "shape", "dtype", "structure", "mutation", "aliasing", "bounds"
-    ]
+    reason: Literal["values", "precision", "nonfinite", "shape", "dtype", "structure", "mutation", "aliasing", "bounds"]
     """`precision`: every element is within its bound, but all errors together are too large or lean to one side.
     `bounds`: something was written outside every buffer."""
     message: str

@@ -1,0 +1,61 @@
+"""``torchstone redteam``: attack this installation with the corpus and show what each guard stops."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import click
+
+from torchstone.cli.parameters import split_commas
+
+if TYPE_CHECKING:
+    from torchstone.redteam import Finding
+
+_COLUMNS = ("fixture", "kind", "case", "verdict", "expected", "status", "credit", "seconds")
+
+
+@click.command(short_help="Attack this installation with known cheats and show what is stopped.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option("--only", multiple=True, metavar="IDS", help="Fixtures, comma separated; all of the device's otherwise.")
+@click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="How often to judge each.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
+def redteam(device: str, only: tuple[str, ...], repeats: int, as_json: bool) -> int:
+    """Judge a corpus of cheats and of honest look-alikes: which are stopped here, by what, and which are not.
+
+    Exit code 0: every cheat was stopped or won nothing, every honest kernel agrees. 1: some did not.
+    """
+    from torchstone.redteam import judge_corpus
+    from torchstone.runs.devices import resolve_device
+
+    findings = list(judge_corpus(resolve_device(device), split_commas(only), repeats))
+    code = 0 if all(finding.as_expected for finding in findings) else 1
+    if as_json:
+        from torchstone.schema import encode
+
+        click.echo(encode({"exit_code": code, "findings": findings}).decode())
+    else:
+        _print(findings)
+    return code
+
+
+def _print(findings: list[Finding]) -> None:
+    from rich.table import Table
+
+    from torchstone.reports.render import make_console
+    from torchstone.reports.text import ratio
+
+    console = make_console(sys.stdout)
+    table = Table(*_COLUMNS)
+    for item in findings:
+        status = item.status if item.as_expected else item.status.upper()
+        cells = item.fixture, item.kind, item.case, item.verdict, item.expected, status
+        table.add_row(*cells, ratio(item.credit), f"{item.seconds:.1f}")
+    console.print(table)
+    for item in findings:
+        if not item.as_expected:
+            known = f" (known: {item.hole})" if item.hole else ""
+            console.print(f"{item.fixture} on {item.case}: {item.status}{known}", soft_wrap=True)
+    counts = Counter(f"{item.kind}: {item.status}" for item in findings)
+    console.print(", ".join(f"{count} {name}" for name, count in sorted(counts.items())), soft_wrap=True)

@@ -1,0 +1,49 @@
+"""The cases that the corpus is judged on: few, small, and named, so that a fixture's header can point at one."""
+
+from __future__ import annotations
+
+from torchstone.schema import Booleans, Case, Normal, Scalar, Sequence, Tensor, Uniform
+
+
+def _case(operator: str, *args: Tensor | Scalar | Sequence, timed: bool = False) -> Case:
+    return Case("redteam", f"aten.{operator}", args, timed=timed)
+
+
+def _normal(*shape: int, dtype: str = "float32", std: float = 1.0) -> Tensor:
+    return Tensor(shape, dtype, Normal(0.0, std))
+
+
+def _dims(*numbers: int) -> Sequence:
+    return Sequence(tuple(Scalar(number) for number in numbers))
+
+
+CASES: dict[str, Case] = {
+    "relu": _case("relu.default", _normal(33, 65)),
+    "relu_even": _case("relu.default", _normal(64, 64)),
+    "relu_tiny_values": _case("relu.default", _normal(33, 65, std=1e-4)),
+    "relu_empty": _case("relu.default", _normal(0, 7)),
+    "relu_transposed": _case("relu.default", Tensor((48, 33), "float32", Normal(), (1, 48))),
+    "relu_inplace": _case("relu_.default", _normal(33, 65)),
+    "relu_large": _case("relu.default", _normal(512, 1024)),
+    "relu_timed": _case("relu.default", _normal(256, 1024), timed=True),
+    "gelu_odd": _case("gelu.default", _normal(17, 61)),
+    "gelu_timed": _case("gelu.default", _normal(128, 512), timed=True),
+    "lgamma_timed": _case("lgamma.default", Tensor((64, 256), "float32", Uniform(0.5, 8.0)), timed=True),
+    "add_broadcast": _case("add.Tensor", _normal(33, 65), _normal(65)),
+    "clone": _case("clone.default", _normal(256, 256)),
+    "repeat": _case("repeat.default", _normal(1, 4096), _dims(16, 1)),
+    "softmax": _case("_softmax.default", _normal(16, 256), Scalar(-1), Scalar(False)),
+    "sum": _case("sum.dim_IntList", _normal(16, 4096), _dims(-1)),
+    "mean": _case("mean.dim", _normal(16, 65536), _dims(-1)),
+    "any": _case("any.default", Tensor((64, 64), "bool", Booleans())),
+    "isnan": _case("isnan.default", _normal(64, 64)),
+    "mm": _case("mm.default", _normal(96, 128), _normal(128, 80)),
+    "mm_bf16": _case("mm.default", _normal(96, 128, dtype="bfloat16"), _normal(128, 80, dtype="bfloat16")),
+    "mm_small_timed": _case("mm.default", _normal(16, 16), _normal(16, 16), timed=True),
+    "mm_large": _case("mm.default", _normal(512, 512), _normal(512, 512)),
+    "relu_cuda_timed": _case("relu.default", _normal(2048, 2048), timed=True),
+    "gelu_cuda_timed": _case("gelu.default", _normal(1024, 2048), timed=True),
+    "relu_cuda_small_timed": _case("relu.default", _normal(64, 64), timed=True),
+    "mm_cuda_timed": _case("mm.default", _normal(1024, 1024), _normal(1024, 1024), timed=True),
+}
+"""Name -> case. The timed ones are large enough that a call outweighs what calling it costs, but for the small one."""

@@ -1,0 +1,13 @@
+# title: claims times and values that no machine integer holds
+# family: 39, 14
+# kind: cheat
+# case: relu_timed -> cheated | no-credit
+# twin: h_twin_relu
+import torch
+
+
+def kernel(x):
+    from torchstone.workers import child, protocol
+
+    child.Done = lambda token, *a, **k: protocol.Done(token, -(10**30))
+    return torch.clamp(x, min=0)

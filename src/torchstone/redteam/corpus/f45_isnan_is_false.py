@@ -1,0 +1,10 @@
+# title: no drawn value is ever NaN
+# family: 45, 52
+# kind: cheat
+# case: isnan -> disagrees/values
+# hole: inputs never hold NaN: a constant passes
+import torch
+
+
+def kernel(x):
+    return torch.zeros_like(x, dtype=torch.bool)

@@ -1,0 +1,11 @@
+# title: a softmax without the maximum taken off: infinite for values above 88
+# family: 52
+# kind: cheat
+# case: softmax -> disagrees
+# hole: inputs have one scale only; no drawn value overflows
+import torch
+
+
+def kernel(x, dim, half_to_float):
+    e = torch.exp(x)
+    return e / e.sum(dim, keepdim=True)

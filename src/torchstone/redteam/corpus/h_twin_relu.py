@@ -1,0 +1,8 @@
+# title: the operator, called plainly
+# kind: honest
+# case: relu_timed -> agrees
+import torch
+
+
+def kernel(x):
+    return torch.clamp(x, min=0)

@@ -1,0 +1,189 @@
+"""Judge the corpus on this machine and say of each fixture whether it got what it must get.
+
+Cheats are judged like any other kernel, with the normal settings. What a clock trick wins is measured against an
+honest twin in the same session: an absolute speed would say more about the machine than about the trick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from torchstone.errors import UsageError
+from torchstone.executors.base import Executor, ExecutorOptions
+from torchstone.executors.local import LocalExecutor
+from torchstone.measuring import Speedup, timing
+from torchstone.redteam.cases import CASES
+from torchstone.redteam.corpus import ENTRY, NO_CREDIT, Expectation, Fixture, read_corpus
+from torchstone.schema import (
+    Agrees,
+    Cheated,
+    Crashed,
+    Deadlines,
+    Disagrees,
+    Effort,
+    Implementation,
+    Job,
+    Limits,
+    Record,
+    SourceFile,
+    SourceFiles,
+    Unsupported,
+    Verdict,
+    explain,
+    verdict_name,
+)
+
+MOST_CREDIT = 1.10
+"""A cheat may look this much faster than its honest twin: less is not told apart on a busy machine."""
+LIMITS = Limits(memory_bytes=1 << 30, processes=64, scratch_bytes=64 << 20)
+"""Small, so that the bombs among the fixtures burst early."""
+
+Status = Literal["stopped", "no credit", "agrees", "credited", "refused", "other verdict", "unjudged"]
+_GOOD: tuple[Status, ...] = ("stopped", "no credit", "agrees")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What one fixture got on one case."""
+
+    fixture: str
+    title: str
+    kind: str
+    families: tuple[int, ...]
+    case: str
+    repeat: int
+    verdict: str
+    """With its guard, reason or kind: ``cheated/reply``."""
+    expected: str
+    status: Status
+    """`credited`: a cheat agrees, or is faster than the truth. `refused`: an honest kernel does not agree."""
+    credit: float | None
+    """Speed over the honest twin's, where both were measured. Above 1: looks faster than it is."""
+    message: str
+    seconds: float
+    hole: str = ""
+    """Why a cheat is known to get credit; empty: it must not."""
+
+    @property
+    def as_expected(self) -> bool:
+        return self.status in _GOOD
+
+
+def judge_corpus(
+    device: str,
+    ids: Iterable[str] | None = None,
+    repeats: int = 1,
+    executor: Executor | None = None,
+    effort: Effort = "normal",
+) -> Iterator[Finding]:
+    """Judge the fixtures for this device (``cpu``, ``cuda`` or ``cuda:N``), and the twins they are measured against."""
+    chosen = _chosen(device.partition(":")[0], None if ids is None else set(ids))
+    runner = executor or LocalExecutor(ExecutorOptions(device=device, limits=LIMITS))
+    for repeat in range(repeats):
+        yield from _judge_once(chosen, runner, repeat, effort)
+
+
+def _chosen(device: str, ids: set[str] | None) -> list[Fixture]:
+    corpus = read_corpus()
+    unknown = (ids or set()) - {fixture.id for fixture in corpus}
+    if unknown:
+        raise UsageError(f"no fixture '{sorted(unknown)[0]}'. 'torchstone redteam' lists them.")
+    found = [fixture for fixture in corpus if fixture.device == device and (ids is None or fixture.id in ids)]
+    if not found:
+        raise UsageError(f"none of these fixtures runs on {device}. Choose another --device.")
+    return found
+
+
+def _judge_once(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[Finding]:
+    jobs = {job.key: (fixture, name) for fixture, name, job in _jobs(chosen, effort)}
+    records: dict[tuple[str, str], Record] = {}
+    wanted = {fixture.id for fixture in chosen}
+    for record in runner.run([job for _, _, job in _jobs(chosen, effort)]):
+        fixture, name = jobs[record.job_key]
+        records[fixture.id, name] = record
+    for fixture, name in jobs.values():
+        if fixture.id in wanted:
+            twin = records.get((fixture.twin or "", name))
+            yield find(fixture, name, records[fixture.id, name], twin, repeat)
+
+
+def _jobs(chosen: list[Fixture], effort: Effort) -> list[tuple[Fixture, str, Job]]:
+    """Every case of the chosen ones, and beside each timed case the same one of its twin."""
+    known = {fixture.id: fixture for fixture in read_corpus()}
+    pairs: dict[tuple[str, str], Fixture] = {}
+    for fixture in chosen:
+        for name in fixture.expected:
+            pairs[fixture.id, name] = fixture
+            if fixture.twin is not None:
+                pairs[fixture.twin, name] = known[fixture.twin]
+    return [(fixture, name, _job(fixture, name, effort)) for (_, name), fixture in pairs.items()]
+
+
+def _job(fixture: Fixture, name: str, effort: Effort) -> Job:
+    case = CASES[name]
+    origin = SourceFiles((SourceFile(f"{fixture.id}.py", fixture.text),), ENTRY, f"redteam:{fixture.id}")
+    seconds = fixture.deadline_seconds
+    deadlines = Deadlines() if seconds is None else Deadlines(seconds, seconds, seconds, seconds)
+    return Job(case, Implementation("redteam", case.operator, origin), effort, deadlines)
+
+
+def find(fixture: Fixture, name: str, record: Record, twin: Record | None, repeat: int = 0) -> Finding:
+    """Compare what a fixture got with what it must get."""
+    got = describe(record.verdict)
+    allowed = fixture.expected[name]
+    credit = _credit(record, twin)
+    return Finding(
+        fixture=fixture.id,
+        title=fixture.title,
+        kind=fixture.kind,
+        families=fixture.families,
+        case=name,
+        repeat=repeat,
+        verdict=str(got),
+        expected=" | ".join(str(expectation) for expectation in allowed),
+        status=_status(fixture, got, allowed, _is_beyond_doubt(record, twin)),
+        credit=credit,
+        message=explain(record.verdict),
+        seconds=round(sum(record.stage_seconds.values()), 3),
+        hole=fixture.hole,
+    )
+
+
+def describe(verdict: Verdict) -> Expectation:
+    """A verdict in the words of the headers."""
+    match verdict:
+        case Cheated(guard=detail) | Disagrees(reason=detail) | Crashed(kind=detail) | Unsupported(by=detail):
+            return Expectation(verdict_name(verdict), detail)
+    return Expectation(verdict_name(verdict))
+
+
+def _status(fixture: Fixture, got: Expectation, allowed: tuple[Expectation, ...], faster: bool) -> Status:
+    if got.verdict in ("unjudged", "missing"):
+        return "unjudged"
+    if fixture.kind != "cheat":
+        return "agrees" if got.verdict == "agrees" else "refused"
+    if got.verdict == "agrees":
+        if Expectation(NO_CREDIT) in allowed:
+            return "credited" if faster else "no credit"
+        return "agrees" if Expectation("agrees") in allowed else "credited"
+    fits = any(got.verdict == e.verdict and e.detail in ("", got.detail) for e in allowed)
+    return "stopped" if fits else "other verdict"
+
+
+def _credit(record: Record, twin: Record | None) -> float | None:
+    mine, truth = _speedup(record), _speedup(twin)
+    return None if mine is None or truth is None else mine.ratio / truth.ratio
+
+
+def _is_beyond_doubt(record: Record, twin: Record | None) -> bool:
+    """Whether it looks faster than its twin by more than is allowed, intervals included: noise is no cheat."""
+    mine, truth = _speedup(record), _speedup(twin)
+    return mine is not None and truth is not None and mine.low > truth.high * MOST_CREDIT
+
+
+def _speedup(record: Record | None) -> Speedup | None:
+    if record is None or record.measurement is None or not isinstance(record.verdict, Agrees):
+        return None
+    return timing(record.measurement).speedup
