@@ -33,7 +33,7 @@ def measurement(
                 true_ns = 1e3 * (80 + 5 * calls + body)
                 elapsed = true_ns * (1 + noise * chance.gauss(0, 1) ** 2)
                 blocks.append(Block(number, party, calls, int(elapsed), int(elapsed * claim)))
-    return Measurement("call-slope", tuple(blocks), 0, 1, 1, LONG, 1 << 20)
+    return Measurement("blocks-less-shim", tuple(blocks), 0, 1, 1, LONG, 1 << 20)
 
 
 def test_figures_take_the_shim_off() -> None:

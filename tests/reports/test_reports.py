@@ -108,7 +108,7 @@ def test_a_time_that_cannot_be_resolved_is_no_speed() -> None:
 
 
 def test_a_measurement_without_pairs_does_not_break_the_report() -> None:
-    lonely = Measurement("call-slope", (Block(0, "candidate", 1, 1, 1),), 0, 1, 1, 1, 1)
+    lonely = Measurement("blocks-less-shim", (Block(0, "candidate", 1, 1, 1),), 0, 1, 1, 1, 1)
     report = make_report([making.record(measured=lonely)])
     assert report.results[0].timing is None
 

@@ -338,6 +338,7 @@ class Trial:
         """Present, call, copy, compare. Every call that is ever made of a candidate goes through here."""
         stand.present(calls)
         done, elapsed_ns = self._allow(lambda deadline: stand.call(len(calls), deadline))
+        _check_counts(done, len(calls))
         if done.odd_call is not None:
             raise _VerdictError(self._odd_structure(expected[done.odd_call], done))
         testimony = stand.testimony
@@ -597,6 +598,8 @@ def judge(
         except WorkerLostError:
             # If it happens every time, something that the candidate does makes the system kill it.
             verdict = schema.Crashed(trial.stage, "signal", "killed each time it ran", signal="SIGKILL")
+            if trial.stage == "measure":
+                attempts = max(attempts, _LOST_WORKERS - 2)  # dying until the clock is kind must not pay
     return schema.Record(
         job_key=job.key,
         case=job.case,
@@ -635,6 +638,13 @@ def _on_variant(verdict: schema.Verdict, case: schema.Case) -> schema.Verdict:
             return msgspec.structs.replace(verdict, reason=where + verdict.reason)
         case _:
             return verdict
+
+
+def _check_counts(done: Done, calls: int) -> None:
+    """A reply speaks of the calls that were asked for, and of no others."""
+    odd = done.odd_call
+    if (odd is not None and not 0 <= odd < calls) or len(done.plain_values) not in (0, calls):
+        raise BadReplyError("a reply about calls that were not asked for")
 
 
 def _verdict_for_reply(stage: schema.Stage, reply: Failed) -> schema.Verdict:

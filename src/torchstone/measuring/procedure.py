@@ -1,9 +1,9 @@
 """In which order, how often and how long parties are called: the design of the experiment, without any clock.
 
-Candidate, reference and shim are called in blocks of two lengths, all of them once per round, in an order drawn
-anew for each round: what drifts (clocks, temperature, neighbours) then hits all alike. The time of a call is the
-*slope* between a long block and a single call, so that what a block costs beside its calls (sending the command,
-waking up, replying) cancels. A single call also shows what a candidate does when it is given one input at a time.
+Candidate, reference and shim are called in blocks of many calls and in single calls, all of them once per round, in
+an order drawn anew for each round: what drifts (clocks, temperature, neighbours) then hits all alike. The time of a
+call is what a long block takes beyond the shim's, per call: what a block costs beside its calls (sending the command,
+waking up, replying) is in both. Single calls show what a candidate does when it is given one input at a time.
 Statistics over the blocks stand in ``statistics.py``.
 """
 
@@ -18,9 +18,9 @@ import msgspec
 
 from torchstone.schema import Block, Effort, Party
 
-METHOD = "call-slope"
+METHOD = "blocks-less-shim"
 _CALLS_IN_LONG_BLOCK = 8
-"""At least, as far as there are distinct inputs: a slope between blocks of nearly the same length is all noise."""
+"""At least, as far as there are distinct inputs: in shorter ones the cost of the block itself drowns the calls."""
 
 
 class Contestant(Protocol):
@@ -53,10 +53,16 @@ PLANS: dict[Effort, Plan] = {
 def block_lengths(contestants: Mapping[Party, Contestant], most_calls: int, plan: Plan) -> tuple[int, int]:
     """Calls in a short block (one) and in a long one, from a first look at how long calls take."""
     most_calls = max(2, most_calls)
-    probe = max(1, min(8, most_calls // 2))
-    per_call = min(max(1, contestant.run(probe)[0] // probe) for contestant in contestants.values())
+    probe = min(8, most_calls)
+    per_call = max(1, min(_per_call_ns(contestant, probe) for contestant in contestants.values()))
     long = min(most_calls, max(_CALLS_IN_LONG_BLOCK, plan.block_ns // per_call))
     return 1, int(long)
+
+
+def _per_call_ns(contestant: Contestant, calls: int) -> int:
+    """A first guess: what further calls add to a single one."""
+    single_ns = contestant.run(1)[0]
+    return (contestant.run(calls)[0] - single_ns) // (calls - 1)
 
 
 def rounds(

@@ -153,17 +153,17 @@ def _per_call_ns(blocks: Sequence[Block]) -> Floats:
 
 
 def _round_per_call_ns(parties: dict[Party, dict[int, list[int]]]) -> tuple[float, float, float]:
-    """The slope between short and long blocks, or time over calls where this round has one size only."""
-    sloped = all(len(sizes) > 1 for sizes in parties.values())
+    """Time over calls of the long block. What a block costs beside its calls is in the shim's too, and goes with it.
+
+    Not the slope between a long block and a single call: a candidate that dawdles over single calls would shrink it.
+    """
 
     def per_call(party: Party) -> float:
         if party not in parties:
             return math.nan
-        mean_ns = {calls: sum(elapsed) / len(elapsed) for calls, elapsed in parties[party].items()}
-        short, long = min(mean_ns), max(mean_ns)
-        if sloped:
-            return (mean_ns[long] - mean_ns[short]) / (long - short)
-        return mean_ns[long] / long
+        long = max(parties[party])
+        elapsed = parties[party][long]
+        return sum(elapsed) / len(elapsed) / long
 
     return per_call("candidate"), per_call("reference"), per_call("shim")
 

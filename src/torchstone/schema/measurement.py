@@ -37,7 +37,7 @@ class Measurement(msgspec.Struct, frozen=True):
     """Raw samples in nanoseconds and how they were taken."""
 
     method: str
-    """``call-slope``: per round, the difference between a long and a short block, per call."""
+    """``blocks-less-shim``: long blocks in random order, the shim's time taken off, per call."""
     blocks: tuple[Block, ...]
     began_unix_ns: int
     ended_unix_ns: int

@@ -131,7 +131,7 @@ class Operator:
         named = {name: _argument(item) for name, item in kwargs.items()}
         words = f"{self.kind} {tags} speed" if timed else f"{self.kind} {tags}"
         excuse = next((EXCUSES[word] for word in words.split() if word in EXCUSES), "")
-        return Row(Case("smoke", self.name, positional, named, tuple(words.split()), timed, excuse), floats)
+        return Row(Case("smoke", self.name, positional, named, tuple(words.split()), timed, indistinct=excuse), floats)
 
 
 def _argument(item: Plain) -> Argument:
