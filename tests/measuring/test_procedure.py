@@ -19,6 +19,9 @@ class Steady:
         self.call_ns, self.start_ns = call_ns, start_ns
         self.calls: list[int] = []
 
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        self.prepared = lengths
+
     def run(self, calls: int) -> tuple[int, int]:
         self.calls.append(calls)
         return self.start_ns + calls * self.call_ns, calls * self.call_ns

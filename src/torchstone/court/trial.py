@@ -561,10 +561,15 @@ class _CandidateRuns:
     def __init__(self, trial: Trial, stand: Stand, draws: _Draws) -> None:
         self._trial, self._stand, self._draws = trial, stand, draws
         self.latencies_ns: list[int] = []
+        self._ready: dict[int, tuple[list[DrawnCall], list[Expected]]] = {}
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        self._ready = {calls: self._draws.fresh(calls) for calls in lengths}
 
     def run(self, calls: int) -> tuple[int, int]:
+        drawn, expected = self._ready.pop(calls, None) or self._draws.fresh(calls)
         self.latencies_ns.append(self._stand.device_latency_ns())
-        return self._trial.call_and_verify(self._stand, *self._draws.fresh(calls))
+        return self._trial.call_and_verify(self._stand, drawn, expected)
 
 
 class _ReferenceRuns:
@@ -572,6 +577,9 @@ class _ReferenceRuns:
 
     def __init__(self, stand: Stand, draws: _Draws, pretend: bool) -> None:
         self._stand, self._draws, self._pretend = stand, draws, pretend
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        """The candidate's draws serve."""
 
     def run(self, calls: int) -> tuple[int, int]:
         self._stand.present(self._draws.again(calls))

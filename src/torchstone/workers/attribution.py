@@ -42,6 +42,12 @@ def attribute(
     return Attribution(operators, kernels, started, streams)
 
 
+def warm_up() -> None:
+    """Have torch import what watching operators needs: over a second, to be paid once by the zygote."""
+    with _Operators():
+        torch.zeros(1).add_(1)
+
+
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts operators that compute."""
 

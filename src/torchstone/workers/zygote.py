@@ -53,8 +53,10 @@ def _preload() -> None:
     import torch
 
     import torchstone.workers.child  # noqa: F401
+    from torchstone.workers import attribution
 
     torch.set_num_threads(1)
+    attribution.warm_up()
     with contextlib.suppress(ImportError):
         import triton  # noqa: F401
 
