@@ -567,7 +567,7 @@ class _CandidateRuns:
         self._ready = {calls: self._draws.fresh(calls) for calls in lengths}
 
     def run(self, calls: int) -> tuple[int, int]:
-        drawn, expected = self._ready.pop(calls, None) or self._draws.fresh(calls)
+        drawn, expected = self._ready.pop(calls) if calls in self._ready else self._draws.fresh(calls)
         self.latencies_ns.append(self._stand.device_latency_ns())
         return self._trial.call_and_verify(self._stand, drawn, expected)
 
