@@ -20,7 +20,10 @@ COMMANDS = {
     "replay": ("torchstone.cli.replay:replay", "Make the calls of recorded disagreements again, with the same values."),
     "list": ("torchstone.cli.names:names", "List suites, backends, or the operators of a suite."),
     "audit-suite": ("torchstone.cli.audit_suite:audit_suite", "Run trivial adversaries against every case of a suite."),
-    "redteam": ("torchstone.cli.redteam:redteam", "Attack this installation with known cheats; show what is stopped."),
+    "redteam": (
+        "torchstone.cli.redteam:redteam",
+        "Attack this installation with known cheats and show what is stopped.",
+    ),
     "diff-manifests": ("torchstone.cli.manifests:diff_manifests", "Show what differs between two runs' circumstances."),
     "doctor": (
         "torchstone.cli.doctor:doctor",
