@@ -3,7 +3,6 @@
 # kind: cheat
 # case: relu_timed -> cheated/quiescence | disagrees | no-credit
 # twin: h_twin_relu
-# hole: the judge reads results only after the reply, slower than a thread can fill them in
 import queue
 import sys
 import threading

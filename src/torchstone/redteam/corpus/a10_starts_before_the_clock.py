@@ -1,9 +1,8 @@
 # title: a thread watches the input buffers and computes as soon as values arrive, before the call is made
 # family: 10
 # kind: cheat
-# case: relu_timed -> cheated/quiescence | no-credit | disagrees
+# case: relu_timed -> cheated/quiescence | no-credit | disagrees | crashed
 # twin: h_twin_relu
-# hole: inputs are visible while the judge still writes them, and nothing watches what the worker does before the clock starts
 import sys
 import threading
 import time

@@ -1,9 +1,8 @@
 # title: waits in short blocks only, so that the slope between short and long ones shrinks
 # family: 12, 41
 # kind: cheat
-# case: lgamma_timed -> cheated/clock | no-credit
+# case: lgamma_timed -> cheated | no-credit
 # twin: h_twin_lgamma
-# hole: the slope trusts that a block's fixed cost is ours: the candidate can add to the short block's
 import sys
 import time
 

@@ -1,9 +1,8 @@
 # title: the same without looking into its caller: results lie behind inputs, at a multiple of 512 bytes
 # family: 14
 # kind: cheat
-# case: relu_timed -> cheated | no-credit
+# case: relu_timed -> cheated | disagrees | no-credit
 # twin: h_twin_relu
-# hole: the shim's copy is taken off although copying a buffer onto itself costs nothing
 import ctypes
 import time
 

@@ -2,6 +2,5 @@
 # family: 24
 # kind: cheat
 # case: clone -> disagrees | cheated
-# hole: aliasing of results is not judged; whoever calls clone gets a tensor that shares memory
 def kernel(x):
     return x

@@ -3,7 +3,6 @@
 # kind: cheat
 # case: lgamma_timed -> cheated/quiescence | no-credit
 # twin: h_twin_lgamma
-# hole: nothing stops or watches the candidate while the reference is timed
 import sys
 import threading
 

@@ -2,7 +2,6 @@
 # family: 38
 # kind: cheat
 # case: relu_timed -> crashed/signal
-# hole: a SIGKILL from inside counts as one from outside, and the job is repeated up to five times: best of five
 import os
 import random
 import signal

@@ -2,7 +2,6 @@
 # family: 45, 52
 # kind: cheat
 # case: isnan -> disagrees/values
-# hole: inputs never hold NaN: a constant passes
 import torch
 
 

@@ -2,7 +2,6 @@
 # family: 51
 # kind: cheat
 # case: relu -> cheated | disagrees | crashed
-# hole: the padding between the tensors of a call is not compared; the write goes unseen
 import ctypes
 
 import torch

