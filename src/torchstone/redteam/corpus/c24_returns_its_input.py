@@ -1,6 +1,6 @@
 # title: returns the input
 # family: 24
 # kind: cheat
-# case: relu -> disagrees/values
+# case: relu -> disagrees
 def kernel(x):
     return x
