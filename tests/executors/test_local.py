@@ -70,7 +70,7 @@ def test_a_returned_input_is_an_alias_only_where_the_operator_promises_a_new_ten
     for verdict in (itself, part):
         assert isinstance(verdict, Disagrees)
         assert verdict.reason == "aliasing"
-        assert "in the memory of tensor argument 0; expected a new tensor [5, 7] float32" in verdict.message
+        assert "in the memory of tensor argument 0; expected a new tensor" in verdict.message
     assert isinstance(other, Agrees)
     assert isinstance(halves, Agrees)
 
@@ -345,7 +345,8 @@ def test_the_record_says_what_did_the_work() -> None:
         "    ctypes.memmove(y.data_ptr(), x.data_ptr(), 4 * x.numel())\n    return y",
         "aten.clone.default",
     )
-    case = Case("test", "aten.clone.default", (Tensor((5, 7), "float32", Normal()),))
+    # memmove knows one layout only: no hidden variants.
+    case = Case("test", "aten.clone.default", (Tensor((5, 7), "float32", Normal()),), jitter=False)
     jobs = [
         Job(RELU, HONEST),
         Job(RELU, HONEST, require_authored=True),

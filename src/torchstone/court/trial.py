@@ -47,6 +47,8 @@ _CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 1, "normal": 3, "thorough":
 _HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 1, "normal": 3, "thorough": 10}
 """Variants of a case with other sizes and layouts, each called twice: compared in full, and as far as need be."""
 _MOST_SETS = 256
+_MOST_RESULTS = 2048
+"""In a block: a reply says where each lies, and replies are short."""
 _ARENA_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 _LOST_WORKERS = 5
 """A worker that was killed from outside is our loss; one that dies so every time is the candidate's doing."""
@@ -249,8 +251,9 @@ class Trial:
     def _sets(self, layout: Layout, checks: int, timed: bool) -> int:
         if not timed:
             return checks
-        fitting = _ARENA_BYTES[self._room.device.type] // layout.pitch_bytes
-        return max(checks, min(_MOST_SETS, fitting), 2)
+        fitting = _ARENA_BYTES[self._room.device.type] // layout.footprint_bytes
+        telling = _MOST_RESULTS // max(1, len(layout.outputs))
+        return max(checks, min(_MOST_SETS, fitting, telling), 2)
 
     def _compile_and_check(
         self, stand: Stand, reference: Reference, calls: list[DrawnCall], expected: list[Expected], checks: int
@@ -337,17 +340,19 @@ class Trial:
     def call_and_verify(self, stand: Stand, calls: list[DrawnCall], expected: list[Expected]) -> tuple[int, int]:
         """Present, call, copy, compare. Every call that is ever made of a candidate goes through here."""
         stand.present(calls)
-        done, elapsed_ns = self._allow(lambda deadline: stand.call(len(calls), deadline))
-        _check_counts(done, len(calls))
+        testimony = self._allow(lambda deadline: stand.call(len(calls), deadline))
+        done = testimony.done
         if done.odd_call is not None:
             raise _VerdictError(self._odd_structure(expected[done.odd_call], done))
-        testimony = stand.testimony
-        overrun = stand.overrun(testimony, len(calls))
+        overrun = stand.overrun(testimony)
         if overrun is not None:
             raise _VerdictError(schema.Disagrees(self.stage, "bounds", overrun))
-        plain = [done.plain_values[i] if i < len(done.plain_values) else () for i in range(len(calls))]
-        outputs = [stand.layout.outputs_in(testimony, index, plain[index]) for index in range(len(calls))]
-        inputs_after = [stand.layout.inputs_in(testimony, index) for index in range(len(calls))]
+        alias = testimony.alias()
+        if alias is not None:
+            index, message = alias
+            raise _VerdictError(schema.Disagrees(self.stage, "aliasing", message, replay=_replay_of(calls[index])))
+        outputs = [testimony.outputs(index) for index in range(len(calls))]
+        inputs_after = [testimony.inputs_after(index) for index in range(len(calls))]
         match compare_many(expected, outputs, inputs_after):
             case Mismatch(reason=reason, message=message, errors=errors, call=index):
                 replay = _replay_of(expected[index].call)
@@ -355,7 +360,7 @@ class Trial:
             case Agreement(errors=errors):
                 self._errors = worst_of(self._errors, errors)
                 self._verified += len(calls)
-        return elapsed_ns, done.claimed_ns
+        return testimony.elapsed_ns, done.claimed_ns
 
     def _odd_structure(self, wanted: Expected, done: Done) -> schema.Verdict:
         got = ", ".join(_leaf_text(leaf) for leaf in done.odd_leaves) or "nothing"
@@ -368,8 +373,6 @@ class Trial:
                         reason = "dtype"
                     elif leaf.shape != tuple(output.native.shape):
                         reason = "shape"
-                    elif output.fresh and (leaf.argument is not None or leaf.output is not None):
-                        reason = "aliasing"
         message = f"returned {got}; expected {should}"
         return schema.Disagrees(self.stage, reason, message, replay=_replay_of(wanted.call))  # type: ignore[arg-type]
 
@@ -584,10 +587,10 @@ class _ReferenceRuns:
     def run(self, calls: int) -> tuple[int, int]:
         self._stand.present(self._draws.again(calls))
         try:
-            done, elapsed_ns = self._stand.call(calls, time.monotonic() + _HOUSEKEEPING_SECONDS, self._pretend)
+            testimony = self._stand.call(calls, time.monotonic() + _HOUSEKEEPING_SECONDS, self._pretend)
         except _FAILURES as error:
             raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
-        return elapsed_ns, done.claimed_ns
+        return testimony.elapsed_ns, testimony.done.claimed_ns
 
 
 def judge(
@@ -648,13 +651,6 @@ def _on_variant(verdict: schema.Verdict, case: schema.Case) -> schema.Verdict:
             return verdict
 
 
-def _check_counts(done: Done, calls: int) -> None:
-    """A reply speaks of the calls that were asked for, and of no others."""
-    odd = done.odd_call
-    if (odd is not None and not 0 <= odd < calls) or len(done.plain_values) not in (0, calls):
-        raise BadReplyError("a reply about calls that were not asked for")
-
-
 def _verdict_for_reply(stage: schema.Stage, reply: Failed) -> schema.Verdict:
     if reply.kind == "unsupported":
         return schema.Unsupported("candidate", reply.message)
@@ -685,17 +681,11 @@ def _delegated(found: schema.Attribution) -> str:
 def _leaf_text(leaf: TensorLeaf | PlainLeaf | OtherLeaf) -> str:
     match leaf:
         case TensorLeaf(dtype=dtype, shape=shape, device=device):
-            return f"tensor {list(shape)} {dtype} on {device}{_sharing_text(leaf)}"
+            return f"tensor {list(shape)} {dtype} on {device}"
         case PlainLeaf(value=value):
             return repr(value)
         case OtherLeaf(type_name=name):
             return f"a {name}"
-
-
-def _sharing_text(leaf: TensorLeaf) -> str:
-    if leaf.argument is not None:
-        return f" in the memory of tensor argument {leaf.argument}"
-    return "" if leaf.output is None else f" in the memory of output {leaf.output}"
 
 
 def _expected_text(output: object) -> str:

@@ -33,6 +33,8 @@ CASES: dict[str, Case] = {
     "lgamma_timed": _case("lgamma.default", Tensor((64, 256), "float32", Uniform(0.5, 8.0)), timed=True),
     "add_broadcast": _case("add.Tensor", _normal(33, 65), _normal(65)),
     "clone": _case("clone.default", _normal(256, 256)),
+    "clone_cuda": _case("clone.default", _normal(256, 256)),
+    "zeros_like": _case("zeros_like.default", _normal(64, 64)),
     "repeat": _case("repeat.default", _normal(1, 4096), _dims(16, 1)),
     "softmax": _case("_softmax.default", _normal(16, 256), Scalar(-1), Scalar(False)),
     "softmax_large": _case("_softmax.default", _normal(16, 256, std=60.0), Scalar(-1), Scalar(False)),

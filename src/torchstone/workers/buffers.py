@@ -1,4 +1,4 @@
-"""Memory that the judge owns and a worker can see: the only way data crosses between them.
+"""Memory that the judge owns and a worker can see: how arguments reach a candidate.
 
 On the CPU an arena is a sealed memory file whose descriptor travels with the Bind command; on CUDA a dedicated
 ``cuMemAlloc`` block whose raw 64-byte IPC handle does. torch's own sharing is not used: it pickles, and under
@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from torchstone.errors import InfrastructureError
+from torchstone.workers.protocol import Segment
 
 _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1, 2, 4
 _F_ADD_SEALS = 1033
@@ -25,6 +26,8 @@ _GRANULARITY = 2 << 20
 
 class Memory(Protocol):
     """A block of bytes that can be seen as tensors."""
+
+    address: int
 
     def tensor(self, offset_bytes: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """A flat tensor over part of the block, with a storage of its own."""
@@ -36,6 +39,7 @@ class HostMemory:
 
     def __init__(self, descriptor: int, size_bytes: int) -> None:
         self._view = memoryview(mmap.mmap(descriptor, max(size_bytes, 1)))
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._view))
 
     def tensor(self, offset_bytes: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
         if elements == 0:
@@ -65,7 +69,7 @@ class HostArena(HostMemory):
         os.close(self.descriptor)
 
 
-class _Driver:
+class Driver:
     """The few calls of the CUDA driver that torch does not offer. Needs torch's context to be current."""
 
     class Handle(ctypes.Structure):
@@ -101,6 +105,13 @@ class _Driver:
         self._check("cuIpcOpenMemHandle", code)
         return pointer.value
 
+    def allocation(self, pointer: int) -> tuple[int, int]:
+        """Begin and size of the allocation that a pointer is in."""
+        base, size = ctypes.c_uint64(), ctypes.c_size_t()
+        code = self._library.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(pointer))
+        self._check("cuMemGetAddressRange", code)
+        return base.value, size.value
+
     def close(self, pointer: int) -> None:
         self._check("cuIpcCloseMemHandle", self._library.cuIpcCloseMemHandle(ctypes.c_uint64(pointer)))
 
@@ -122,13 +133,13 @@ class DeviceMemory:
     """Device memory at a raw pointer."""
 
     def __init__(self, pointer: int, device: torch.device) -> None:
-        self._pointer = pointer
+        self.address = pointer
         self._device = device
 
     def tensor(self, offset_bytes: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
         if elements == 0:
             return torch.empty(0, dtype=dtype, device=self._device)
-        raw = _CudaArray(self._pointer + offset_bytes, elements * dtype.itemsize)
+        raw = _CudaArray(self.address + offset_bytes, elements * dtype.itemsize)
         return torch.as_tensor(raw, device=self._device).view(dtype)
 
 
@@ -138,26 +149,30 @@ class DeviceArena(DeviceMemory):
     descriptor = -1
 
     def __init__(self, size_bytes: int, device: torch.device) -> None:
-        self._driver = _Driver()
+        self._driver = Driver()
         self.size_bytes = -(-max(size_bytes, 1) // _GRANULARITY) * _GRANULARITY
-        self._pointer = self._driver.allocate(self.size_bytes)
-        self.device_handle: str | None = self._driver.export(self._pointer)
-        super().__init__(self._pointer, device)
+        super().__init__(self._driver.allocate(self.size_bytes), device)
+        self.device_handle: str | None = self._driver.export(self.address)
 
     def close(self) -> None:
         """Free the block. The worker's mapping of it must be gone or its process ended."""
-        self._driver.free(self._pointer)
+        self._driver.free(self.address)
 
 
 class OpenedDeviceMemory(DeviceMemory):
     """The worker's end of a judge's device memory."""
 
     def __init__(self, handle: str, device: torch.device) -> None:
-        self._driver = _Driver()
+        self._driver = Driver()
         super().__init__(self._driver.open(handle), device)
 
+    def segment(self, address: int) -> Segment:
+        """The allocation of this process that an address is in, and the handle by which the judge opens it."""
+        begin, size_bytes = self._driver.allocation(address)
+        return Segment(begin, size_bytes, self._driver.export(begin))
+
     def close(self) -> None:
-        self._driver.close(self._pointer)
+        self._driver.close(self.address)
 
 
 Arena = HostArena | DeviceArena

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
 import torch
 
 from torchstone import operators
@@ -27,9 +28,11 @@ from torchstone.workers.buffers import HostMemory, Memory, OpenedDeviceMemory
 from torchstone.workers.protocol import (
     HEADER_BYTES,
     MAX_TEXT_CHARACTERS,
+    MOST_SPARSE,
     Attribute,
     Attributed,
     Bind,
+    Bound,
     Call,
     Command,
     Done,
@@ -37,14 +40,17 @@ from torchstone.workers.protocol import (
     Leaf,
     Load,
     OtherLeaf,
-    OutputPlacement,
+    Output,
+    Place,
     PlainLeaf,
     Ready,
     Release,
     Reply,
+    Segment,
     TensorLeaf,
     frame,
     frame_length,
+    span_elements,
 )
 
 
@@ -154,7 +160,7 @@ class _Server:
                 return Done(token)
             case Bind(token=token):
                 self._bound = _BoundCase(command, descriptor, self._device)
-                return Done(token)
+                return Bound(token, self._bound.arena_address)
             case Release(token=token):
                 if self._bound is not None:
                     self._bound.close()
@@ -182,11 +188,13 @@ def load_candidate(implementation: Any, scratch: Path) -> Callable[..., Any]:
 
 
 class _BoundCase:
-    """The argument lists of a case's calls, and where their results go."""
+    """The argument lists of a case's calls, and what became of them."""
 
     def __init__(self, bind: Bind, descriptor: int | None, device: torch.device) -> None:
         self._device = device
-        self._outputs = bind.outputs
+        self._outputs = [
+            (output, None if output.dtype is None else operators.torch_dtype(output.dtype)) for output in bind.outputs
+        ]
         self._memory: Memory
         if bind.device_handle is not None:
             self._memory = OpenedDeviceMemory(bind.device_handle, device)
@@ -194,10 +202,10 @@ class _BoundCase:
             assert descriptor is not None, "Bind without memory"
             self._memory = HostMemory(descriptor, bind.arena_bytes)
             os.close(descriptor)
+        self._arena_bytes = bind.arena_bytes
         recipes = tensors_of(bind.case)
         self._tensors: list[list[torch.Tensor]] = []
         self._calls: list[tuple[list[Any], dict[str, Any]]] = []
-        self._slots: list[list[torch.Tensor | None]] = []
         for index in range(bind.sets):
             tensors = [
                 operators.view_of(self._flat(placement, index), recipe)
@@ -205,26 +213,26 @@ class _BoundCase:
             ]
             self._tensors.append(tensors)
             self._calls.append(operators.build_arguments(bind.case, tensors, device))
-            self._slots.append([self._slot(output, index) for output in bind.outputs])
-        self._extents = [[_extent(tensor) for tensor in tensors] for tensors in self._tensors]
+        self._kept: list[Any] = []
+        """Results of the last calls: the judge reads them where they lie."""
         self._ready_results: list[Any] | None = None
         self._pretended = 0
+
+    @property
+    def arena_address(self) -> int:
+        return self._memory.address
 
     def arguments(self, index: int) -> tuple[list[Any], dict[str, Any]]:
         return self._calls[index]
 
     def close(self) -> None:
+        self._kept.clear()
         if isinstance(self._memory, OpenedDeviceMemory):
             self._memory.close()
 
     def _flat(self, placement: Any, index: int) -> torch.Tensor:
         offset = placement.offset_bytes + index * placement.pitch_bytes
         return self._memory.tensor(offset, placement.elements, operators.torch_dtype(placement.dtype))
-
-    def _slot(self, output: OutputPlacement, index: int) -> torch.Tensor | None:
-        if output.placement is None or output.argument is not None:
-            return None
-        return self._flat(output.placement, index).view(output.shape)
 
     def pretend(self, *args: Any, **kwargs: Any) -> Any:
         """A candidate that takes no time: results made beforehand, the arguments themselves where in place."""
@@ -238,92 +246,102 @@ class _BoundCase:
             self._tensors[index][output.argument]
             if output.argument is not None
             else 0
-            if slot is None
-            else torch.zeros_like(slot)
-            for output, slot in zip(self._outputs, self._slots[index], strict=True)
+            if dtype is None
+            else torch.zeros(output.shape, dtype=dtype, device=self._device)
+            for output, dtype in self._outputs
         ]
         return leaves[0] if len(leaves) == 1 else tuple(leaves)
 
     def call(self, token: str, candidate: Callable[..., Any], first: int, count: int) -> Done:
-        """Call after call, each result brought into the judge's buffer before the next."""
-        plain_values: list[tuple[Any, ...]] = []
+        """Call after call. Nothing but the calls is done between them."""
+        self._kept.clear()
+        calls = self._calls[first : first + count]
+        results = []
         began = time.perf_counter_ns()
-        for index in range(first, first + count):
-            args, kwargs = self._calls[index]
-            result = candidate(*args, **kwargs)
-            if not self._deliver(index, result, plain_values):
-                return Done(token, odd_call=index, odd_leaves=self._describe(index, result))
+        for args, kwargs in calls:
+            results.append(candidate(*args, **kwargs))
+        reply = self._testify(token, first, results)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        return Done(token, time.perf_counter_ns() - began, tuple(plain_values))
+        return msgspec.structs.replace(reply, claimed_ns=time.perf_counter_ns() - began)
 
-    def _deliver(self, index: int, result: Any, plain_values: list[tuple[Any, ...]]) -> bool:
-        """Copy a result out. False: it is not what the operator returns."""
-        leaves = operators.flatten_outputs(result) if isinstance(result, (tuple, list)) else [result]
+    def _testify(self, token: str, first: int, results: list[Any]) -> Done:
+        """Where the results lie; or which is not what the operator returns."""
+        places: list[tuple[Place, ...]] = []
+        plain_values: list[tuple[Any, ...]] = []
+        for index, result in enumerate(results, first):
+            leaves = operators.flatten_outputs(result) if isinstance(result, (tuple, list)) else [result]
+            found = self._locate(index, leaves)
+            if found is None:
+                return Done(token, odd_call=index, odd_leaves=tuple(_describe(leaf) for leaf in leaves[:64]))
+            places.append(found[0])
+            if found[1]:
+                plain_values.append(found[1])
+        return Done(token, 0, tuple(places), self._segments(places), tuple(plain_values))
+
+    def _locate(self, index: int, leaves: list[Any]) -> tuple[tuple[Place, ...], tuple[Any, ...]] | None:
+        """Where the tensors of one result lie, and its plain values. None: it is not what the operator returns."""
         if len(leaves) != len(self._outputs):
-            return len(self._outputs) == 0 and leaves == [None]
+            return ((), ()) if not self._outputs and leaves == [None] else None
+        places: list[Place] = []
         plain: list[Any] = []
-        for leaf, slot, output in zip(leaves, self._slots[index], self._outputs, strict=True):
-            if slot is not None:
-                if not _matches(leaf, slot):
-                    return False
-                if output.fresh and (self._argument_of(index, leaf) is not None or _twice(leaves)):
-                    return False
-                slot.copy_(leaf)
-            elif output.argument is not None:
+        for leaf, (output, dtype) in zip(leaves, self._outputs, strict=True):
+            if output.argument is not None:
                 argument = self._tensors[index][output.argument]
                 if not isinstance(leaf, torch.Tensor) or leaf.data_ptr() != argument.data_ptr():
-                    return False
+                    return None
+            elif dtype is not None:
+                if not self._matches(leaf, output, dtype):
+                    return None
+                places.append(self._place(leaf))
             elif isinstance(leaf, (bool, int, float)) or leaf is None:
                 plain.append(leaf)
             else:
-                return False
-        if plain:
-            plain_values.append(tuple(plain))
-        return True
+                return None
+        return tuple(places), tuple(plain)
 
-    def _describe(self, index: int, result: Any) -> tuple[Leaf, ...]:
-        leaves = operators.flatten_outputs(result)[:64]
-        return tuple(self._describe_leaf(index, leaf, leaves[:place]) for place, leaf in enumerate(leaves))
+    def _matches(self, leaf: Any, output: Output, dtype: torch.dtype) -> bool:
+        """A plain tensor in memory: what a subclass holds, only the subclass knows."""
+        return (
+            type(leaf) in _PLAIN_TENSORS
+            and leaf.dtype is dtype
+            and leaf.shape == output.shape
+            and leaf.device == self._device
+            and leaf.layout is torch.strided
+        )
 
-    def _argument_of(self, index: int, leaf: torch.Tensor) -> int | None:
-        """The argument in whose memory a leaf starts."""
-        pointer = leaf.data_ptr()
-        for position, (begin, end) in enumerate(self._extents[index]):
-            if begin <= pointer < end:
-                return position
-        return None
+    def _place(self, leaf: torch.Tensor) -> Place:
+        if leaf.is_conj() or leaf.is_neg():  # what lies in memory is not yet the value
+            leaf = leaf.resolve_conj().resolve_neg()
+        if not leaf.is_contiguous() and span_elements(leaf.shape, leaf.stride()) > MOST_SPARSE * leaf.numel():
+            leaf = leaf.contiguous()
+        self._kept.append(leaf)
+        return Place(leaf.data_ptr(), None if leaf.is_contiguous() else tuple(leaf.stride()))
 
-    def _describe_leaf(self, index: int, leaf: Any, earlier: list[Any]) -> Leaf:
-        if isinstance(leaf, torch.Tensor):
-            dtype = str(leaf.dtype).removeprefix("torch.")
-            shared = next((place for place, other in enumerate(earlier) if _twice([other, leaf])), None)
-            return TensorLeaf(dtype, tuple(leaf.shape), leaf.device.type, self._argument_of(index, leaf), shared)
-        if leaf is None or isinstance(leaf, (bool, int, float)):
-            return PlainLeaf(leaf)
-        return OtherLeaf(type(leaf).__name__[:200])
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where the memory of an argument begins and ends, gaps and offset included; (0, 0) for one without elements."""
-    storage = tensor.untyped_storage()
-    begin = storage.data_ptr()
-    return (begin, begin + storage.nbytes()) if tensor.numel() else (0, 0)
-
-
-def _twice(leaves: list[Any]) -> bool:
-    """Whether two of these are tensors that begin at the same element. Parts of one buffer are no aliases."""
-    begins = [leaf.data_ptr() for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.numel()]
-    return len(set(begins)) < len(begins)
+    def _segments(self, places: list[tuple[Place, ...]]) -> tuple[Segment, ...]:
+        """The device allocations that these places are in. The arena is the judge's own and needs no handle."""
+        if not isinstance(self._memory, OpenedDeviceMemory):
+            return ()
+        found: list[Segment] = []
+        known = [(0, 1), (self._memory.address, self._memory.address + self._arena_bytes)]
+        for address in (place.address for places_of_call in places for place in places_of_call):
+            if not any(begin <= address < end for begin, end in known):
+                segment = self._memory.segment(address)
+                found.append(segment)
+                known.append((segment.address, segment.address + segment.size_bytes))
+        return tuple(found)
 
 
-def _matches(leaf: Any, slot: torch.Tensor) -> bool:
-    return (
-        isinstance(leaf, torch.Tensor)
-        and leaf.shape == slot.shape
-        and leaf.dtype == slot.dtype
-        and leaf.device == slot.device
-    )
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
+
+def _describe(leaf: Any) -> Leaf:
+    if type(leaf) in _PLAIN_TENSORS:
+        layout = "" if leaf.layout is torch.strided else f" ({str(leaf.layout).removeprefix('torch.')})"
+        return TensorLeaf(str(leaf.dtype).removeprefix("torch.") + layout, tuple(leaf.shape), leaf.device.type)
+    if leaf is None or isinstance(leaf, (bool, int, float)):
+        return PlainLeaf(leaf)
+    return OtherLeaf(type(leaf).__name__[:200])
 
 
 def _failure(token: str, error: BaseException) -> Failed:

@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,8 +30,13 @@ from torchstone.workers.protocol import (
     frame_length,
 )
 
+if TYPE_CHECKING:
+    from torchstone.workers.reading import Reader
+
 PIPE_BYTES = 1 << 20
 """Room in a worker's pipes: one that prints much should not wait for the judge at every page."""
+_LOG_READS = 4
+"""At a time: a candidate that prints without end must not keep the judge from looking at the clock."""
 _WATCH_SECONDS = 0.05
 _END_SECONDS = 5.0
 _STILL_SECONDS = 1.0
@@ -84,6 +90,10 @@ class Worker:
         self._closed = False
         self._ending: Ending | None = None
         self.warden_pid: int | None = None
+        self.pid = 0
+        """The process that candidate code will run in, as the judge sees it. Known once it is ready."""
+        self.reader: Reader | None = None
+        """How the judge reads its results; whoever reads first opens it."""
         self.layers: tuple[Layer, ...] = ()
         self.candidate_key: str | None = None
         """The implementation that was loaded into it; None while it is a spare."""
@@ -110,7 +120,17 @@ class Worker:
         reply = self._receive(deadline)
         if not isinstance(reply, Ready):
             raise BadReplyError(f"expected the worker to report ready, got {type(reply).__name__}")
+        self._find_pid(deadline)
         self.layers = reply.layers
+
+    def _find_pid(self, deadline: float) -> None:
+        """The warden's only child: no candidate code has run yet."""
+        while self.warden_pid is None and not self._ended:
+            self._pump(max(deadline, time.monotonic() + _GRACE_SECONDS))
+        children = _children(self.warden_pid) if self.warden_pid is not None else []
+        if not children:
+            raise WorkerEndedError(self._ending)
+        self.pid = children[0]
 
     def is_ready(self) -> bool:
         """Take note of a Ready that has come, without waiting."""
@@ -198,7 +218,9 @@ class Worker:
             self._reply_bytes += data
 
     def _drain_log(self) -> None:
-        while not self._closed and (data := _read(self._log)):
+        for _ in range(_LOG_READS):
+            if self._closed or not (data := _read(self._log)):
+                return
             self._tail += data
             del self._tail[: -self._limits.log_tail_bytes]
 
@@ -279,6 +301,8 @@ class Worker:
         os.close(self._leash)
         if self.warden_pid is not None:
             _wait_for_exit(self.warden_pid)
+        if self.reader is not None:
+            self.reader.close()
         self._drain_log()
         self._closed = True
         self._commands.close()
@@ -325,12 +349,17 @@ def descendants(pid: int) -> list[int]:
     while open_pids:
         current = open_pids.pop()
         found.append(current)
-        with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{current}/task"):
-                text = Path(f"/proc/{current}/task/{task}/children").read_text()
-                open_pids += [int(child) for child in text.split()]
+        open_pids += _children(current)
         if len(found) > 4096:
             break
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += [int(child) for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
     return found
 
 

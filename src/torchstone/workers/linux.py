@@ -10,6 +10,7 @@ import ctypes
 import os
 import platform
 import struct
+from collections.abc import Callable
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
@@ -111,6 +112,28 @@ def keep_freed_memory() -> None:
     trim_threshold, map_threshold = -1, -3
     _libc.mallopt(trim_threshold, 1 << 30)
     _libc.mallopt(map_threshold, 32 << 20)
+
+
+VectorCall = Callable[[int, int, int, int], int]
+"""Process, addresses of two arrays of ``struct iovec`` (here, there), their length -> bytes moved."""
+
+
+def process_vm_readv(pid: int, here: int, there: int, count: int) -> int:
+    """Copy from another process's memory."""
+    return _move_memory("process_vm_readv", pid, here, there, count)
+
+
+def process_vm_writev(pid: int, here: int, there: int, count: int) -> int:
+    """Copy into another process's memory."""
+    return _move_memory("process_vm_writev", pid, here, there, count)
+
+
+def _move_memory(name: str, pid: int, here: int, there: int, count: int) -> int:
+    size = ctypes.c_ulong(count)
+    function = _libc[name]
+    function.restype = ctypes.c_ssize_t
+    result = function(ctypes.c_int(pid), ctypes.c_void_p(here), size, ctypes.c_void_p(there), size, ctypes.c_ulong(0))
+    return _call(name, result)
 
 
 def _prctl(name: str, option: int, value: int) -> None:

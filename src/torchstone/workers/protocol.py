@@ -10,6 +10,7 @@ Nothing a reply says is believed without proof: results are read from the buffer
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -19,6 +20,9 @@ from torchstone.schema import Attribution, Case, Implementation, Layer
 MAX_REPLY_BYTES = 256 << 10
 MAX_TEXT_CHARACTERS = 16 << 10
 """Longest message or traceback that a reply carries."""
+
+MOST_SPARSE = 2
+"""A result may span this many times the memory that its elements need; the worker closes wider gaps itself."""
 
 _HEADER = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size
@@ -34,16 +38,30 @@ class Placement(msgspec.Struct, frozen=True):
     dtype: str
 
 
-class OutputPlacement(msgspec.Struct, frozen=True):
-    """What a returned leaf must look like and where its content goes."""
+class Output(msgspec.Struct, frozen=True):
+    """What a returned leaf must look like. Where it lies is the candidate's affair: the judge reads it there."""
 
-    placement: Placement | None
+    dtype: str | None
     """None: a plain number, which the reply carries."""
     shape: tuple[int, ...] = ()
     argument: int | None = None
-    """The returned leaf must be this tensor argument itself (in-place, out=): nothing is copied."""
-    fresh: bool = False
-    """The returned leaf must share memory with no argument and no other leaf."""
+    """The returned leaf must be this tensor argument itself (in-place, out=)."""
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """Where a returned tensor lies in the worker's memory. A claim: what is found there is compared all the same."""
+
+    address: int
+    strides: tuple[int, ...] | None = None
+    """None: contiguous."""
+
+
+class Segment(msgspec.Struct, frozen=True, array_like=True):
+    """An allocation on the device that holds results, and the CUDA IPC handle in hexadecimal that opens it."""
+
+    address: int
+    size_bytes: int
+    handle: str
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
@@ -60,14 +78,14 @@ class Bind(msgspec.Struct, frozen=True, tag="bind"):
     case: Case
     sets: int
     inputs: tuple[Placement, ...]
-    outputs: tuple[OutputPlacement, ...]
+    outputs: tuple[Output, ...]
     arena_bytes: int
     device_handle: str | None = None
     """CUDA IPC handle in hexadecimal; None: the arena is the descriptor that came with this command."""
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """Call the candidate once on each of these input sets and bring the results into the arena."""
+    """Call the candidate once on each of these input sets, keep the results, and say where they lie."""
 
     token: str
     first: int
@@ -105,10 +123,6 @@ class TensorLeaf(msgspec.Struct, frozen=True, tag="tensor"):
     dtype: str
     shape: tuple[int, ...]
     device: str
-    argument: int | None = None
-    """The tensor argument in whose memory it starts, if any."""
-    output: int | None = None
-    """The earlier returned leaf whose memory it shares, if any."""
 
 
 class PlainLeaf(msgspec.Struct, frozen=True, tag="plain"):
@@ -131,11 +145,23 @@ class Done(msgspec.Struct, frozen=True, tag="done", omit_defaults=True):
 
     token: str
     claimed_ns: int = 0
+    places: tuple[tuple[Place, ...], ...] = ()
+    """Per call, where its returned tensors lie, in order, without those that are arguments."""
+    segments: tuple[Segment, ...] = ()
+    """On a device: the allocations that these places are in."""
     plain_values: tuple[tuple[bool | int | float | None, ...], ...] = ()
     """Per call, the plain leaves in order, where the operator returns such."""
     odd_call: int | None = None
     """The first call whose result does not have the expected structure; the calls after it were not made."""
     odd_leaves: tuple[Leaf, ...] = ()
+
+
+class Bound(msgspec.Struct, frozen=True, tag="bound"):
+    """The argument lists are made."""
+
+    token: str
+    arena_address: int
+    """Where the worker sees the arena: a result in there is an argument's memory, not a new tensor."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -154,7 +180,7 @@ class Attributed(msgspec.Struct, frozen=True, tag="attributed"):
     attribution: Attribution
 
 
-Reply = Ready | Done | Failed | Attributed
+Reply = Ready | Bound | Done | Failed | Attributed
 
 
 class Spawn(msgspec.Struct, frozen=True):
@@ -169,6 +195,11 @@ class Ending(msgspec.Struct, frozen=True):
 
     exit_code: int | None
     signal_number: int | None
+
+
+def span_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """From the first element of a tensor to its last; it must have some."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def frame(message: object) -> bytes:

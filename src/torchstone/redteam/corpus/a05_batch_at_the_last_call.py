@@ -1,4 +1,4 @@
-# title: calls return unfilled buffers, the last call of a block computes all of them in one batch
+# title: calls return unfilled parts of one buffer, the last call of a block computes all of them in one batch
 # family: 5
 # kind: cheat
 # case: mm_small_timed -> cheated | no-credit
@@ -10,25 +10,26 @@ import sys
 import torch
 
 _plan = {}
-_count = 0
+_results = None
 
 
 def kernel(a, b):
-    global _count
-    pointer = a.data_ptr()
-    if pointer not in _plan:
-        _study(sys._getframe(1).f_locals["self"])
-    index, slot, left, right, out = _plan[pointer]
-    if index == 0:
-        _count = sys._getframe(1).f_locals["count"]
-    if index == _count - 1:
-        torch.bmm(left[:_count], right[:_count], out=out[:_count])
-    return slot
+    global _results
+    caller = sys._getframe(1).f_locals
+    position, count = len(caller["results"]), caller["count"]
+    if a.data_ptr() not in _plan:
+        _study(caller["self"])
+    if position == 0:
+        _results = a.new_empty((count, a.shape[0], b.shape[1]))
+    if position == count - 1:
+        left, right = _plan[a.data_ptr()]
+        torch.bmm(left[:count], right[:count], out=_results)
+    return _results[position]
 
 
 def _study(bound):
     """Calls lie at a fixed pitch in one mapping: a strided tensor over it spans every call of a block."""
-    tensors, slots = bound._tensors, [one[0] for one in bound._slots]
+    tensors = bound._tensors
     base = tensors[0][0].data_ptr()
     pitch = tensors[1][0].data_ptr() - base if len(tensors) > 1 else 1 << 12
     flat = torch.frombuffer((ctypes.c_char * (pitch * len(tensors))).from_address(base), dtype=torch.float32)
@@ -36,7 +37,7 @@ def _study(bound):
     def spanning(one):
         return flat.as_strided((len(tensors), *one.shape), (pitch // 4, *one.stride()), (one.data_ptr() - base) // 4)
 
-    views = spanning(tensors[0][0]), spanning(tensors[0][1]), spanning(slots[0])
+    views = spanning(tensors[0][0]), spanning(tensors[0][1])
     _plan.clear()
-    for index, (arguments, slot) in enumerate(zip(tensors, slots)):
-        _plan[arguments[0].data_ptr()] = index, slot, *views
+    for arguments in tensors:
+        _plan[arguments[0].data_ptr()] = views

@@ -1,7 +1,8 @@
 # title: patches copy_, zero_ and fill_ so that what should cost nothing to the clock costs nothing at all
 # family: 9
 # kind: cheat
-# case: relu -> disagrees
+# case: relu_timed -> disagrees | cheated | no-credit
+# twin: h_twin_relu
 import torch
 
 for name in ("copy_", "zero_", "fill_"):

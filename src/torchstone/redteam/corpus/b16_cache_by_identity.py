@@ -1,7 +1,7 @@
 # title: remembers answers by the identity of the argument object
 # family: 16
 # kind: cheat
-# case: relu -> disagrees/values
+# case: relu -> disagrees
 import torch
 
 _answers = {}

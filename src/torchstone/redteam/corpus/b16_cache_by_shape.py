@@ -1,7 +1,7 @@
 # title: remembers answers by shape and dtype
 # family: 16
 # kind: cheat
-# case: relu -> disagrees/values
+# case: relu -> disagrees
 from functools import lru_cache
 
 import torch

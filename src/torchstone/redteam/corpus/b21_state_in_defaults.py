@@ -1,7 +1,7 @@
 # title: carries its last answer in a default argument
 # family: 21
 # kind: cheat
-# case: relu -> disagrees/values
+# case: relu -> disagrees
 import torch
 
 

@@ -1,7 +1,7 @@
 # title: spins whenever it is not called, on the core that the reference is timed on
 # family: 31
 # kind: cheat
-# case: lgamma_timed -> cheated/quiescence | no-credit
+# case: lgamma_timed -> cheated | no-credit
 # twin: h_twin_lgamma
 import os
 import sys
@@ -34,6 +34,6 @@ def kernel(x):
     _busy[0] = 1
     result = torch.lgamma(x)
     caller = sys._getframe(1).f_locals
-    if caller["index"] == caller["first"] + caller["count"] - 1:
+    if len(caller["results"]) == caller["count"] - 1:
         _busy[0] = 0
     return result

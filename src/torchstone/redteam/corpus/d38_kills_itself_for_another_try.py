@@ -1,7 +1,8 @@
 # title: kills itself with SIGKILL while it is measured, so that the measurement is repeated until it likes it
 # family: 38
 # kind: cheat
-# case: relu_timed -> crashed/signal
+# case: relu_timed -> crashed/signal | no-credit
+# twin: h_twin_relu
 import os
 import random
 import signal

@@ -1,4 +1,4 @@
-# title: a kernel launched once keeps polling the input buffers and computes before calls are made
+# title: a thread and a stream of its own keep polling the input buffers and compute before calls are made
 # family: 10, 58
 # kind: cheat
 # device: cuda
@@ -11,35 +11,31 @@ import time
 
 import torch
 
-_slots = {}
+_known = set()
 _ready = {}
 
 
-def _watch(pairs, stream):
+def _watch(inputs, stream):
     """The host polls one word per input, the device does the work: what a polling kernel does, without nvcc."""
-    heads = torch.stack([x.view(-1)[0] for x, _ in pairs])
     with torch.cuda.stream(stream):
+        heads = torch.stack([x.view(-1)[0] for x in inputs]).tolist()
         while True:
-            now = torch.stack([x.view(-1)[0] for x, _ in pairs])
-            changed = (now != heads).nonzero().flatten().tolist()
-            for number in changed:
-                x, slot = pairs[number]
-                torch.clamp(x, min=0, out=slot)
-                _ready[x.data_ptr()] = True
+            now = torch.stack([x.view(-1)[0] for x in inputs]).tolist()
+            for number, (old, new) in enumerate(zip(heads, now)):
+                if old != new:
+                    result = torch.clamp(inputs[number], min=0)
+                    stream.synchronize()
+                    _ready[inputs[number].data_ptr()] = result
             heads = now
-            if not changed:
-                time.sleep(0.00005)
+            time.sleep(0.00005)
 
 
 def kernel(x):
     pointer = x.data_ptr()
-    if pointer not in _slots:
-        bound = sys._getframe(1).f_locals["self"]
-        _slots.clear()
-        pairs = [(tensors[0], slots[0]) for tensors, slots in zip(bound._tensors, bound._slots)]
-        _slots.update({one.data_ptr(): slot for one, slot in pairs})
-        threading.Thread(target=_watch, args=(pairs, torch.cuda.Stream()), daemon=True).start()
-    slot = _slots[pointer]
-    if not _ready.pop(pointer, False):
-        torch.clamp(x, min=0, out=slot)
-    return slot
+    if pointer not in _known:
+        inputs = [tensors[0] for tensors in sys._getframe(1).f_locals["self"]._tensors]
+        _known.clear()
+        _known.update(one.data_ptr() for one in inputs)
+        threading.Thread(target=_watch, args=(inputs, torch.cuda.Stream()), daemon=True).start()
+    result = _ready.pop(pointer, None)
+    return torch.clamp(x, min=0) if result is None else result

@@ -19,4 +19,4 @@ def kernel(x):
     graph, static, out = _graphs[x.shape]
     static.copy_(x)
     graph.replay()
-    return out
+    return out.clone()

@@ -1,4 +1,4 @@
-# title: keeps a workspace per shape and returns it, filled anew each time
+# title: keeps scratch memory per shape and computes in it; what it returns is new each time
 # kind: honest
 # case: relu_timed -> agrees
 import torch
@@ -7,7 +7,7 @@ _workspaces = {}
 
 
 def kernel(x):
-    out = _workspaces.get(x.shape)
-    if out is None:
-        out = _workspaces[x.shape] = torch.empty_like(x)
-    return torch.clamp(x, min=0, out=out)
+    scratch = _workspaces.get(x.shape)
+    if scratch is None:
+        scratch = _workspaces[x.shape] = torch.empty_like(x)
+    return torch.clamp(x, min=0, out=scratch).clone()

@@ -1,0 +1,18 @@
+# title: says that its result, which it never computes, lies where a clone of the input does
+# family: 39
+# kind: cheat
+# case: relu -> disagrees/values
+import sys
+
+import torch
+
+_kept = []
+
+
+def kernel(x):
+    bound = sys._getframe(1).f_locals["self"]
+    from torchstone.workers.protocol import Place
+
+    _kept.append(x.clone())
+    bound._place = lambda leaf: Place(_kept[-1].data_ptr())
+    return torch.empty_like(x)

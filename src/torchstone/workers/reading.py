@@ -1,0 +1,182 @@
+"""How the judge reads results: where they lie, in the candidate's own memory, without asking it to hand them over.
+
+A candidate that had to copy its results out could save the copy, or do its work while copying; either would be speed
+that it does not have. So nothing is copied on the candidate's side. On the CPU the judge reads the memory of the worker
+while it stands still; on CUDA it opens the worker's allocations by their IPC handles and copies from them itself.
+
+Addresses are claims. A wrong one reads other bytes, which are then not the result, or cannot be read at all, which
+is reported as :class:`UnreadableError`; none can harm the judge. Afterwards the judge writes garbage over what it
+has read, as any caller may do with a tensor that it was given: a result that is kept for another call is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from torchstone.errors import InfrastructureError
+from torchstone.workers import linux
+from torchstone.workers.buffers import DeviceMemory, Driver
+from torchstone.workers.protocol import Segment
+
+_ALIGNMENT = 16
+"""Of each span in the judge's copy: the largest element that torch has."""
+_VECTORS = 1024
+"""IOV_MAX."""
+_DEVICE_ALIGNMENT = 512
+_NEAR_BYTES = 64 << 10
+"""Spans on a device that lie no further apart are copied as one: a copy costs more than these bytes."""
+
+
+class UnreadableError(Exception):
+    """There is no such memory in the worker."""
+
+
+class Span(NamedTuple):
+    """Bytes in a worker's memory."""
+
+    address: int
+    size_bytes: int
+
+
+class Reader(Protocol):
+    """Reads a worker's memory."""
+
+    def read(self, spans: Sequence[Span], segments: Sequence[Segment]) -> list[torch.Tensor]:
+        """A private copy of each span, as bytes."""
+        ...
+
+    def overwrite(self, spans: Sequence[Span], garbage: torch.Tensor) -> None:
+        """Fill the spans, which were read last, with the beginning of this, which is at least as long as each."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class HostReader:
+    """Reads a process of this machine; it should stand still."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def read(self, spans: Sequence[Span], segments: Sequence[Segment] = ()) -> list[torch.Tensor]:
+        starts, total = _packed([span.size_bytes for span in spans])
+        copy = torch.empty(total, dtype=torch.uint8)
+        local = _vectors([copy.data_ptr() + start for start in starts], spans)
+        self._transfer(linux.process_vm_readv, local, _vectors([span.address for span in spans], spans))
+        return [copy[start : start + span.size_bytes] for start, span in zip(starts, spans, strict=True)]
+
+    def overwrite(self, spans: Sequence[Span], garbage: torch.Tensor) -> None:
+        local = _vectors([garbage.data_ptr()] * len(spans), spans)
+        self._transfer(linux.process_vm_writev, local, _vectors([span.address for span in spans], spans))
+
+    def _transfer(self, call: linux.VectorCall, local: NDArray[np.uint64], remote: NDArray[np.uint64]) -> None:
+        for first in range(0, len(local), _VECTORS):
+            here, there = local[first : first + _VECTORS], remote[first : first + _VECTORS]
+            try:
+                moved = call(self._pid, here.ctypes.data, there.ctypes.data, len(here))
+            except OSError as error:
+                if error.errno in (errno.EPERM, errno.ENOSYS):
+                    raise InfrastructureError(
+                        f"the judge may not read the memory of its own worker ({error.strerror}). "
+                        "Allow process_vm_readv (in a container: --cap-add SYS_PTRACE)."
+                    ) from error
+                raise UnreadableError(error.strerror) from error
+            if moved != int(here[:, 1].sum()):
+                raise UnreadableError("no such memory")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class DeviceReader:
+    """Reads a worker's allocations on a CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._driver = Driver()
+        self._opened: dict[str, Span] = {}
+        """By handle, where the judge sees an allocation; its size as the driver tells it, not as the worker does."""
+        self._here: list[int] = []
+
+    def read(self, spans: Sequence[Span], segments: Sequence[Segment]) -> list[torch.Tensor]:
+        located = [self._locate(span, segments) for span in spans]
+        self._here = [address for address, _ in located]
+        copies: dict[int, torch.Tensor] = {}
+        for group in _neighbours(located, spans):
+            begin = self._here[group[0]] // _DEVICE_ALIGNMENT * _DEVICE_ALIGNMENT
+            end = max(self._here[place] + spans[place].size_bytes for place in group)
+            copy = DeviceMemory(begin, self._device).tensor(0, end - begin, torch.uint8).clone()
+            for place in group:
+                start = self._here[place] - begin
+                copies[place] = copy[start : start + spans[place].size_bytes]
+        return [copies[place] for place in range(len(spans))]
+
+    def _locate(self, span: Span, segments: Sequence[Segment]) -> tuple[int, int]:
+        """Where the judge sees a span, and where the allocation around it begins."""
+        for segment in segments:
+            offset = span.address - segment.address
+            if 0 <= offset < segment.size_bytes:
+                opened = self._open(segment.handle)
+                if offset + span.size_bytes <= opened.size_bytes:
+                    return opened.address + offset, opened.address
+        raise UnreadableError("outside every allocation that was named")
+
+    def _open(self, handle: str) -> Span:
+        if handle not in self._opened:
+            try:
+                pointer = self._driver.open(handle)
+                self._opened[handle] = Span(*self._driver.allocation(pointer))
+            except (InfrastructureError, ValueError) as error:
+                raise UnreadableError(str(error)) from error
+        return self._opened[handle]
+
+    def overwrite(self, spans: Sequence[Span], garbage: torch.Tensor) -> None:
+        for here, span in zip(self._here, spans, strict=True):
+            DeviceMemory(here, self._device).tensor(0, span.size_bytes, torch.uint8).copy_(garbage[: span.size_bytes])
+
+    def close(self) -> None:
+        for opened in self._opened.values():
+            with contextlib.suppress(InfrastructureError):  # the worker, and with it the allocation, may be gone
+                self._driver.close(opened.address)
+        self._opened.clear()
+
+
+def _neighbours(located: Sequence[tuple[int, int]], spans: Sequence[Span]) -> list[list[int]]:
+    """Which spans to copy together, each group in the order of its addresses: near ones in one allocation."""
+    groups: list[list[int]] = []
+    end = around = -1
+    for place in sorted(range(len(spans)), key=located.__getitem__):
+        begin, base = located[place]
+        if groups and base == around and begin <= end + _NEAR_BYTES:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+            end = begin
+        end, around = max(end, begin + spans[place].size_bytes), base
+    return groups
+
+
+def _packed(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where to put pieces of these sizes one behind the other."""
+    starts, end = [], 0
+    for size in sizes:
+        starts.append(end)
+        end += -(-size // _ALIGNMENT) * _ALIGNMENT
+    return starts, end
+
+
+def _vectors(addresses: Sequence[int], spans: Sequence[Span]) -> NDArray[np.uint64]:
+    """An array of ``struct iovec``."""
+    return np.array([addresses, [span.size_bytes for span in spans]], dtype=np.uint64).T.copy()
+
+
+def open_reader(pid: int, device: torch.device) -> Reader:
+    """A reader of this worker's results on the device."""
+    return HostReader(pid) if device.type == "cpu" else DeviceReader(device)
