@@ -314,7 +314,7 @@ def test_a_write_outside_every_buffer_is_noticed() -> None:
     assert (behind.reason, behind.stage) == ("bounds", "compile")
     assert "behind tensor argument 0" in behind.message
     assert isinstance(before, Disagrees)
-    assert "before the first buffer" in before.message
+    assert "before the first tensor argument" in before.message
 
 
 def test_work_cannot_be_finished_after_it_was_reported_done() -> None:

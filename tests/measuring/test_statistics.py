@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchstone.measuring import distribution, timing
+from torchstone.measuring.statistics import speedup_in_long_blocks
 from torchstone.schema import Block, Measurement, Party
 
-SHORT, LONG = 4, 20
+SHORT, LONG = 1, 20
 START_NS = 30_000
 """What a block costs besides its calls; the slope must not see it."""
 
@@ -103,18 +104,21 @@ def test_one_lost_round_does_not_decide() -> None:
 @given(series, st.integers(2, 50))
 def test_the_ratio_does_not_depend_on_the_unit_of_time(pairs: list[tuple[float, float]], scale: int) -> None:
     own, other = [a for a, _ in pairs], [b for _, b in pairs]
-    small, large = timing(measured(own, other)), timing(measured(own, other, scale=scale))
-    assert large.candidate_ns == pytest.approx(scale * small.candidate_ns)
-    assert small.speedup is not None
-    assert large.speedup is not None
-    assert large.speedup.ratio == pytest.approx(small.speedup.ratio)
-    assert large.speedup.outcome == small.speedup.outcome
+    small, large = measured(own, other), measured(own, other, scale=scale)
+    assert timing(large).candidate_ns == pytest.approx(scale * timing(small).candidate_ns)
+    there, _ = speedup_in_long_blocks(small.blocks)
+    back, _ = speedup_in_long_blocks(large.blocks)
+    assert there is not None
+    assert back is not None
+    assert there.ratio == pytest.approx(back.ratio)
+    assert there.outcome == back.outcome
 
 
 @given(series)
 def test_swapping_the_parties_inverts_the_ratio_and_its_interval(pairs: list[tuple[float, float]]) -> None:
     own, other = [a for a, _ in pairs], [b for _, b in pairs]
-    there, back = timing(measured(own, other)).speedup, timing(measured(other, own)).speedup
+    there, _ = speedup_in_long_blocks(measured(own, other).blocks)
+    back, _ = speedup_in_long_blocks(measured(other, own).blocks)
     assert there is not None
     assert back is not None
     assert there.ratio == pytest.approx(1 / back.ratio)
@@ -142,7 +146,7 @@ def test_a_against_itself_contains_one(own: list[float]) -> None:
 
 @given(series)
 def test_the_interval_holds_the_ratio(pairs: list[tuple[float, float]]) -> None:
-    speedup = timing(measured([a for a, _ in pairs], [b for _, b in pairs])).speedup
+    speedup, _ = speedup_in_long_blocks(measured([a for a, _ in pairs], [b for _, b in pairs]).blocks)
     assert speedup is not None
     assert 0 < speedup.low <= speedup.ratio <= speedup.high < math.inf
     assert speedup.minimum_detectable_effect >= 0.03 - 1e-12
@@ -153,7 +157,8 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(rounds: int) ->
     rng = np.random.default_rng(7)
     truth, trials, covered = 1.2, 200, 0
     for _ in range(trials):
-        speedup = timing(measured(noisy(rng, 1e5, rounds), noisy(rng, truth * 1e5, rounds), shim=None)).speedup
+        blocks = measured(noisy(rng, 1e5, rounds), noisy(rng, truth * 1e5, rounds), shim=None).blocks
+        speedup, _ = speedup_in_long_blocks(blocks)
         assert speedup is not None
         covered += speedup.low <= truth <= speedup.high
     assert covered / trials >= 0.90

@@ -57,7 +57,7 @@ def measurement(candidate_ns: float = 5000, reference_ns: float = 10000, rounds:
         Block(number, party, calls, elapsed := round(20_000 + calls * (own + 1000)), elapsed)
         for number in range(rounds)
         for party, own in (("candidate", candidate_ns), ("reference", reference_ns), ("shim", 0))
-        for calls in (4, 24)
+        for calls in (1, 24)
     ]
     return Measurement("blocks-less-shim", tuple(blocks), 1, 2, threads=1, distinct_inputs=2, bytes_per_call=32)
 

@@ -36,7 +36,7 @@ from torchstone.judging import (
     hidden_cases,
     worst_of,
 )
-from torchstone.measuring import procedure
+from torchstone.measuring import needs_confirmation, procedure
 from torchstone.measuring.device import DeviceProbe
 from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
 from torchstone.workers.pool import WorkerPool
@@ -442,11 +442,13 @@ class Trial:
         }
         began, before = time.time_ns(), self._room.probe.state()
         lengths = procedure.block_lengths(contestants, stand.sets, plan)
-        blocks = tuple(procedure.rounds(contestants, lengths, plan, random.Random(secrets.randbits(64))))
+        order = random.Random(secrets.randbits(64))
+        blocks = list(procedure.rounds(contestants, lengths, plan, order))
+        procedure.confirmations(contestants, blocks, plan, order, needs_confirmation)
         self._check_quiet(other, candidate.latencies_ns)
         return schema.Measurement(
             method=procedure.METHOD,
-            blocks=blocks,
+            blocks=tuple(blocks),
             began_unix_ns=began,
             ended_unix_ns=time.time_ns(),
             threads=self._room.threads,

@@ -1,5 +1,14 @@
 """HOW FAST? From raw samples to an answer with its doubt."""
 
-from torchstone.measuring.statistics import Distribution, Outcome, Speedup, Timing, distribution, outcome_of, timing
+from torchstone.measuring.statistics import (
+    Distribution,
+    Outcome,
+    Speedup,
+    Timing,
+    distribution,
+    needs_confirmation,
+    outcome_of,
+    timing,
+)
 
-__all__ = ["Distribution", "Outcome", "Speedup", "Timing", "distribution", "outcome_of", "timing"]
+__all__ = ["Distribution", "Outcome", "Speedup", "Timing", "distribution", "needs_confirmation", "outcome_of", "timing"]

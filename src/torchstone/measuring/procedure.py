@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -21,6 +21,7 @@ from torchstone.schema import Block, Effort, Party
 METHOD = "blocks-less-shim"
 _CALLS_IN_LONG_BLOCK = 8
 """At least, as far as there are distinct inputs: in shorter ones the cost of the block itself drowns the calls."""
+_CONFIRMATIONS_AT_A_TIME = 5
 
 
 class Contestant(Protocol):
@@ -48,12 +49,14 @@ class Plan(msgspec.Struct, frozen=True):
     block_ns: int
     """Aim for long blocks of about this length, as far as there are distinct inputs."""
     most_rounds: int = 64
+    most_confirmations: int = 100
+    """Further rounds of single calls, where a candidate looks faster and those so far do not say whether it is."""
 
 
 PLANS: dict[Effort, Plan] = {
-    "quick": Plan(rounds=5, budget_seconds=0.1, block_ns=1_000_000),
+    "quick": Plan(rounds=5, budget_seconds=0.1, block_ns=1_000_000, most_confirmations=40),
     "normal": Plan(rounds=7, budget_seconds=0.3, block_ns=2_000_000),
-    "thorough": Plan(rounds=15, budget_seconds=2.0, block_ns=5_000_000),
+    "thorough": Plan(rounds=15, budget_seconds=2.0, block_ns=5_000_000, most_confirmations=400),
 }
 
 
@@ -63,8 +66,10 @@ def block_lengths(contestants: Mapping[Party, Contestant], most_calls: int, plan
     probe = min(8, most_calls)
     working = [contestant for party, contestant in contestants.items() if party != "shim"]
     per_call = max(1, min(_per_call_ns(contestant, probe) for contestant in working))
-    long = min(most_calls, max(_CALLS_IN_LONG_BLOCK, plan.block_ns // per_call))
-    return 1, int(long)
+    long = int(min(most_calls, max(_CALLS_IN_LONG_BLOCK, plan.block_ns // per_call)))
+    for contestant in contestants.values():
+        contestant.run(long)  # memory for that many results is new to the process once, not in the first round
+    return 1, long
 
 
 def _per_call_ns(contestant: Contestant, calls: int) -> int:
@@ -81,10 +86,31 @@ def rounds(
     for number in range(plan.most_rounds):
         if number >= plan.rounds and time.monotonic() - began > plan.budget_seconds:
             return
-        for contestant in contestants.values():
-            contestant.prepare(lengths)
-        turns = [(party, calls) for party in contestants for calls in lengths]
-        order.shuffle(turns)
-        for party, calls in turns:
-            elapsed_ns, claimed_ns = contestants[party].run(calls)
-            yield Block(number, party, calls, elapsed_ns, claimed_ns)
+        yield from _round(contestants, lengths, number, order)
+
+
+def confirmations(
+    contestants: Mapping[Party, Contestant],
+    blocks: list[Block],
+    plan: Plan,
+    order: random.Random,
+    wanted: Callable[[Sequence[Block]], bool],
+) -> None:
+    """Add rounds of single calls to the blocks as long as they are wanted and the plan allows."""
+    first = 1 + max(block.round for block in blocks)
+    for number in range(first, first + plan.most_confirmations):
+        if (number - first) % _CONFIRMATIONS_AT_A_TIME == 0 and not wanted(blocks):
+            return
+        blocks.extend(_round(contestants, (1,), number, order))
+
+
+def _round(
+    contestants: Mapping[Party, Contestant], lengths: tuple[int, ...], number: int, order: random.Random
+) -> Iterator[Block]:
+    for contestant in contestants.values():
+        contestant.prepare(lengths)
+    turns = [(party, calls) for party in contestants for calls in lengths]
+    order.shuffle(turns)
+    for party, calls in turns:
+        elapsed_ns, claimed_ns = contestants[party].run(calls)
+        yield Block(number, party, calls, elapsed_ns, claimed_ns)

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from torchstone.measuring import confirmation
 from torchstone.schema import Block, Measurement, Party
 
 Outcome = Literal["faster", "slower", "same", "undecided"]
@@ -69,9 +70,12 @@ class Speedup(msgspec.Struct, frozen=True):
     high: float
     """Upper end."""
     outcome: Outcome
-    """`faster` or `slower` only if the interval, half as wide again, lies beyond the noise band; `same` only if it
-    lies within."""
-    minimum_detectable_effect: float
+    """`faster` or `slower` only if the interval, half as wide again, lies beyond the noise band, and `faster` only if
+    single calls confirm it; `same` only if it lies within."""
+    one_at_a_time: confirmation.Finding = "open"
+    """What single calls say. There is no `faster` that they do not confirm; where they refute the ratio of long blocks,
+    ratio and interval are theirs."""
+    minimum_detectable_effect: float = math.nan
     """The smallest true difference (0.05 is 5 %) that a measurement this noisy would notice four times of five."""
 
 
@@ -126,10 +130,12 @@ def timing(measurement: Measurement) -> Timing:
     per_call = _per_call_ns(measurement.blocks)
     if per_call.shape[0] == 0:
         raise ValueError("a measurement needs at least one round with both the candidate and the reference")
-    gross, shim = per_call[:, :2], per_call[:, 2:]
-    net = gross - shim
+    shim = per_call[:, 2:]
+    net = per_call[:, :2] - shim
     candidate_ns, reference_ns = (float(value) for value in np.median(net, axis=0))
-    speedup, unresolved = _speedup(gross, net)
+    speedup, unresolved = speedup_in_long_blocks(measurement.blocks)
+    if speedup is not None:
+        speedup, unresolved = _as_far_as_confirmed(speedup, confirmation.own_times_ns(measurement.blocks))
     return Timing(
         candidate_ns=candidate_ns,
         reference_ns=reference_ns,
@@ -144,26 +150,25 @@ def timing(measurement: Measurement) -> Timing:
 
 def _per_call_ns(blocks: Sequence[Block]) -> Floats:
     """One row a round (candidate, reference, shim), for the rounds in which both parties were measured."""
-    rounds: dict[int, dict[Party, dict[int, list[int]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    rounds: dict[int, dict[Party, list[float]]] = defaultdict(lambda: defaultdict(list))
+    long = max((block.calls for block in blocks), default=0)
     for block in blocks:
-        rounds[block.round][block.party][block.calls].append(block.elapsed_ns)
+        if block.calls == long:
+            rounds[block.round][block.party].append(block.elapsed_ns / long)
     rows = [_round_per_call_ns(parties) for parties in rounds.values() if {"candidate", "reference"} <= parties.keys()]
     table = np.array(sorted(rows), dtype=np.float64).reshape(-1, 3)
     return _with_usual_shim(table)
 
 
-def _round_per_call_ns(parties: dict[Party, dict[int, list[int]]]) -> tuple[float, float, float]:
+def _round_per_call_ns(parties: dict[Party, list[float]]) -> tuple[float, float, float]:
     """Time over calls of the long block. What a block costs beside its calls is in the shim's too, and goes with it.
 
     Not the slope between a long block and a single call: a candidate that dawdles over single calls would shrink it.
     """
 
     def per_call(party: Party) -> float:
-        if party not in parties:
-            return math.nan
-        long = max(parties[party])
-        elapsed = parties[party][long]
-        return sum(elapsed) / len(elapsed) / long
+        taken = parties.get(party, [])
+        return sum(taken) / len(taken) if taken else math.nan
 
     return per_call("candidate"), per_call("reference"), per_call("shim")
 
@@ -190,6 +195,39 @@ def _speedup(gross: Floats, net: Floats) -> tuple[Speedup | None, str]:
     # Single rounds below the floor stay in as extreme ones: leaving them out would favour whoever they hit.
     logs = np.log(np.maximum(net, floor_ns))
     return _speedup_of_logs(logs[:, 1] - logs[:, 0]), ""
+
+
+def speedup_in_long_blocks(blocks: Sequence[Block]) -> tuple[Speedup | None, str]:
+    """The paired speedup, or why there is none. What single calls say about it is another question."""
+    per_call = _per_call_ns(blocks)
+    return _speedup(per_call[:, :2], per_call[:, :2] - per_call[:, 2:])
+
+
+def needs_confirmation(blocks: Sequence[Block]) -> bool:
+    """Whether long blocks say that the candidate is faster, and single calls do not say yet whether that is so."""
+    speedup, _ = speedup_in_long_blocks(blocks)
+    if speedup is None or speedup.outcome != "faster":
+        return False
+    return _single_calls_say(speedup, confirmation.own_times_ns(blocks)) == "open"
+
+
+def _single_calls_say(speedup: Speedup, own: Floats) -> confirmation.Finding:
+    return confirmation.finding(own, speedup.ratio, 1 + NOISE_BAND)
+
+
+def _as_far_as_confirmed(speedup: Speedup, own: Floats) -> tuple[Speedup | None, str]:
+    """Take back what single calls do not bear out. Only speed is doubted: nobody gains by looking slow."""
+    if speedup.ratio <= 1:
+        return speedup, ""
+    found = _single_calls_say(speedup, own)
+    seen = confirmation.ratio_interval(own) if found == "refuted" else None
+    if seen is not None:
+        ratio, low, high = seen
+        effect = _minimum_detectable_effect(math.log(high / low) / 2)
+        return Speedup(ratio, low, high, outcome_of(low, high), found, effect), ""
+    if speedup.outcome == "faster" and found != "confirmed":
+        return None, f"{speedup.ratio:.2f}x in long blocks, which single calls do not confirm"
+    return msgspec.structs.replace(speedup, one_at_a_time=found), ""
 
 
 def _speedup_of_logs(logs: Floats) -> Speedup:

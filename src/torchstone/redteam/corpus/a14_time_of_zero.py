@@ -1,7 +1,7 @@
 # title: makes short blocks as slow as long ones, so that the slope and the reported time become zero
 # family: 14
 # kind: cheat
-# case: lgamma_timed -> cheated/clock | no-credit
+# case: lgamma_timed -> cheated | no-credit
 # twin: h_twin_lgamma
 import sys
 import time

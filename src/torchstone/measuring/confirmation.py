@@ -1,0 +1,104 @@
+"""Whether a speed also shows when the candidate is given one input at a time.
+
+A long block holds the inputs of all its calls from the start. A candidate that handles them together looks faster in it
+than it is: a model calls an operator once, then waits for the result. So a candidate is called faster only if single
+calls, of which it sees one at a time, show it too; and where single calls show clearly less, their ratio counts.
+
+A single call is short beside what it costs to make it, so its own time is a small difference of large numbers, and a
+ratio of such differences has no useful distribution. The question is asked without dividing: is the reference's own
+time longer than ``ratio`` times the candidate's? That is a mean over rounds, and its sign can be tested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchstone.schema import Block, Party
+
+Finding = Literal["confirmed", "refuted", "open"]
+
+ALLOWANCE = 1.1
+"""A long block may show this much more than single calls do: caches are warmer in it."""
+LEAST_ROUNDS = 5
+_TRIMMED_SHARE = 0.2
+_CLEAR = 3.0
+"""Standard errors from zero that count as a sign."""
+
+Floats = NDArray[np.float64]
+
+
+def own_times_ns(blocks: Sequence[Block]) -> Floats:
+    """Per round: what a single call of the candidate and of the reference took beyond the shim's."""
+    rounds: dict[int, dict[Party, int]] = defaultdict(dict)
+    for block in blocks:
+        if block.calls == 1:
+            rounds[block.round][block.party] = block.elapsed_ns
+    rows = [
+        (parties["candidate"] - parties.get("shim", 0), parties["reference"] - parties.get("shim", 0))
+        for parties in rounds.values()
+        if {"candidate", "reference"} <= parties.keys()
+    ]
+    return np.array(rows, dtype=np.float64).reshape(-1, 2)
+
+
+def finding(own: Floats, claimed_ratio: float, least_ratio: float) -> Finding:
+    """What single calls say about a ratio that long blocks show, and that must be above ``least_ratio`` to matter."""
+    if own.shape[0] < LEAST_ROUNDS:
+        return "open"
+    if _clearance(own, claimed_ratio / ALLOWANCE) < -_critical(own):
+        return "refuted"
+    return "confirmed" if _clearance(own, least_ratio) > _critical(own) else "open"
+
+
+def ratio_interval(own: Floats) -> tuple[float, float, float] | None:
+    """The ratio that single calls show and its 95 % interval; None where the candidate's own time is not seen."""
+    if _mean_and_error(own[:, 0])[0] <= 0 or _mean_and_error(own[:, 1])[0] <= 0:
+        return None
+    ratio = _mean_and_error(own[:, 1])[0] / _mean_and_error(own[:, 0])[0]
+    width = _critical(own) * 2 / _CLEAR
+    return ratio, _edge(own, ratio, width, 0.5), _edge(own, ratio, -width, 2.0)
+
+
+def _edge(own: Floats, ratio: float, clearance: float, step: float) -> float:
+    """Walk from the ratio until the clearance is reached, then halve the way: the edge of the interval."""
+    beyond = ratio
+    for _ in range(20):
+        beyond *= step
+        if (_clearance(own, beyond) - clearance) * (1 if step < 1 else -1) > 0:
+            break
+    near, far = math.log(ratio), math.log(beyond)
+    for _ in range(30):
+        middle = (near + far) / 2
+        reached = (_clearance(own, math.exp(middle)) - clearance) * (1 if step < 1 else -1) > 0
+        near, far = (near, middle) if reached else (middle, far)
+    return math.exp(far)
+
+
+def _clearance(own: Floats, ratio: float) -> float:
+    """By how many standard errors the reference takes longer than this many times the candidate."""
+    mean, error = _mean_and_error(own[:, 1] - ratio * own[:, 0])
+    if error > 0:
+        return mean / error
+    return math.copysign(math.inf, mean) if mean else 0.0
+
+
+def _mean_and_error(values: Floats) -> tuple[float, float]:
+    """Trimmed mean and its standard error (Yuen): single calls have tails."""
+    ordered = np.sort(values)
+    cut = int(_TRIMMED_SHARE * ordered.size)
+    pulled_in = np.clip(ordered, ordered[cut], ordered[ordered.size - 1 - cut])
+    kept = ordered.size - 2 * cut
+    error = float(pulled_in.std(ddof=1)) * math.sqrt(ordered.size) / kept
+    return float(ordered[cut : ordered.size - cut].mean()), error
+
+
+def _critical(own: Floats) -> float:
+    """More for few rounds, whose spread is itself uncertain."""
+    freedom = own.shape[0] - 2 * int(_TRIMMED_SHARE * own.shape[0]) - 1
+    return _CLEAR * (1.0 + 2.0 / max(int(freedom), 1))

@@ -1,0 +1,101 @@
+"""A speed counts as far as single calls show it too."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from torchstone.measuring import needs_confirmation, timing
+from torchstone.measuring.confirmation import finding, own_times_ns, ratio_interval
+from torchstone.measuring.procedure import Plan, confirmations, rounds
+from torchstone.schema import Block, Measurement, Party
+
+LONG = 32
+BLOCK_NS, SHIM_NS = 60_000.0, 1_000.0
+
+
+class Simulated:
+    """Takes so long for a call, so long for a block however many calls it has, and some noise."""
+
+    def __init__(self, call_ns: float, fixed_ns: float, noise_ns: float, rng: np.random.Generator) -> None:
+        self._call_ns, self._fixed_ns, self._noise_ns, self._rng = call_ns, fixed_ns, noise_ns, rng
+
+    def prepare(self, lengths: tuple[int, ...]) -> None: ...
+
+    def run(self, calls: int) -> tuple[int, int]:
+        noise = abs(self._rng.standard_normal()) * self._noise_ns
+        elapsed = round(BLOCK_NS + self._fixed_ns + calls * (SHIM_NS + self._call_ns) + noise)
+        return elapsed, elapsed
+
+
+def blocks_of(
+    candidate_ns: float, fixed_ns: float, noise_ns: float, seed: int, reference_ns: float = 100_000.0
+) -> list[Block]:
+    rng = np.random.default_rng(seed)
+    contestants: dict[Party, Simulated] = {
+        "candidate": Simulated(candidate_ns, fixed_ns, noise_ns, rng),
+        "reference": Simulated(reference_ns, 0, noise_ns, rng),
+        "shim": Simulated(0, 0, noise_ns, rng),
+    }
+    plan = Plan(rounds=7, budget_seconds=0, block_ns=1, most_rounds=7)
+    order = random.Random(seed)
+    found = list(rounds(contestants, (1, LONG), plan, order))  # type: ignore[arg-type]
+    confirmations(contestants, found, plan, order, needs_confirmation)  # type: ignore[arg-type]
+    return found
+
+
+def measured(blocks: list[Block]) -> Measurement:
+    return Measurement("blocks-less-shim", tuple(blocks), 0, 1, threads=1, distinct_inputs=2, bytes_per_call=8)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_honest_speed_is_confirmed(seed: int) -> None:
+    speedup = timing(measured(blocks_of(50_000.0, 0, 5_000, seed))).speedup
+    assert speedup is not None
+    assert (speedup.outcome, speedup.one_at_a_time) == ("faster", "confirmed")
+    assert speedup.ratio == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("gain", [1.5, 3.0, 20.0])
+def test_who_handles_a_block_at_once_gets_what_single_calls_show(seed: int, gain: float) -> None:
+    """The work of a block is done in one go: a single call costs what the reference's does."""
+    batched = 100_000.0 / gain
+    result = timing(measured(blocks_of(batched, 100_000.0 - batched, 5_000, seed)))
+    assert result.speedup is not None
+    assert result.speedup.one_at_a_time == "refuted"
+    assert result.speedup.ratio < 1.1
+    assert result.speedup.low <= 1.0 <= result.speedup.high * 1.05
+    assert result.speedup.outcome != "faster"
+
+
+def test_where_single_calls_drown_in_noise_no_speed_is_claimed() -> None:
+    result = timing(measured(blocks_of(1_000.0, 1_000.0, 20_000, 3, reference_ns=2_000.0)))
+    assert result.speedup is None or result.speedup.outcome != "faster"
+
+
+def test_more_single_calls_are_made_only_while_they_are_needed() -> None:
+    clear = blocks_of(50_000.0, 0, 100, 1)
+    slower = blocks_of(150_000.0, 0, 5_000, 1)
+    noisy = blocks_of(80_000.0, 0, 60_000, 1)
+    usual = 7 * 3 * 2
+    assert len(clear) == usual
+    assert len(slower) == usual
+    assert len(noisy) > usual
+
+
+def test_the_interval_of_single_calls_covers_their_ratio() -> None:
+    covered = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        own = np.column_stack((100 + 5 * rng.standard_normal(20), 150 + 5 * rng.standard_normal(20)))
+        found = ratio_interval(own)
+        assert found is not None
+        covered += found[1] <= 1.5 <= found[2]
+    assert covered >= 90
+
+
+def test_too_few_single_calls_say_nothing() -> None:
+    assert finding(own_times_ns([]), 2.0, 1.03) == "open"
