@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -165,6 +165,7 @@ class Testimony:
         self.spans: list[Span] = []
         """What is to be read from the worker: results with elements that do not lie in the arena."""
         self._read: list[tuple[int, int]] = []
+        self.copies: Iterable[torch.Tensor] = ()
         for index, places in enumerate(done.places):
             for position, place in enumerate(places):
                 self._note(index, position, place)
@@ -183,9 +184,9 @@ class Testimony:
             self.spans.append(Span(place.address, size_bytes))
             self._read.append((index, position))
 
-    def fill(self, copies: Sequence[torch.Tensor]) -> None:
-        """Take what was read for the spans."""
-        for (index, position), copy in zip(self._read, copies, strict=True):
+    def unpack(self) -> None:
+        """See what was copied as tensors. Apart from copying, which is on the clock where there is a device."""
+        for (index, position), copy in zip(self._read, self.copies, strict=True):
             place, native = self.done.places[index][position], self._layout.new_tensors[position].native
             self._new[index][position] = _seen_as(copy, place, native)
 
@@ -353,6 +354,7 @@ class Stand:
             elapsed_ns = time.perf_counter_ns() - began
             self.worker.freeze()
         testimony.elapsed_ns = elapsed_ns
+        testimony.unpack()
         self._take_back(testimony)
         return testimony
 
@@ -362,10 +364,9 @@ class Stand:
         testimony = Testimony(self.layout, done, count, arena, self._arena_address)
         if testimony.spans:
             try:
-                copies = self._reader.read(testimony.spans, done.segments)
+                testimony.copies = self._reader.read(testimony.spans, done.segments)
             except UnreadableError as error:
                 raise BadReplyError(f"a result that cannot be read: {error}") from error
-            testimony.fill(copies)
         return testimony
 
     def _take_back(self, testimony: Testimony) -> None:

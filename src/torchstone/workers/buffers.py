@@ -110,7 +110,7 @@ class Driver:
         base, size = ctypes.c_uint64(), ctypes.c_size_t()
         code = self._library.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(pointer))
         self._check("cuMemGetAddressRange", code)
-        return base.value, size.value
+        return int(base.value), int(size.value)
 
     def close(self, pointer: int) -> None:
         self._check("cuIpcCloseMemHandle", self._library.cuIpcCloseMemHandle(ctypes.c_uint64(pointer)))

@@ -84,6 +84,7 @@ def _move_caches(scratch: Path) -> None:
     temporary = str(scratch / "tmp")
     os.environ.update(
         HOME=str(scratch),
+        USER="candidate",  # its uid has no name in the password file, and libraries ask for one
         TMPDIR=temporary,
         TRITON_CACHE_DIR=str(scratch / "triton"),
         TORCHINDUCTOR_CACHE_DIR=str(scratch / "inductor"),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -30,6 +30,7 @@ _ALIGNMENT = 16
 _VECTORS = 1024
 """IOV_MAX."""
 _DEVICE_ALIGNMENT = 512
+_MOST_OPENED = 64
 _NEAR_BYTES = 64 << 10
 """Spans on a device that lie no further apart are copied as one: a copy costs more than these bytes."""
 
@@ -45,11 +46,23 @@ class Span(NamedTuple):
     size_bytes: int
 
 
+class Copies:
+    """Private copies of spans: few pieces of memory with many spans in each."""
+
+    def __init__(self, pieces: Sequence[torch.Tensor], where: Sequence[tuple[int, int]], spans: Sequence[Span]) -> None:
+        self._pieces, self._where, self._spans = pieces, where, spans
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        """The bytes of each span, in the order in which they were asked for."""
+        for (piece, start), span in zip(self._where, self._spans, strict=True):
+            yield self._pieces[piece][start : start + span.size_bytes]
+
+
 class Reader(Protocol):
     """Reads a worker's memory."""
 
-    def read(self, spans: Sequence[Span], segments: Sequence[Segment]) -> list[torch.Tensor]:
-        """A private copy of each span, as bytes."""
+    def read(self, spans: Sequence[Span], segments: Sequence[Segment]) -> Copies:
+        """Copy the spans into the judge's own memory."""
         ...
 
     def overwrite(self, spans: Sequence[Span], garbage: torch.Tensor) -> None:
@@ -65,12 +78,12 @@ class HostReader:
     def __init__(self, pid: int) -> None:
         self._pid = pid
 
-    def read(self, spans: Sequence[Span], segments: Sequence[Segment] = ()) -> list[torch.Tensor]:
+    def read(self, spans: Sequence[Span], segments: Sequence[Segment] = ()) -> Copies:
         starts, total = _packed([span.size_bytes for span in spans])
         copy = torch.empty(total, dtype=torch.uint8)
         local = _vectors([copy.data_ptr() + start for start in starts], spans)
         self._transfer(linux.process_vm_readv, local, _vectors([span.address for span in spans], spans))
-        return [copy[start : start + span.size_bytes] for start, span in zip(starts, spans, strict=True)]
+        return Copies([copy], [(0, start) for start in starts], spans)
 
     def overwrite(self, spans: Sequence[Span], garbage: torch.Tensor) -> None:
         local = _vectors([garbage.data_ptr()] * len(spans), spans)
@@ -105,18 +118,27 @@ class DeviceReader:
         """By handle, where the judge sees an allocation; its size as the driver tells it, not as the worker does."""
         self._here: list[int] = []
 
-    def read(self, spans: Sequence[Span], segments: Sequence[Segment]) -> list[torch.Tensor]:
+    def read(self, spans: Sequence[Span], segments: Sequence[Segment]) -> Copies:
+        self._forget_all_but(segments)
         located = [self._locate(span, segments) for span in spans]
         self._here = [address for address, _ in located]
-        copies: dict[int, torch.Tensor] = {}
+        pieces: list[torch.Tensor] = []
+        where = [(0, 0)] * len(spans)
         for group in _neighbours(located, spans):
             begin = self._here[group[0]] // _DEVICE_ALIGNMENT * _DEVICE_ALIGNMENT
             end = max(self._here[place] + spans[place].size_bytes for place in group)
-            copy = DeviceMemory(begin, self._device).tensor(0, end - begin, torch.uint8).clone()
             for place in group:
-                start = self._here[place] - begin
-                copies[place] = copy[start : start + spans[place].size_bytes]
-        return [copies[place] for place in range(len(spans))]
+                where[place] = len(pieces), self._here[place] - begin
+            pieces.append(DeviceMemory(begin, self._device).tensor(0, end - begin, torch.uint8).clone())
+        return Copies(pieces, where, spans)
+
+    def _forget_all_but(self, segments: Sequence[Segment]) -> None:
+        """An allocation that the judge has open is not freed: a worker that keeps making new ones must not fill the
+        device with them.
+        """
+        if len(self._opened) > _MOST_OPENED:
+            for handle in self._opened.keys() - {segment.handle for segment in segments}:
+                self._close(handle)
 
     def _locate(self, span: Span, segments: Sequence[Segment]) -> tuple[int, int]:
         """Where the judge sees a span, and where the allocation around it begins."""
@@ -142,10 +164,12 @@ class DeviceReader:
             DeviceMemory(here, self._device).tensor(0, span.size_bytes, torch.uint8).copy_(garbage[: span.size_bytes])
 
     def close(self) -> None:
-        for opened in self._opened.values():
-            with contextlib.suppress(InfrastructureError):  # the worker, and with it the allocation, may be gone
-                self._driver.close(opened.address)
-        self._opened.clear()
+        for handle in list(self._opened):
+            self._close(handle)
+
+    def _close(self, handle: str) -> None:
+        with contextlib.suppress(InfrastructureError):  # the worker, and with it the allocation, may be gone
+            self._driver.close(self._opened.pop(handle).address)
 
 
 def _neighbours(located: Sequence[tuple[int, int]], spans: Sequence[Span]) -> list[list[int]]:
