@@ -2,7 +2,8 @@
 
 Most of what keeps a time honest is not here but in how it is taken: fresh values for every call, every result
 verified, a worker that stands still whenever the clock does not run, the judge's own clock, buffers filled with
-garbage and surrounded by bands. These guards look at what is left: whether the figures fit together.
+garbage and surrounded by bands, and a speed that counts only as far as single calls confirm it. These guards look at
+what is left: whether the figures fit together.
 
 Each guard's docstring says what it proves and what it does not. A guard needs a clear case: an honest kernel on a
 noisy machine must never be accused, so each asks for several times the noise beyond what the reference itself shows.
@@ -11,47 +12,39 @@ noisy machine must never be accused, so each asks for several times the noise be
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from torchstone.schema import Cheated, Measurement, Party
+from torchstone.schema import Block, Cheated, Measurement, Party
 
 Floats = NDArray[np.float64]
 
 
 class Figures:
-    """A measurement's blocks as arrays over rounds, the shim's cost taken off."""
+    """A measurement's long blocks as arrays over rounds: per call, with the shim's cost taken off."""
 
     def __init__(self, measurement: Measurement) -> None:
-        self._blocks = measurement.blocks
-        lengths = sorted({block.calls for block in measurement.blocks})
-        self.short, self.long = lengths[0], lengths[-1]
+        self.calls = max(block.calls for block in measurement.blocks)
+        self._blocks = [block for block in measurement.blocks if block.calls == self.calls]
 
-    def single_ns(self, party: Party) -> Floats:
-        """Per round: one call alone, beyond what calling costs."""
-        return self._elapsed(party, self.short) - self._elapsed("shim", self.short)
+    def seen_ns(self, party: Party) -> Floats:
+        """By the judge's clock."""
+        return self._per_call_ns(party, lambda block: block.elapsed_ns)
 
-    def batched_ns(self, party: Party) -> Floats:
-        """Per round: a call among many, beyond what calling costs."""
-        return self._slope(party) - self._slope("shim")
+    def claimed_ns(self, party: Party) -> Floats:
+        """By the worker's."""
+        return self._per_call_ns(party, lambda block: block.claimed_ns)
 
-    def slope_ns(self, party: Party) -> Floats:
-        return self._slope(party)
-
-    def claimed_slope_ns(self, party: Party) -> Floats:
-        return (self._claimed(party, self.long) - self._claimed(party, self.short)) / (self.long - self.short)
-
-    def _slope(self, party: Party) -> Floats:
-        return (self._elapsed(party, self.long) - self._elapsed(party, self.short)) / (self.long - self.short)
-
-    def _elapsed(self, party: Party, calls: int) -> Floats:
-        return np.array([b.elapsed_ns for b in self._blocks if b.party == party and b.calls == calls], dtype=np.float64)
-
-    def _claimed(self, party: Party, calls: int) -> Floats:
-        return np.array([b.claimed_ns for b in self._blocks if b.party == party and b.calls == calls], dtype=np.float64)
+    def _per_call_ns(self, party: Party, clock: Callable[[Block], int]) -> Floats:
+        shim, own = (
+            np.array([clock(block) for block in self._blocks if block.party == one], dtype=np.float64)
+            for one in ("shim", party)
+        )
+        return (own - shim) / self.calls
 
 
 def centre_and_doubt(values: Floats) -> tuple[float, float]:
@@ -67,38 +60,6 @@ class Guard(Protocol):
     def examine(self, measurement: Measurement) -> Cheated | None: ...
 
 
-class RevealGuard:
-    """Proves that a candidate handles calls together that it should have handled one by one.
-
-    Long blocks hold the inputs of many calls at once, single calls one only. A kernel that does all the work of a
-    block in its first or last call needs far longer for a single call than the block's share per call, and longer
-    than the reference does. Does not prove anything about gains below three times: an honest kernel also warms up.
-    """
-
-    name = "one-at-a-time"
-    _FACTOR = 3.0
-    _LATENCY_NS = 30_000.0
-    """What one call may cost more because everything is cold and nothing overlaps."""
-
-    def examine(self, measurement: Measurement) -> Cheated | None:
-        figures = Figures(measurement)
-        if figures.long < 4:
-            return None
-        single, single_doubt = centre_and_doubt(figures.single_ns("candidate"))
-        batched, batched_doubt = centre_and_doubt(figures.batched_ns("candidate"))
-        usual_single, usual_doubt = centre_and_doubt(figures.single_ns("reference"))
-        usual_batched, _ = centre_and_doubt(figures.batched_ns("reference"))
-        usual = max(1.0, (usual_single + usual_doubt) / usual_batched) if usual_batched > 0 else np.inf
-        allowed = self._FACTOR * usual * (max(batched, 0.0) + batched_doubt) + single_doubt + self._LATENCY_NS
-        if single <= allowed:
-            return None
-        message = (
-            f"a call alone takes {single / 1e3:.1f} µs, among {figures.long} others {batched / 1e3:.1f} µs "
-            f"(reference: {usual_single / 1e3:.1f} and {usual_batched / 1e3:.1f} µs)"
-        )
-        return Cheated("measure", self.name, message)
-
-
 class ClockGuard:
     """Proves that the clock in the candidate's process was tampered with.
 
@@ -112,8 +73,8 @@ class ClockGuard:
 
     def examine(self, measurement: Measurement) -> Cheated | None:
         figures = Figures(measurement)
-        seen, seen_doubt = centre_and_doubt(figures.slope_ns("candidate"))
-        claimed, claimed_doubt = centre_and_doubt(figures.claimed_slope_ns("candidate"))
+        seen, seen_doubt = centre_and_doubt(figures.seen_ns("candidate"))
+        claimed, claimed_doubt = centre_and_doubt(figures.claimed_ns("candidate"))
         fits = claimed + claimed_doubt >= (seen - seen_doubt) / self._FACTOR - self._TICK_NS
         if fits:
             return None
@@ -136,8 +97,8 @@ class FloorGuard:
 
     def examine(self, measurement: Measurement) -> Cheated | None:
         figures = Figures(measurement)
-        seen, doubt = centre_and_doubt(figures.batched_ns("candidate"))
-        usual, usual_doubt = centre_and_doubt(figures.batched_ns("reference"))
+        seen, doubt = centre_and_doubt(figures.seen_ns("candidate"))
+        usual, usual_doubt = centre_and_doubt(figures.seen_ns("reference"))
         if seen + doubt >= self._floor_ns or usual - usual_doubt < 2 * self._floor_ns:
             return None
         floor = f"this device needs at least {self._floor_ns / 1e3:.2f} µs to write the result"

@@ -20,7 +20,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.court.guards import ClockGuard, FloorGuard, Guard, RevealGuard, peak_bandwidth
+from torchstone.court.guards import ClockGuard, FloorGuard, Guard, peak_bandwidth
 from torchstone.court.lane import Lane
 from torchstone.court.stand import CandidateFailedError, Layout, Stand
 from torchstone.errors import UsageError
@@ -479,7 +479,7 @@ class Trial:
     def _examine(self, measurement: schema.Measurement, layout: Layout) -> None:
         """Ask every guard; the first that proves something decides."""
         written = layout.written_bytes
-        guards: list[Guard] = [ClockGuard(), RevealGuard(), FloorGuard(written, self._room.peak_bytes_per_second)]
+        guards: list[Guard] = [ClockGuard(), FloorGuard(written, self._room.peak_bytes_per_second)]
         for guard in guards:
             proof = guard.examine(measurement)
             if proof is not None:

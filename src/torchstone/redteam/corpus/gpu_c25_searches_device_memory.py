@@ -2,7 +2,7 @@
 # family: 25, 51
 # kind: cheat
 # device: cuda
-# case: relu_cuda_timed -> disagrees | crashed
+# case: relu_cuda_timed -> disagrees | crashed | cheated/reply
 import gc
 
 import torch
