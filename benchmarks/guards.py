@@ -19,9 +19,11 @@ from unittest import mock
 
 import torch
 
+from torchstone.court import contest, trial
+from torchstone.court.courtroom import Courtroom
 from torchstone.court.lane import Lane
 from torchstone.court.stand import Stand
-from torchstone.court.trial import Courtroom, Trial, judge
+from torchstone.court.trial import Trial, judge
 from torchstone.measuring.device import DeviceProbe
 from torchstone.schema import Agrees, Case, Implementation, ImportPath, Job, Normal, Scalar, Sequence, Tensor
 from torchstone.workers.handle import Worker
@@ -48,13 +50,13 @@ def cases(device: str) -> list[Case]:
 @contextlib.contextmanager
 def no_guards() -> Iterator[None]:
     """The judge as it would be without them."""
-    switched_off: list[tuple[type, str, Any]] = [
+    switched_off: list[tuple[Any, str, Any]] = [
         (Worker, "freeze", lambda self: None),
         (Worker, "thaw", lambda self: None),
         (Stand, "overrun", lambda self, testimony: None),
-        (Trial, "_examine", lambda self, measurement, layout: None),
+        (contest, "_examine", lambda *parts: None),
         (Trial, "_attribute", lambda self, stand: None),
-        (Trial, "_check_hidden", lambda self, *others: None),
+        (trial, "check_hidden", lambda *parts: None),
     ]
     with contextlib.ExitStack() as stack:
         for owner, name, replacement in switched_off:

@@ -122,8 +122,9 @@ def _worker_options(charge: Charge) -> WorkerOptions:
 def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool) -> None:
     import torch
 
+    from torchstone.court.courtroom import Courtroom
     from torchstone.court.lane import Lane
-    from torchstone.court.trial import Courtroom, judge
+    from torchstone.court.trial import judge
     from torchstone.measuring.device import DeviceProbe
 
     torch.set_num_threads(charge.threads)

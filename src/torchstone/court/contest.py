@@ -1,0 +1,178 @@
+"""The contest: candidate, reference and shim called in turn on the device that they have to themselves.
+
+In which order and how often is the procedure's affair (``measuring/procedure.py``); here is who the parties are.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import statistics
+import time
+
+from torchstone import schema
+from torchstone.court.guards import ClockGuard, FloorGuard, Guard
+from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError
+from torchstone.court.stand import Layout, Stand
+from torchstone.judging import DrawnCall, Expected, Reference
+from torchstone.measuring import needs_confirmation, procedure
+from torchstone.workers.protocol import Load
+
+_BUSY_DEVICE_NS = 500_000
+"""A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
+
+
+class ReferenceLostError(Exception):
+    """The reference's worker failed: nothing that a candidate could have done."""
+
+
+class DeviceBusyError(Exception):
+    """Somebody else uses the device: a time taken now would mean nothing."""
+
+
+def measure(hearing: Hearing, stand: Stand, reference: Reference) -> schema.Measurement:
+    """Time the candidate on its stand against the reference, and ask every guard about the figures."""
+    room, job = hearing.room, hearing.job
+    other = _reference_stand(hearing, stand.layout, stand.sets)
+    try:
+        room.pool.settle()
+        with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
+            measurement = _measure_rounds(hearing, stand, other, reference)
+            _examine(measurement, stand.layout, room.peak_bytes_per_second)
+        other.release(time.monotonic() + HOUSEKEEPING_SECONDS)
+    except BaseException:
+        room.dismiss_reference()
+        raise
+    finally:
+        other.close()
+    return measurement
+
+
+def _reference_stand(hearing: Hearing, layout: Layout, sets: int) -> Stand:
+    """The reference on its own stand. Its failures are ours, not the candidate's."""
+    room, case = hearing.room, hearing.job.case
+    deadline = time.monotonic() + HOUSEKEEPING_SECONDS
+    native = schema.Implementation("aten", case.operator, schema.ImportPath("torch", f"ops.{case.operator}"), "aten")
+    worker = room.reference_worker()
+    stand = Stand(worker, case, layout, sets, room.device)
+    try:
+        worker.ask(Load(secrets.token_hex(8), native), deadline)
+        stand.bind(deadline)
+    except FAILURES as error:
+        room.dismiss_reference()
+        stand.close()
+        raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
+    return stand
+
+
+def _measure_rounds(hearing: Hearing, stand: Stand, other: Stand, reference: Reference) -> schema.Measurement:
+    room, plan = hearing.room, procedure.PLANS[hearing.job.effort]
+    draws = _Draws(hearing, reference)
+    candidate = _CandidateRuns(hearing, stand, draws)
+    contestants: dict[schema.Party, procedure.Contestant] = {
+        "candidate": candidate,
+        "reference": _ReferenceRuns(other, draws, pretend=False),
+        "shim": _ReferenceRuns(other, draws, pretend=True),
+    }
+    began, before = time.time_ns(), room.probe.state()
+    lengths = procedure.block_lengths(contestants, stand.sets, plan)
+    order = random.Random(secrets.randbits(64))
+    blocks = list(procedure.rounds(contestants, lengths, plan, order))
+    procedure.confirmations(contestants, blocks, plan, order, needs_confirmation)
+    _check_quiet(hearing, other, candidate.latencies_ns)
+    return schema.Measurement(
+        method=procedure.METHOD,
+        blocks=tuple(blocks),
+        began_unix_ns=began,
+        ended_unix_ns=time.time_ns(),
+        threads=room.threads,
+        distinct_inputs=lengths[1],
+        bytes_per_call=stand.layout.bytes_per_call,
+        before=before,
+        after=room.probe.state(),
+    )
+
+
+def _check_quiet(hearing: Hearing, other: Stand, latencies_ns: list[int]) -> None:
+    """Whether the candidate keeps the device busy between its calls: work that began before the clock did.
+
+    Proven only by taking the candidate away: if the device is then quiet, it was the candidate; if not, somebody
+    else is using it, which is no fault of the candidate's.
+    """
+    if hearing.room.device.type == "cpu" or not latencies_ns:
+        return  # on the CPU it stood still
+    before = statistics.median(latencies_ns)
+    if before < _BUSY_DEVICE_NS:
+        return
+    hearing.dismiss()
+    after = statistics.median(other.device_latency_ns() for _ in range(9))
+    if after < before / 4:
+        turns = f"{before / 1e3:.0f} µs to get a turn, {after / 1e3:.0f} µs without it"
+        raise VerdictError(schema.Cheated("measure", "quiescence", f"the device was busy between calls: {turns}"))
+    raise DeviceBusyError("another process keeps the device busy; nothing can be measured on it")
+
+
+def _examine(measurement: schema.Measurement, layout: Layout, peak_bytes_per_second: float) -> None:
+    """Ask every guard; the first that proves something decides."""
+    guards: list[Guard] = [ClockGuard(), FloorGuard(layout.written_bytes, peak_bytes_per_second)]
+    for guard in guards:
+        proof = guard.examine(measurement)
+        if proof is not None:
+            raise VerdictError(proof)
+
+
+class _Draws:
+    """Calls for the parties of one measurement.
+
+    The candidate gets values that nobody has seen; the reference and the shim, which have nothing to gain, get the
+    candidate's last ones again: drawing costs more than calling.
+    """
+
+    def __init__(self, hearing: Hearing, reference: Reference) -> None:
+        self._hearing, self._reference = hearing, reference
+        self._last: dict[int, list[DrawnCall]] = {}
+
+    def fresh(self, calls: int) -> tuple[list[DrawnCall], list[Expected]]:
+        drawn, expected = self._hearing.draw(self._reference, calls, calibrate=False)
+        self._last[calls] = drawn
+        return drawn, expected
+
+    def again(self, calls: int) -> list[DrawnCall]:
+        if calls not in self._last:
+            self.fresh(calls)
+        return self._last[calls]
+
+
+class _CandidateRuns:
+    """The candidate as a contestant: every timed call has fresh values and a verified result."""
+
+    def __init__(self, hearing: Hearing, stand: Stand, draws: _Draws) -> None:
+        self._hearing, self._stand, self._draws = hearing, stand, draws
+        self.latencies_ns: list[int] = []
+        self._ready: dict[int, tuple[list[DrawnCall], list[Expected]]] = {}
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        self._ready = {calls: self._draws.fresh(calls) for calls in lengths}
+
+    def run(self, calls: int) -> tuple[int, int]:
+        drawn, expected = self._ready.pop(calls) if calls in self._ready else self._draws.fresh(calls)
+        self.latencies_ns.append(self._stand.device_latency_ns())
+        return self._hearing.call_and_verify(self._stand, drawn, expected)
+
+
+class _ReferenceRuns:
+    """The reference, or the shim alone, on values of the same kind."""
+
+    def __init__(self, stand: Stand, draws: _Draws, pretend: bool) -> None:
+        self._stand, self._draws, self._pretend = stand, draws, pretend
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        """The candidate's draws serve."""
+
+    def run(self, calls: int) -> tuple[int, int]:
+        self._stand.present(self._draws.again(calls))
+        try:
+            testimony = self._stand.call(calls, time.monotonic() + HOUSEKEEPING_SECONDS, self._pretend)
+        except FAILURES as error:
+            raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
+        return testimony.elapsed_ns, testimony.done.claimed_ns

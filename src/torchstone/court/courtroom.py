@@ -1,0 +1,87 @@
+"""What all trials of a judge share: workers, the lane, the device, and what is remembered of candidates."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+
+from torchstone import schema
+from torchstone.court.guards import peak_bandwidth
+from torchstone.court.lane import Lane
+from torchstone.measuring.device import DeviceProbe
+from torchstone.workers.handle import Worker
+from torchstone.workers.pool import WorkerPool
+
+
+class Outcome:
+    """What a trial brought to light besides the verdict."""
+
+    def __init__(self) -> None:
+        self.measurement: schema.Measurement | None = None
+        self.stage_seconds: dict[str, float] = {}
+        self.attribution: schema.Attribution | None = None
+        self.layers: tuple[schema.Layer, ...] = ()
+        self.log_tail = ""
+
+
+class Courtroom:
+    """What all trials of a judge share: workers, the lane, the device."""
+
+    def __init__(self, pool: WorkerPool, lane: Lane, device: torch.device, threads: int, probe: DeviceProbe) -> None:
+        self.pool = pool
+        self.lane = lane
+        self.device = device
+        self.threads = threads
+        self.probe = probe
+        self._candidate_worker: Worker | None = None
+        self._reference_worker: Worker | None = None
+        self.profiled: set[str] = set()
+        """Candidates whose device kernels have been looked at."""
+        self._failed_loads: dict[str, tuple[schema.Verdict, Outcome]] = {}
+
+    @cached_property
+    def peak_bytes_per_second(self) -> float:
+        """Measured once per session, when it is first asked for."""
+        return peak_bandwidth(self.device)
+
+    def worker_for(self, implementation: schema.Implementation) -> tuple[Worker, bool]:
+        """The worker that has this candidate loaded, or a fresh one; and whether it is fresh."""
+        current = self._candidate_worker
+        if current is not None and current.candidate_key == implementation.key:
+            return current, False
+        self.dismiss_candidate()
+        worker = self.pool.take()
+        self._candidate_worker = worker
+        self.pool.refill()
+        return worker, True
+
+    def dismiss_candidate(self) -> None:
+        """End the candidate's worker: nothing of it may reach another candidate, or the next case after a crash."""
+        if self._candidate_worker is not None:
+            self._candidate_worker.kill()
+            self._candidate_worker = None
+
+    def reference_worker(self) -> Worker:
+        """The worker in which references are timed, through the same shim and the same sandbox."""
+        if self._reference_worker is None:
+            self._reference_worker = self.pool.take()
+        return self._reference_worker
+
+    def dismiss_reference(self) -> None:
+        if self._reference_worker is not None:
+            self._reference_worker.kill()
+            self._reference_worker = None
+
+    def remember_failed_load(self, key: str, verdict: schema.Verdict, outcome: Outcome) -> None:
+        """A candidate that does not load does not load for its other cases either."""
+        self._failed_loads[key] = verdict, outcome
+
+    def failed_load(self, key: str) -> tuple[schema.Verdict, Outcome] | None:
+        return self._failed_loads.get(key)
+
+    def close(self) -> None:
+        self.dismiss_candidate()
+        self.dismiss_reference()
+        self.pool.close()
+        self.lane.close()
