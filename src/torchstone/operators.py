@@ -72,6 +72,17 @@ def contract_of(case: schema.Case) -> Contract:
     return Contract(frozenset(mutated), returned, tuple(item.alias_info is None for item in declared.returns))
 
 
+def is_view(operator: str) -> bool:
+    """Whether what the operator returns is always a view of an argument.
+
+    Operators that are composed of others (``reshape``, ``contiguous``) declare the same and return one or not, as it
+    comes: they promise nothing.
+    """
+    overload = resolve(operator)
+    composed = torch._C._dispatch_has_kernel_for_dispatch_key(overload._name, "CompositeImplicitAutograd")
+    return overload.is_view and not composed
+
+
 def _tensor_count(recipe: schema.Argument | None) -> int:
     if isinstance(recipe, schema.Tensor):
         return 1

@@ -31,6 +31,7 @@ from torchstone.schema import (
     Normal,
     Record,
     Scalar,
+    Sequence,
     SourceFile,
     SourceFiles,
     Tensor,
@@ -73,6 +74,24 @@ def test_a_returned_input_is_an_alias_only_where_the_operator_promises_a_new_ten
         assert "in the memory of tensor argument 0; expected a new tensor" in verdict.message
     assert isinstance(other, Agrees)
     assert isinstance(halves, Agrees)
+
+
+def test_a_view_operator_must_return_that_view() -> None:
+    transpose = Case("test", "aten.transpose.int", (*RELU.args, Scalar(0), Scalar(1)))
+    select = Case("test", "aten.select.int", (Tensor((50, 70), "float32", Normal()), Scalar(1), Scalar(3)))
+    reshape = Case("test", "aten.reshape.default", (*RELU.args, Sequence((Scalar(35),))))
+    copied, column, other_column, free = judge_all(
+        Job(transpose, source("def kernel(x, a, b): return x.mT.contiguous()", transpose.operator)),
+        Job(select, source("def kernel(x, d, i): return x.movedim(d, 0)[i]", select.operator)),
+        Job(select, source("def kernel(x, d, i): return x.movedim(d, 0)[i].clone()", select.operator)),
+        Job(reshape, source("def kernel(x, s): return x.clone().view(s)", reshape.operator)),
+    )
+    for verdict in (copied, other_column):
+        assert isinstance(verdict, Disagrees)
+        assert verdict.reason == "aliasing"
+        assert "output 0 is no view of tensor argument 0" in verdict.message
+    assert isinstance(column, Agrees), column
+    assert isinstance(free, Agrees), "reshape promises a view only where it can, so nobody can rely on one"
 
 
 def test_verdicts_of_one_judge_in_one_go() -> None:

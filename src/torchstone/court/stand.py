@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -49,6 +49,14 @@ class CandidateFailedError(Exception):
         self.failure = failure
 
 
+class View(NamedTuple):
+    """Where a result that is a view of an argument lies within a row, and how."""
+
+    offset_bytes: int
+    strides: tuple[int, ...]
+    argument: int
+
+
 class Layout:
     """Where each tensor of a call lies. Calls follow one another at a fixed pitch."""
 
@@ -68,6 +76,20 @@ class Layout:
         """Those of the outputs that lie somewhere in the candidate's memory."""
         self._new_bytes: int = sum(output.native.nbytes for output in self.new_tensors)
         self.pitch_bytes = self._end
+        self.views = self._find_views(expected.call) if operators.is_view(case.operator) else []
+        """Where each of the new tensors must lie, if the operator promises views of its arguments."""
+
+    def _find_views(self, call: DrawnCall) -> list[View | None]:
+        """What torch's own operator makes of these arguments."""
+        result = operators.resolve(call.case.operator)(*call.args, **call.kwargs)
+        return [self._view(leaf, call) for leaf in operators.flatten_outputs(result)]
+
+    def _view(self, leaf: torch.Tensor, call: DrawnCall) -> View | None:
+        for argument, ((place, _), tensor) in enumerate(zip(self._inputs, call.tensors, strict=True)):
+            offset = leaf.data_ptr() - tensor.storage.data_ptr()
+            if leaf.numel() and 0 <= offset < tensor.storage.nbytes:
+                return View(place[0] + offset, leaf.stride(), argument)
+        return None
 
     def _place(self, elements: int, dtype: torch.dtype) -> tuple[int, int, torch.dtype]:
         offset = self._end
@@ -180,6 +202,8 @@ class Testimony:
             if offset + size_bytes > self.arena.numel():
                 raise BadReplyError("a result that begins in an argument and ends nowhere")
             self._new[index][position] = _seen_as(self.arena[offset : offset + size_bytes].clone(), place, native)
+        elif size_bytes > MOST_SPARSE * native.nbytes:
+            raise BadReplyError("a result that is scattered over more memory than is read")
         else:
             self.spans.append(Span(place.address, size_bytes))
             self._read.append((index, position))
@@ -220,8 +244,23 @@ class Testimony:
                     )
                 if earlier != position:
                     return index, f"outputs {earlier} and {position} lie in the same memory; expected two tensors"
+        if self._layout.views:
+            return self._no_view()
         if self.hidden_alias is not None:
             return self.hidden_alias, "overwriting its result changes an argument; expected a new tensor"
+        return None
+
+    def _no_view(self) -> tuple[int, str] | None:
+        """A call that returned something else than the view that the operator promises, and what."""
+        for index, places in enumerate(self.done.places):
+            for position, (place, view) in enumerate(zip(places, self._layout.views, strict=True)):
+                if view is None:
+                    continue
+                native = self._layout.new_tensors[position].native
+                offset = place.address - self._arena_address - index * self._layout.pitch_bytes
+                strides = operators.contiguous_strides(native.shape) if place.strides is None else place.strides
+                if offset != view.offset_bytes or not _same_steps(native.shape, strides, view.strides):
+                    return index, f"output {position} is no view of tensor argument {view.argument}; expected that view"
         return None
 
     def _argument_at(self, address: int) -> int | None:
@@ -249,10 +288,12 @@ def _span_bytes(place: Place, native: torch.Tensor) -> int:
         return native.nbytes
     if len(place.strides) != native.dim() or any(stride < 0 for stride in place.strides):
         raise BadReplyError("strides that no tensor of this shape has")
-    elements = span_elements(native.shape, place.strides)
-    if elements > MOST_SPARSE * native.numel():
-        raise BadReplyError("a result that is scattered over more memory than is read")
-    return elements * native.dtype.itemsize
+    return span_elements(native.shape, place.strides) * native.dtype.itemsize
+
+
+def _same_steps(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether strides mean the same: along a dimension of one element any stride does."""
+    return all(size == 1 or a == b for size, a, b in zip(shape, one, other, strict=True))
 
 
 def _seen_as(copy: torch.Tensor, place: Place, native: torch.Tensor) -> torch.Tensor:

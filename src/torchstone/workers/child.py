@@ -314,10 +314,13 @@ class _BoundCase:
     def _place(self, leaf: torch.Tensor) -> Place:
         if leaf.is_conj() or leaf.is_neg():  # what lies in memory is not yet the value
             leaf = leaf.resolve_conj().resolve_neg()
-        if not leaf.is_contiguous() and span_elements(leaf.shape, leaf.stride()) > MOST_SPARSE * leaf.numel():
+        if not leaf.is_contiguous() and not self._is_argument(leaf) and _is_sparse(leaf):
             leaf = leaf.contiguous()
         self._kept.append(leaf)
         return Place(leaf.data_ptr(), None if leaf.is_contiguous() else tuple(leaf.stride()))
+
+    def _is_argument(self, leaf: torch.Tensor) -> bool:
+        return 0 <= leaf.data_ptr() - self._memory.address < self._arena_bytes
 
     def _segments(self, places: list[tuple[Place, ...]]) -> tuple[Segment, ...]:
         """The device allocations that these places are in. The arena is the judge's own and needs no handle."""
@@ -331,6 +334,11 @@ class _BoundCase:
                 found.append(segment)
                 known.append((segment.address, segment.address + segment.size_bytes))
         return tuple(found)
+
+
+def _is_sparse(leaf: torch.Tensor) -> bool:
+    """Scattered over more memory than the judge reads for it."""
+    return span_elements(leaf.shape, leaf.stride()) > MOST_SPARSE * leaf.numel()
 
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
