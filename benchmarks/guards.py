@@ -19,10 +19,9 @@ from unittest import mock
 
 import torch
 
-from torchstone.court import contest, trial
+from torchstone.court import contest, hearing, trial
 from torchstone.court.courtroom import Courtroom
 from torchstone.court.lane import Lane
-from torchstone.court.stand import Stand
 from torchstone.court.trial import Trial, judge
 from torchstone.measuring.device import DeviceProbe
 from torchstone.schema import Agrees, Case, Implementation, ImportPath, Job, Normal, Scalar, Sequence, Tensor
@@ -53,7 +52,7 @@ def no_guards() -> Iterator[None]:
     switched_off: list[tuple[Any, str, Any]] = [
         (Worker, "freeze", lambda self: None),
         (Worker, "thaw", lambda self: None),
-        (Stand, "overrun", lambda self, testimony: None),
+        (hearing, "BLOCK_GUARDS", ()),
         (contest, "_examine", lambda *parts: None),
         (Trial, "_attribute", lambda self, stand: None),
         (trial, "check_hidden", lambda *parts: None),

@@ -11,23 +11,17 @@ import statistics
 import time
 
 from torchstone import schema
-from torchstone.court.guards import ClockGuard, FloorGuard, Guard
+from torchstone.court.guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
 from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError
-from torchstone.court.stand import Layout, Stand
+from torchstone.court.layout import Layout
+from torchstone.court.stand import Stand
 from torchstone.judging import DrawnCall, Expected, Reference
 from torchstone.measuring import needs_confirmation, procedure
 from torchstone.workers.protocol import Load
 
-_BUSY_DEVICE_NS = 500_000
-"""A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
-
 
 class ReferenceLostError(Exception):
     """The reference's worker failed: nothing that a candidate could have done."""
-
-
-class DeviceBusyError(Exception):
-    """Somebody else uses the device: a time taken now would mean nothing."""
 
 
 def measure(hearing: Hearing, stand: Stand, reference: Reference) -> schema.Measurement:
@@ -38,7 +32,6 @@ def measure(hearing: Hearing, stand: Stand, reference: Reference) -> schema.Meas
         room.pool.settle()
         with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
             measurement = _measure_rounds(hearing, stand, other, reference)
-            _examine(measurement, stand.layout, room.peak_bytes_per_second)
         other.release(time.monotonic() + HOUSEKEEPING_SECONDS)
     except BaseException:
         room.dismiss_reference()
@@ -79,8 +72,7 @@ def _measure_rounds(hearing: Hearing, stand: Stand, other: Stand, reference: Ref
     order = random.Random(secrets.randbits(64))
     blocks = list(procedure.rounds(contestants, lengths, plan, order))
     procedure.confirmations(contestants, blocks, plan, order, needs_confirmation)
-    _check_quiet(hearing, other, candidate.latencies_ns)
-    return schema.Measurement(
+    measurement = schema.Measurement(
         method=procedure.METHOD,
         blocks=tuple(blocks),
         began_unix_ns=began,
@@ -91,30 +83,23 @@ def _measure_rounds(hearing: Hearing, stand: Stand, other: Stand, reference: Ref
         before=before,
         after=room.probe.state(),
     )
+    _examine(hearing, measurement, candidate, other)
+    return measurement
 
 
-def _check_quiet(hearing: Hearing, other: Stand, latencies_ns: list[int]) -> None:
-    """Whether the candidate keeps the device busy between its calls: work that began before the clock did.
-
-    Proven only by taking the candidate away: if the device is then quiet, it was the candidate; if not, somebody
-    else is using it, which is no fault of the candidate's.
-    """
-    if hearing.room.device.type == "cpu" or not latencies_ns:
-        return  # on the CPU it stood still
-    before = statistics.median(latencies_ns)
-    if before < _BUSY_DEVICE_NS:
-        return
-    hearing.dismiss()
-    after = statistics.median(other.device_latency_ns() for _ in range(9))
-    if after < before / 4:
-        turns = f"{before / 1e3:.0f} µs to get a turn, {after / 1e3:.0f} µs without it"
-        raise VerdictError(schema.Cheated("measure", "quiescence", f"the device was busy between calls: {turns}"))
-    raise DeviceBusyError("another process keeps the device busy; nothing can be measured on it")
-
-
-def _examine(measurement: schema.Measurement, layout: Layout, peak_bytes_per_second: float) -> None:
+def _examine(hearing: Hearing, measurement: schema.Measurement, candidate: _CandidateRuns, other: Stand) -> None:
     """Ask every guard; the first that proves something decides."""
-    guards: list[Guard] = [ClockGuard(), FloorGuard(layout.written_bytes, peak_bytes_per_second)]
+
+    def latency_without_candidate_ns() -> float:
+        hearing.dismiss()
+        return statistics.median(other.device_latency_ns() for _ in range(9))
+
+    written_bytes = other.layout.written_bytes
+    guards: list[Guard] = [
+        QuiescenceGuard(candidate.latencies_ns, latency_without_candidate_ns),
+        ClockGuard(),
+        FloorGuard(written_bytes, hearing.room.peak_bytes_per_second),
+    ]
     for guard in guards:
         proof = guard.examine(measurement)
         if proof is not None:
@@ -156,7 +141,8 @@ class _CandidateRuns:
 
     def run(self, calls: int) -> tuple[int, int]:
         drawn, expected = self._ready.pop(calls) if calls in self._ready else self._draws.fresh(calls)
-        self.latencies_ns.append(self._stand.device_latency_ns())
+        if self._stand.on_device:
+            self.latencies_ns.append(self._stand.device_latency_ns())
         return self._hearing.call_and_verify(self._stand, drawn, expected)
 
 

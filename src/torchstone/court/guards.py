@@ -11,8 +11,9 @@ noisy machine must never be accused, so each asks for several times the noise be
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +23,10 @@ from numpy.typing import NDArray
 from torchstone.schema import Block, Cheated, Measurement, Party
 
 Floats = NDArray[np.float64]
+
+
+class DeviceBusyError(Exception):
+    """Somebody else uses the device: a time taken now would mean nothing."""
 
 
 class Figures:
@@ -58,6 +63,35 @@ class Guard(Protocol):
     """Looks at a measurement; says what it proves, or nothing."""
 
     def examine(self, measurement: Measurement) -> Cheated | None: ...
+
+
+class QuiescenceGuard:
+    """Proves that the candidate kept the device busy between its calls: work that began before the clock did.
+
+    The judge asks the device for next to nothing before each of the candidate's blocks. If that takes long, the
+    candidate is taken away and the device asked again: quiet now, it was the candidate; still busy, somebody else is
+    using it, which is no fault of the candidate's, and nothing can be measured. Does not prove anything about work
+    that takes turns quickly enough. Not needed on the CPU, where the candidate stands still.
+    """
+
+    name = "quiescence"
+    _BUSY_NS = 500_000.0
+    """A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
+    _QUIETER = 4.0
+
+    def __init__(self, latencies_ns: Sequence[int], latency_without_candidate_ns: Callable[[], float]) -> None:
+        self._latencies_ns = latencies_ns
+        self._latency_without_candidate_ns = latency_without_candidate_ns
+
+    def examine(self, measurement: Measurement) -> Cheated | None:
+        before = statistics.median(self._latencies_ns) if self._latencies_ns else 0.0
+        if before < self._BUSY_NS:
+            return None
+        after = self._latency_without_candidate_ns()
+        if after >= before / self._QUIETER:
+            raise DeviceBusyError("another process keeps the device busy; nothing can be measured on it")
+        turns = f"{before / 1e3:.0f} µs to get a turn, {after / 1e3:.0f} µs without it"
+        return Cheated("measure", self.name, f"the device was busy between calls: {turns}")
 
 
 class ClockGuard:

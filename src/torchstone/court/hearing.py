@@ -17,7 +17,9 @@ from typing import TypeVar
 from torchstone import schema
 from torchstone.court import wording
 from torchstone.court.courtroom import Courtroom, Outcome
-from torchstone.court.stand import CandidateFailedError, Layout, Stand
+from torchstone.court.evidence import BLOCK_GUARDS
+from torchstone.court.layout import Layout
+from torchstone.court.stand import CandidateFailedError, Stand
 from torchstone.judging import Agreement, DrawnCall, Expected, Mismatch, Reference, compare_many, draw_calls, worst_of
 from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
 from torchstone.workers.protocol import Failed, Load
@@ -103,15 +105,11 @@ class Hearing:
         done = testimony.done
         if done.odd_call is not None:
             raise VerdictError(wording.odd_structure(self.stage, expected[done.odd_call], done))
-        overrun = stand.overrun(testimony)
-        if overrun is not None:
-            raise VerdictError(schema.Disagrees(self.stage, "bounds", overrun))
-        alias = testimony.alias()
-        if alias is not None:
-            index, message = alias
-            raise VerdictError(
-                schema.Disagrees(self.stage, "aliasing", message, replay=wording.replay_of(calls[index]))
-            )
+        for guard in BLOCK_GUARDS:
+            objection = guard.examine(testimony)
+            if objection is not None:
+                replay = None if objection.call is None else wording.replay_of(calls[objection.call])
+                raise VerdictError(schema.Disagrees(self.stage, objection.reason, objection.message, replay=replay))
         outputs = [testimony.outputs(index) for index in range(len(calls))]
         inputs_after = [testimony.inputs_after(index) for index in range(len(calls))]
         match compare_many(expected, outputs, inputs_after):

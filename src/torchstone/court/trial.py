@@ -14,10 +14,12 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.court import wording
-from torchstone.court.contest import DeviceBusyError, ReferenceLostError, measure
+from torchstone.court.contest import ReferenceLostError, measure
 from torchstone.court.courtroom import Courtroom
+from torchstone.court.guards import DeviceBusyError
 from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError, WorkerLostError
-from torchstone.court.stand import Layout, Stand
+from torchstone.court.layout import Layout
+from torchstone.court.stand import Stand
 from torchstone.court.variants import check_hidden
 from torchstone.errors import UsageError
 from torchstone.judging import DrawnCall, Reference, ReferenceFailure, draw_calls

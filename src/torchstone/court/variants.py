@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from torchstone import schema
 from torchstone.court import wording
 from torchstone.court.hearing import FAILURES, Hearing, VerdictError
-from torchstone.court.stand import Layout, Stand
+from torchstone.court.layout import Layout
+from torchstone.court.stand import Stand
 from torchstone.errors import UsageError
 from torchstone.judging import Reference, ReferenceFailure, hidden_cases
 

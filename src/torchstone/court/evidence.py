@@ -1,0 +1,133 @@
+"""Guards over one block of calls: each proves one thing about where results lie and what was written.
+
+They run on every block, timed or not, before any value is compared. Each docstring says what it proves and what not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+
+from torchstone import operators
+from torchstone.court.testimony import Testimony
+
+
+class Objection(NamedTuple):
+    """What a guard found."""
+
+    reason: Literal["bounds", "aliasing"]
+    message: str
+    call: int | None = None
+    """Which of the block's calls, where it can be said."""
+
+
+class BlockGuard(Protocol):
+    """Looks at what a block of calls left behind; says what is wrong with it, or nothing."""
+
+    def examine(self, testimony: Testimony) -> Objection | None: ...
+
+
+class BandGuard:
+    """Proves that something was written outside every argument.
+
+    Random bytes lie before, between and behind the arguments of every call, and must still be there. Does not see
+    writes that go further than a band, or that hit memory of the worker's own.
+    """
+
+    def examine(self, testimony: Testimony) -> Objection | None:
+        layout = testimony.layout
+        rows = testimony.arena.view(testimony.count, layout.pitch_bytes)
+        torn = [(rows[:, start:end] != testimony.row[start:end]).any() for start, end in layout.bands]
+        found = torch.stack(torn).tolist()
+        if not any(found):
+            return None
+        band = found.index(True)
+        where = f"behind tensor argument {band - 1}" if band else "before the first tensor argument"
+        return Objection("bounds", f"bytes {where} were changed, which belong to no buffer")
+
+
+class OwnMemoryGuard:
+    """Proves that a result is not memory of its own although the operator promises a new tensor.
+
+    It must not lie in an argument, nor two results of a block on top of each other: the next call would destroy what
+    the last one gave. By the addresses that the worker names; and if those lie, by what happened when the judge
+    overwrote the results: an argument that changed with one of them was that one's memory. Results whose elements
+    interleave are compared by their beginning only.
+    """
+
+    def examine(self, testimony: Testimony) -> Objection | None:
+        found = self._in_argument(testimony) or self._on_top_of_each_other(testimony)
+        if found is None and testimony.hidden_alias is not None:
+            message = "overwriting its result changes an argument; expected a new tensor"
+            return Objection("aliasing", message, testimony.hidden_alias)
+        return found
+
+    def _in_argument(self, testimony: Testimony) -> Objection | None:
+        for call, position, address, _ in _fresh_results(testimony):
+            offset = testimony.arena_offset(address)
+            argument = None if offset is None else testimony.layout.argument_at(offset)
+            if argument is not None:
+                where = f"in the memory of tensor argument {argument}"
+                return Objection("aliasing", f"output {position} lies {where}; expected a new tensor", call)
+        return None
+
+    def _on_top_of_each_other(self, testimony: Testimony) -> Objection | None:
+        ordered = sorted(_fresh_results(testimony), key=lambda result: result.address)
+        for one, other in itertools.pairwise(ordered):
+            if one.address == other.address or one.address + one.contiguous_bytes > other.address:
+                who = f"outputs {one.position} and {other.position}" + (
+                    "" if one.call == other.call else " of two calls"
+                )
+                return Objection("aliasing", f"{who} lie in the same memory; expected a new tensor each", other.call)
+        return None
+
+
+class ViewGuard:
+    """Proves that a view operator returned something else than the view that it promises.
+
+    The view is known from torch's own operator on the same arguments: begin and strides. Operators that return a view
+    only where they can (``reshape``) promise nothing.
+    """
+
+    def examine(self, testimony: Testimony) -> Objection | None:
+        layout = testimony.layout
+        for call, places in enumerate(testimony.done.places if layout.views else ()):
+            for position, (place, view) in enumerate(zip(places, layout.views, strict=True)):
+                if view is None:
+                    continue
+                shape = layout.new_tensors[position].native.shape
+                strides = operators.contiguous_strides(shape) if place.strides is None else place.strides
+                begin = call * layout.pitch_bytes + view.offset_bytes
+                if testimony.arena_offset(place.address) != begin or not _same_steps(shape, strides, view.strides):
+                    message = f"output {position} is no view of tensor argument {view.argument}; expected that view"
+                    return Objection("aliasing", message, call)
+        return None
+
+
+BLOCK_GUARDS: tuple[BlockGuard, ...] = (BandGuard(), OwnMemoryGuard(), ViewGuard())
+
+
+class _Result(NamedTuple):
+    call: int
+    position: int
+    address: int
+    contiguous_bytes: int
+    """Zero where its elements leave room for others in between."""
+
+
+def _fresh_results(testimony: Testimony) -> list[_Result]:
+    outputs = testimony.layout.new_tensors
+    return [
+        _Result(call, position, place.address, output.native.nbytes if place.strides is None else 0)
+        for call, places in enumerate(testimony.done.places)
+        for position, (place, output) in enumerate(zip(places, outputs, strict=True))
+        if output.fresh and output.native.numel()
+    ]
+
+
+def _same_steps(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether strides mean the same: along a dimension of one element any stride does."""
+    return all(size == 1 or a == b for size, a, b in zip(shape, one, other, strict=True))

@@ -1,0 +1,110 @@
+"""What a block of calls left behind, in the judge's own memory: what is compared, and what guards look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from torchstone.court.layout import Layout
+from torchstone.workers.handle import BadReplyError
+from torchstone.workers.protocol import MOST_SPARSE, Done, Place, span_elements
+from torchstone.workers.reading import Span
+
+
+class Testimony:
+    """What a block of calls left behind, in the judge's own memory."""
+
+    def __init__(
+        self, layout: Layout, done: Done, count: int, arena: torch.Tensor, arena_address: int, row: torch.Tensor
+    ) -> None:
+        self.layout = layout
+        self._arena_address = arena_address
+        self.done = done
+        self.count = count
+        self.arena = arena
+        """The arguments, and the bands around them, as the calls left them."""
+        self.row = row
+        """What was in each row before the arguments were written to it."""
+        self.elapsed_ns = 0
+        self.hidden_alias: int | None = None
+        """A call whose arguments changed when its results were overwritten, wherever it said that they lie."""
+        _check_counts(done, count, len(layout.new_tensors))
+        self._new: list[list[Any]] = [[None] * len(layout.new_tensors) for _ in range(count)]
+        self.spans: list[Span] = []
+        """What is to be read from the worker: results with elements that do not lie in the arena."""
+        self._read: list[tuple[int, int]] = []
+        self.copies: Iterable[torch.Tensor] = ()
+        for index, places in enumerate(done.places):
+            for position, place in enumerate(places):
+                self._note(index, position, place)
+
+    def _note(self, index: int, position: int, place: Place) -> None:
+        native = self.layout.new_tensors[position].native
+        size_bytes = _span_bytes(place, native)
+        offset = self.arena_offset(place.address)
+        if size_bytes == 0:
+            self._new[index][position] = torch.empty_like(native)
+        elif offset is not None:
+            if offset + size_bytes > self.arena.numel():
+                raise BadReplyError("a result that begins in an argument and ends nowhere")
+            self._new[index][position] = _seen_as(self.arena[offset : offset + size_bytes].clone(), place, native)
+        elif size_bytes > MOST_SPARSE * native.nbytes:
+            raise BadReplyError("a result that is scattered over more memory than is read")
+        else:
+            self.spans.append(Span(place.address, size_bytes))
+            self._read.append((index, position))
+
+    def unpack(self) -> None:
+        """See what was copied as tensors. Apart from copying, which is on the clock where there is a device."""
+        for (index, position), copy in zip(self._read, self.copies, strict=True):
+            place, native = self.done.places[index][position], self.layout.new_tensors[position].native
+            self._new[index][position] = _seen_as(copy, place, native)
+
+    def outputs(self, index: int) -> list[Any]:
+        """The leaves that a call returned."""
+        plain = self.done.plain_values[index] if self.done.plain_values else ()
+        return self.layout.outputs_in(self.arena, index, self._new[index], plain)
+
+    def inputs_after(self, index: int) -> list[torch.Tensor]:
+        """The storages of a call's tensor arguments as they were when it was over."""
+        return self.layout.inputs_in(self.arena, index)
+
+    def arena_offset(self, address: int) -> int | None:
+        """Where in the arena an address of the worker's is."""
+        offset = address - self._arena_address
+        return offset if 0 <= offset < self.arena.numel() else None
+
+
+def _check_counts(done: Done, calls: int, new_tensors: int) -> None:
+    """A reply speaks of the calls that were asked for, and of no others."""
+    if done.odd_call is not None:
+        if not 0 <= done.odd_call < calls or done.places:
+            raise BadReplyError("a reply about calls that were not asked for")
+        return
+    if len(done.places) != calls or any(len(places) != new_tensors for places in done.places):
+        raise BadReplyError("a reply about results that were not asked for")
+    if len(done.plain_values) not in (0, calls):
+        raise BadReplyError("a reply about calls that were not asked for")
+
+
+def _span_bytes(place: Place, native: torch.Tensor) -> int:
+    """Bytes from the first element of a result to its last."""
+    if native.numel() == 0:
+        return 0
+    if place.strides is None:
+        return native.nbytes
+    if len(place.strides) != native.dim() or any(stride < 0 for stride in place.strides):
+        raise BadReplyError("strides that no tensor of this shape has")
+    return span_elements(native.shape, place.strides) * native.dtype.itemsize
+
+
+def _seen_as(copy: torch.Tensor, place: Place, native: torch.Tensor) -> torch.Tensor:
+    """The tensor in a copy of its bytes."""
+    if copy.storage_offset() % native.dtype.itemsize:
+        copy = copy.clone()
+    flat = copy.view(native.dtype)
+    if place.strides is None:
+        return flat.view(native.shape)
+    return flat.as_strided(native.shape, place.strides, flat.storage_offset())
