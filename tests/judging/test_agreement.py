@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from judging.variants import ADVERSARIES, KINDS, Kind, case, lower_precision, st
 from torchstone import schema
 from torchstone.judging import (
     Agreement,
+    DrawnCall,
     Expected,
     Mismatch,
     Place,
@@ -22,6 +24,9 @@ from torchstone.judging import (
     draw_calls,
     worst_of,
 )
+from torchstone.judging.evaluation import Evaluator
+from torchstone.judging.jitter import HIDDEN
+from torchstone.judging.probing import Probed, probe
 from torchstone.schema import Booleans, Case, ErrorStatistics, Integers, Normal, Uniform
 
 CPU = torch.device("cpu")
@@ -395,6 +400,32 @@ def test_screening_costs_no_float64_evaluation(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(reference, "bounded", None)
     outputs = [[(a.view.double() @ b.view.double()).float()] for a, b in (call.tensors for call in calls)]
     assert isinstance(compare_many(expected, outputs, [storages_of(call) for call in calls]), Agreement)
+
+
+@pytest.mark.parametrize("tags", [(), (HIDDEN,)])
+def test_torchs_own_values_need_a_bound_once_and_on_hidden_variants_never(
+    tags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = msgspec.structs.replace(case("aten.exp.default", tensor(40)), tags=tags)
+    reference = Reference(wanted, CPU)
+    evaluated: list[DrawnCall] = []
+
+    def counted(evaluator: Evaluator, call: DrawnCall) -> dict[Place, Probed]:
+        evaluated.append(call)
+        return probe(evaluator, call)
+
+    monkeypatch.setattr("torchstone.judging.reference.probe", counted)
+    for seed in range(3):
+        expected = [reference.expect(draw_call(wanted, seed, CPU))]
+        found = compare_many(expected, [natives(expected[0])], [expected[0].inputs_after])
+        assert isinstance(found, Agreement)
+        assert (found.errors.max_abs_error is None) == (seed > 0 or bool(tags))
+    assert len(evaluated) == (0 if tags else 1)
+    outputs = [[output + 1e-3 for output in natives(expected[0])]]
+    assert isinstance(compare_many(expected, outputs, [expected[0].inputs_after]), Mismatch)
+    outputs = [[output * (1 + 1.2e-7) for output in natives(expected[0])]]
+    assert isinstance(compare_many(expected, outputs, [expected[0].inputs_after]), Agreement)
+    assert len(evaluated) == (2 if tags else 3), "what is not torch's own is compared in full"
 
 
 # Laws.

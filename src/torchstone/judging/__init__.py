@@ -2,8 +2,8 @@
 
 from torchstone.judging.agreement import Agreement, Mismatch, compare, compare_many, worst_of
 from torchstone.judging.evaluation import Place, ReferenceFailure
+from torchstone.judging.hidden import hidden_cases
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, draw_call, draw_calls
-from torchstone.judging.jitter import hidden_cases
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
 
 __all__ = [
