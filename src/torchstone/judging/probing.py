@@ -7,13 +7,22 @@ rounding errors do to a result is of the same kind, which is why bounds are buil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from torchstone import operators
-from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluator, Place, Tensors, is_continuous, wide_dtype
+from torchstone.judging.evaluation import (
+    OPERATOR_ERRORS,
+    Evaluator,
+    Place,
+    Tensors,
+    is_continuous,
+    stacked,
+    wide_dtype,
+)
 from torchstone.judging.inputs import DrawnCall, batched_view
 
 STEP = 2.0**-24
@@ -86,53 +95,38 @@ def _add_slopes(
     elements = sum(t.numel() for t in [*wide, *exact.values()])
     pairs = 3 if elements <= FEW_ELEMENTS else 2 if elements <= MANY_ELEMENTS else 1
     generator = torch.Generator(call.device).manual_seed((call.seed ^ _SALT) & ((1 << 63) - 1))
-    for _ in range(pairs):
-        ahead, behind = _step_apart(evaluator, wide, generator)
-        for place, tensor in exact.items():
-            _add_squared_slope(slopes[place], ahead.get(place), tensor, behind.get(place), 1.0 / pairs)
-    for slope in slopes.values():
-        slope.sqrt_()
+    steps = list(_steps_apart(evaluator, wide, pairs, generator))
+    for place, tensor in exact.items():
+        results = [(ahead.get(place), behind.get(place)) for ahead, behind in steps]
+        usable = [(a, b) for a, b in results if a is not None and b is not None and a.shape == b.shape == tensor.shape]
+        if usable:
+            ahead, behind = (stacked(side) for side in zip(*usable, strict=True))
+            _set_slope(slopes[place], ahead, tensor, behind, 1.0 / pairs)
 
 
-def _step_apart(
-    evaluator: Evaluator, wide: Sequence[torch.Tensor], generator: torch.Generator
-) -> tuple[Tensors, Tensors]:
-    """The results with all float elements moved by one step of random sign, and with all moved the other way."""
-    plus = _Moved(evaluator)
-    minus = _Moved(evaluator)
-    for position, storage in enumerate(wide):
-        plus_storage, minus_storage = _moved(evaluator, position, storage, generator)
-        plus.add(position, plus_storage)
-        minus.add(position, minus_storage)
-    return plus.results(), minus.results()
+def _steps_apart(
+    evaluator: Evaluator, wide: Sequence[torch.Tensor], pairs: int, generator: torch.Generator
+) -> Iterator[tuple[Tensors, Tensors]]:
+    """Per pair, the results with all float elements moved by a step of random sign, and with all moved the other way."""
+    columns = [_moved(evaluator, position, storage, pairs, generator) for position, storage in enumerate(wide)]
+    rows = list(zip(*columns, strict=True))
+    for ahead, behind in zip(rows[:pairs], rows[pairs:], strict=True):
+        yield _results(evaluator, ahead), _results(evaluator, behind)
 
 
-class _Moved:
-    """A call with moved inputs, argument by argument."""
-
-    def __init__(self, evaluator: Evaluator) -> None:
-        self._evaluator = evaluator
-        self._storages: list[torch.Tensor] = []
-        self._views: list[torch.Tensor] = []
-
-    def add(self, position: int, moved: torch.Tensor) -> None:
-        """Take a written argument's storage, or the dense values of one that is only read."""
-        self._storages.append(moved)
-        written = self._evaluator.is_written(position)
-        self._views.append(_view(self._evaluator, position, moved) if written else moved)
-
-    def results(self) -> Tensors:
-        """Nothing where the moved inputs leave the operator's domain: then no slope is known."""
-        try:
-            return self._evaluator.wide(self._storages, self._views)
-        except OPERATOR_ERRORS:
-            return {}
+def _results(evaluator: Evaluator, moved: Sequence[torch.Tensor]) -> Tensors:
+    """Nothing where the moved inputs leave the operator's domain: then no slope is known."""
+    views = [_view(evaluator, i, m) if evaluator.is_written(i) else m for i, m in enumerate(moved)]
+    try:
+        return evaluator.wide(moved, views)
+    except OPERATOR_ERRORS:
+        return {}
 
 
 def _moved(
-    evaluator: Evaluator, position: int, storage: torch.Tensor, generator: torch.Generator
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """One argument moved both ways.
+    evaluator: Evaluator, position: int, storage: torch.Tensor, pairs: int, generator: torch.Generator
+) -> Sequence[torch.Tensor]:
+    """One argument moved one way for every pair, then the other way: a storage if it is written, else dense values.
 
     Arguments that are only read are moved element by element of the *view*: a kernel that reads an expanded
     element twice makes independent errors with it, too. Written ones are moved in their storage, inside the view.
@@ -140,11 +134,14 @@ def _moved(
     written = evaluator.is_written(position)
     values = storage if written else _view(evaluator, position, storage)
     if not is_continuous(storage.dtype):
-        return (values.clone(), values.clone()) if written else (values, values)
-    steps = _coin_flips(values, generator).to(values.dtype).mul_(2.0 * STEP).sub_(STEP)
+        return [values.clone() if written else values for _ in range(2 * pairs)]
+    steps = _coin_flips((pairs, *values.shape), generator).to(torch.float64).mul_(2.0 * STEP).sub_(STEP)
     if written:
         steps.mul_(inside_view(evaluator, position, storage))
-    return torch.addcmul(values, values, steps), torch.addcmul(values, values, steps, value=-1.0)
+    moved = torch.empty((2 * pairs, *values.shape), dtype=values.dtype, device=values.device)
+    torch.mul(values, steps.add_(1.0), out=moved[:pairs])
+    torch.mul(values, steps.neg_().add_(2.0), out=moved[pairs:])
+    return moved.unbind(0)
 
 
 def inside_view(evaluator: Evaluator, position: int, storage: torch.Tensor) -> torch.Tensor:
@@ -154,25 +151,25 @@ def inside_view(evaluator: Evaluator, position: int, storage: torch.Tensor) -> t
     return covered
 
 
-def _coin_flips(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _coin_flips(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
     """Random booleans; eight from each drawn integer, one per byte."""
-    words = torch.empty(like.numel() // 8 + 1, dtype=torch.int64, device=like.device)
+    count = math.prod(shape)
+    words = torch.empty(count // 8 + 1, dtype=torch.int64, device=generator.device)
     words.random_(-(1 << 63), None, generator=generator)
-    return (words.view(torch.int8)[: like.numel()] < 0).reshape(like.shape)
+    return (words.view(torch.int8)[:count] < 0).reshape(shape)
 
 
-def _add_squared_slope(
-    total: torch.Tensor, ahead: torch.Tensor | None, exact: torch.Tensor, behind: torch.Tensor | None, weight: float
+def _set_slope(
+    slope: torch.Tensor, ahead: torch.Tensor, exact: torch.Tensor, behind: torch.Tensor, weight: float
 ) -> None:
-    """Where the two one-sided differences do not mirror each other there is a jump, and nothing is added."""
-    if ahead is None or behind is None or not ahead.shape == behind.shape == exact.shape:
-        return
-    flat_total, a, e, b = (tensor.reshape(-1) for tensor in (total, ahead, exact, behind))
+    """Where the two one-sided differences of a pair do not mirror each other there is a jump, and nothing is added."""
+    pairs = ahead.shape[0]
+    flat, e, a, b = slope.view(-1), exact.reshape(-1), ahead.reshape(pairs, -1), behind.reshape(pairs, -1)
     for piece in pieces(e.numel(), e.device):
-        odd = (a[piece] - b[piece]).abs()
-        even = (a[piece] - e[piece]).add_(b[piece]).sub_(e[piece]).abs()
-        slope = (odd * (even <= 0.5 * odd)).mul_(0.5 / STEP).nan_to_num_(nan=0.0, posinf=0.0)
-        flat_total[piece].addcmul_(slope, slope, value=weight)
+        odd = (a[:, piece] - b[:, piece]).abs()
+        even = (a[:, piece] - e[piece]).add_(b[:, piece]).sub_(e[piece]).abs()
+        each = (odd * (even <= 0.5 * odd)).mul_(0.5 / STEP).nan_to_num_(nan=0.0, posinf=0.0)
+        flat[piece] = each.square_().sum(dim=0).mul_(weight).sqrt_()
 
 
 def _views(evaluator: Evaluator, storages: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -232,11 +232,10 @@ class Reference:
         if probed is None or probed.exact.shape != native.shape or native.numel() == 0:
             return Values(native, None, bounds.bound_without_exact(native, terms) * inside)
         masked = Probed(probed.exact * inside, probed.slope) if place.kind == "argument" else probed
-        bound, seen = bounds.bound(native * inside if place.kind == "argument" else native, masked, terms)
-        known = self._calibrations[place] = seen.merged(self._calibrations.get(place))
-        independent = self._independent_share(native.numel(), terms)
-        spread = bounds.spread(native, masked, terms, independent) if place.kind == "output" else None
-        return Values(native, probed.exact, bound.mul_(inside & ~known.moves), spread)
+        independent = self._independent_share(native.numel(), terms) if place.kind == "output" else None
+        limits = bounds.limits(native * inside if place.kind == "argument" else native, masked, terms, independent)
+        known = self._calibrations[place] = limits.seen.merged(self._calibrations.get(place))
+        return Values(native, probed.exact, limits.bound.mul_(inside & ~known.moves), limits.spread)
 
     def _inside_of(self, place: Place, native: torch.Tensor) -> torch.Tensor:
         """What may differ at all: everything returned; of a written storage, the elements of the view."""
