@@ -216,6 +216,8 @@ def _all_of_each(native: torch.Tensor, got: torch.Tensor, screen: Screen | None)
     """Per call of a ``(calls, ...)`` tensor, whether every element passes the screen. Piece by piece, as bytes."""
     calls = native.shape[0]
     passed = torch.ones(calls, dtype=torch.bool, device=native.device)
+    if screen is None and torch.equal(native, got):
+        return passed
     flat_native, flat_got = native.reshape(calls, -1), got.reshape(calls, -1)
     for piece in pieces(flat_native.shape[1], native.device):
         near = _near(flat_native[:, piece], flat_got[:, piece], screen, piece)

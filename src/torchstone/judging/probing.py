@@ -107,7 +107,7 @@ def _add_slopes(
 def _steps_apart(
     evaluator: Evaluator, wide: Sequence[torch.Tensor], pairs: int, generator: torch.Generator
 ) -> Iterator[tuple[Tensors, Tensors]]:
-    """Per pair, the results with all float elements moved by a step of random sign, and with all moved the other way."""
+    """Per pair, the results with all float elements moved by a step of random sign, and with all moved back."""
     columns = [_moved(evaluator, position, storage, pairs, generator) for position, storage in enumerate(wide)]
     rows = list(zip(*columns, strict=True))
     for ahead, behind in zip(rows[:pairs], rows[pairs:], strict=True):
