@@ -3,6 +3,7 @@
 from torchstone.judging.agreement import Agreement, Mismatch, compare, compare_many, worst_of
 from torchstone.judging.evaluation import Place, ReferenceFailure
 from torchstone.judging.hidden import hidden_cases
+from torchstone.judging.information import calls_to_tell
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, draw_call, draw_calls
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
 
@@ -17,6 +18,7 @@ __all__ = [
     "Reference",
     "ReferenceFailure",
     "Values",
+    "calls_to_tell",
     "compare",
     "compare_many",
     "draw_call",
