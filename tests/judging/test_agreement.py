@@ -356,7 +356,20 @@ def test_statistics_that_are_no_numbers_are_none() -> None:
     found = refused(expected, natives(expected)[0] + 1.0)
     assert found.errors.worst_over_bound is None
     assert found.errors.max_abs_error == pytest.approx(1.0)
+
+
+def test_the_worst_of_two_is_taken_number_by_number() -> None:
     assert worst_of(ErrorStatistics(1.0, None, 2.0), ErrorStatistics(0.5, None, 3.0)) == ErrorStatistics(1.0, None, 3.0)
+    one, other = ErrorStatistics(rms_over_bound=0.5, bias_over_bound=0.1), ErrorStatistics(rms_over_bound=0.25)
+    assert worst_of(one, other) == one
+
+
+def test_root_mean_square_and_bias_are_reported_under_their_names() -> None:
+    expected = expected_for(case("aten.exp.default", tensor(500)))
+    found = judged(expected, *natives(expected))
+    assert 0.0 < (found.errors.rms_over_bound or 0.0) < 1.0
+    assert 0.0 < (found.errors.bias_over_bound or 0.0) < 1.0
+    assert found.errors.smallest_wrong_error is None
 
 
 # Many calls.

@@ -117,19 +117,17 @@ def compare_many(
 
 
 def worst_of(one: ErrorStatistics, other: ErrorStatistics) -> ErrorStatistics:
-    """The larger of each; None counts for nothing."""
-
-    def larger(a: float | None, b: float | None) -> float | None:
-        return max((value for value in (a, b) if value is not None), default=None)
-
-    return ErrorStatistics(
-        larger(one.max_abs_error, other.max_abs_error),
-        larger(one.max_rel_error, other.max_rel_error),
-        larger(one.worst_over_bound, other.worst_over_bound),
-        larger(one.native_over_bound, other.native_over_bound),
-        larger(one.rms_over_bound, other.rms_over_bound),
-        larger(one.bias_over_bound, other.bias_over_bound),
+    """The larger of each number of results that are right; None counts for nothing."""
+    names = (
+        "max_abs_error",
+        "max_rel_error",
+        "worst_over_bound",
+        "native_over_bound",
+        "rms_over_bound",
+        "bias_over_bound",
     )
+    known = {name: [getattr(each, name) for each in (one, other) if getattr(each, name) is not None] for name in names}
+    return ErrorStatistics(**{name: max(values, default=None) for name, values in known.items()})
 
 
 def _tied(expected: Expected, subject: _Subject) -> bool:

@@ -24,9 +24,12 @@ underflow    the smallest normal number where subnormals may be flushed (float32
              whose subnormals are in ordinary use, A halves of their spacing.
 
 There is no other absolute slack. In float64 the exact result is torch's own and errs like any other: A and B
-count four times. Without a float64 result the bound is around torch's own, twice as wide, its magnitude in the
-place of s. A bound of 0, equality, is demanded where the operator is seen to only move values (s equals |e| and
-torch's error is 0 everywhere, on at least 16 elements): copies, gathers, sorts, maxima, relu. Not in float64.
+count four times. Without a float64 result the bound is around torch's own, twice as wide, with the slope and the noise
+of :mod:`torchstone.judging.roughness` in the places of s and of torch's error; where not even that is known, with its
+magnitude in the place of s.
+
+A bound of 0, equality, is demanded where the operator is seen to only move values (s equals |e| and torch's error is 0
+everywhere, on at least 16 elements): copies, gathers, sorts, maxima, relu. Not in float64.
 
 A bound for every element lets errors pass that are small one by one and large together: a float32 sum of many
 positive terms whose inputs were rounded to tf32 has no element further off than the worst of a plain left-to-right
@@ -58,6 +61,7 @@ import torch
 
 from torchstone.judging.evaluation import wide_dtype
 from torchstone.judging.probing import Probed, pieces
+from torchstone.judging.roughness import Rough
 
 OUTPUT_ROUNDINGS = 3.0
 """A."""
@@ -144,11 +148,6 @@ def rms_and_bias(moments_: torch.Tensor) -> torch.Tensor:
     return torch.stack([means[0].sqrt(), means[1:].abs().amax()])
 
 
-def typical_share(dtype: torch.dtype, terms: int) -> float:
-    """The typical error of an honest kernel, relative to |e| + s."""
-    return TYPICAL_SHARE * share(dtype, terms)
-
-
 def chance(count: float) -> float:
     """What chance may add to a mean over so many independent errors."""
     return CHANCE / math.sqrt(max(count, 1.0))
@@ -172,19 +171,46 @@ def share(dtype: torch.dtype, terms: int) -> float:
 
 def limits(native: torch.Tensor, probed: Probed, terms: int, independent_share: float | None) -> Limits:
     """What is allowed to one call's result. ``independent_share`` of its errors are so; None: no spread is wanted."""
+    return _limits(_Own(native, probed.exact, probed.slope, None), share(native.dtype, terms), independent_share)
+
+
+def limits_without_exact(native: torch.Tensor, rough: Rough, terms: int, independent_share: float | None) -> Limits:
+    """The same around torch's own result: its noise in the place of its error, and everything twice as wide."""
+    own = _Own(native, native.to(wide_dtype(native.dtype)), rough.slope, rough.noise)
+    return _limits(own, UNPROBED_MULTIPLE * share(native.dtype, terms), independent_share)
+
+
+@dataclass(frozen=True, eq=False)
+class _Own:
+    """torch's own result and what is known about it. Flat pieces are taken of all."""
+
+    native: torch.Tensor
+    centre: torch.Tensor
+    slope: torch.Tensor
+    noise: torch.Tensor | None
+    """None: the error is what lies between native and centre."""
+
+    def error(self, piece: slice) -> torch.Tensor:
+        if self.noise is not None:
+            return self.noise.reshape(-1)[piece].clone()
+        return self.native.reshape(-1)[piece].to(self.centre.dtype) - self.centre.reshape(-1)[piece]
+
+
+def _limits(own: _Own, share_: float, independent_share: float | None) -> Limits:
+    native, dtype = own.native, own.native.dtype
     bound = torch.empty(native.shape, dtype=torch.float64, device=native.device)
     weight = bound if independent_share is None else torch.empty_like(bound)
-    flat, w, n, e, s = (t.reshape(-1) for t in (bound, weight, native, probed.exact, probed.slope))
+    flat, w, e, s = (t.reshape(-1) for t in (bound, weight, own.centre, own.slope))
     total = torch.zeros(4, dtype=torch.float64, device=native.device)
     logs, moves = [], []
     for piece in pieces(flat.numel(), flat.device):
-        error = n[piece].to(e.dtype) - e[piece]
+        error = own.error(piece)
         lifted, sum_of_logs = _lifted(s[piece])
         scale = lifted.add_(e[piece].abs())
         if independent_share is not None:
-            w[piece] = _weights(error, scale, native.dtype, terms)
+            w[piece] = _weights(error, scale, dtype, share_)
             total += moments(error, w[piece], e[piece])
-        flat[piece] = _bound_piece(error, scale, native.dtype, terms)
+        flat[piece] = _bound_piece(error, scale, dtype, share_)
         logs.append(sum_of_logs)
         moves.append(_only_moved(error, e[piece], s[piece]))
     spread = None if independent_share is None else _spread(weight, total, _distinct(e), independent_share)
@@ -201,9 +227,9 @@ def _spread(weight: torch.Tensor, total: torch.Tensor, distinct: torch.Tensor, i
     )
 
 
-def _weights(error: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype, terms: int) -> torch.Tensor:
-    """w of a piece; infinite where torch is an outlier, or nothing is finite."""
-    weight = (scale * typical_share(dtype, terms)).add_(_underflow(dtype))
+def _weights(error: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype, share_: float) -> torch.Tensor:
+    """w of a piece; infinite where torch is an outlier, or nothing is finite. ``scale`` is |e| + s."""
+    weight = (scale * (TYPICAL_SHARE * share_)).add_(_underflow(dtype))
     ratio = _finite_or_zero(error.abs() / weight)
     typical = _typical(ratio).nan_to_num(nan=0.0).clamp(min=1.0 / OUTLIER_MULTIPLE)
     odd = (ratio > OUTLIER_MULTIPLE * typical) | ~torch.isfinite(error) | ~torch.isfinite(weight)
@@ -224,9 +250,8 @@ def bound_without_exact(native: torch.Tensor, terms: int) -> torch.Tensor:
     return UNPROBED_MULTIPLE * share(native.dtype, terms) * magnitude + _underflow(native.dtype)
 
 
-def _bound_piece(error: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype, terms: int) -> torch.Tensor:
-    """The bound of a piece, equality not yet demanded. ``scale`` is |e| + s."""
-    share_ = share(dtype, terms)
+def _bound_piece(error: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype, share_: float) -> torch.Tensor:
+    """The bound of a piece, equality not yet demanded."""
     base, distance = _finite_or_zero(scale * share_), _finite_or_zero(error.abs())
     factor = _native_factor(distance, base).clamp(1.0, max(1.0, MAX_SHARE / share_))
     return base.mul_(factor).add_(distance, alpha=NATIVE_MULTIPLE).add_(_underflow(dtype))

@@ -8,7 +8,7 @@ rounding errors do to a result is of the same kind, which is why bounds are buil
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +35,9 @@ PIECE_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Elements that are worked on at a time where there are many: temporaries stay in the cache, or in bounds."""
 _SALT = 0x5EED
 
+Evaluate = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Tensors]
+"""Storages and views of all arguments -> results."""
+
 
 @dataclass(frozen=True, eq=False)
 class Probed:
@@ -52,18 +55,18 @@ _CANCELLED_SHARE = 0.125
 
 def probe(evaluator: Evaluator, call: DrawnCall) -> dict[Place, Probed]:
     """Every result that is continuous in float64. torch's errors come out where the operator does not run in it."""
-    wide = [_widened(tensor.storage) for tensor in call.tensors]
+    wide = widened(call)
     private = [s.clone() if evaluator.is_written(i) else s for i, s in enumerate(wide)]
     exact = evaluator.wide(private, _views(evaluator, private))
     exact = {place: tensor for place, tensor in exact.items() if tensor.dtype in (torch.float64, torch.complex128)}
     slopes = {place: torch.zeros(t.shape, dtype=torch.float64, device=t.device) for place, t in exact.items()}
     if exact and any(is_continuous(storage.dtype) and storage.numel() for storage in wide):
         _add_slopes(evaluator, call, wide, exact, slopes)
-        _allow_cancellation(evaluator, wide, exact, slopes)
+        allow_cancellation(evaluator, wide, exact, slopes)
     return {place: Probed(tensor, slopes[place]) for place, tensor in exact.items()}
 
 
-def _allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exact: Tensors, slopes: Tensors) -> None:
+def allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exact: Tensors, slopes: Tensors) -> None:
     """Where a function of one tensor is computed through larger numbers, their rounding stays in the small result.
 
     ``gelu(-3)`` is -0.004, the difference of two numbers near 1.5: honest kernels differ there by a rounding of those,
@@ -73,7 +76,7 @@ def _allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exac
         return
     magnitude = _views(evaluator, wide)[0].abs().clamp_(max=_LARGEST_CANCELLED).mul_(_CANCELLED_SHARE)
     for place, slope in slopes.items():
-        moved = torch.isclose(slope, exact[place].abs(), rtol=1e-6, atol=0.0).all()
+        moved = torch.isclose(slope, exact[place].abs().to(slope.dtype), rtol=1e-6, atol=0.0).all()
         if slope.shape == magnitude.shape and not slope.is_complex() and not bool(moved):
             slope.copy_(torch.where(slope > 0, torch.maximum(slope, magnitude), slope))  # a jump stays a jump
 
@@ -92,39 +95,77 @@ def piece_elements(device: torch.device) -> int:
 def _add_slopes(
     evaluator: Evaluator, call: DrawnCall, wide: Sequence[torch.Tensor], exact: Tensors, slopes: Tensors
 ) -> None:
-    elements = sum(t.numel() for t in [*wide, *exact.values()])
-    pairs = 3 if elements <= FEW_ELEMENTS else 2 if elements <= MANY_ELEMENTS else 1
-    generator = torch.Generator(call.device).manual_seed((call.seed ^ _SALT) & ((1 << 63) - 1))
-    steps = list(_steps_apart(evaluator, wide, pairs, generator))
+    pairs = pairs_for(sum(t.numel() for t in [*wide, *exact.values()]))
+    steps = list(steps_apart(evaluator, _moved_both_ways(evaluator, call, wide, pairs, STEP), evaluator.wide))
     for place, tensor in exact.items():
-        results = [(ahead.get(place), behind.get(place)) for ahead, behind in steps]
-        usable = [(a, b) for a, b in results if a is not None and b is not None and a.shape == b.shape == tensor.shape]
-        if usable:
-            ahead, behind = (stacked(side) for side in zip(*usable, strict=True))
-            _set_slope(slopes[place], ahead, tensor, behind, 1.0 / pairs)
+        sides = both_sides(steps, place, tensor)
+        if sides is not None:
+            _set_slope(slopes[place], sides[0], tensor, sides[1], 1.0 / pairs)
 
 
-def _steps_apart(
-    evaluator: Evaluator, wide: Sequence[torch.Tensor], pairs: int, generator: torch.Generator
-) -> Iterator[tuple[Tensors, Tensors]]:
+def pairs_for(elements: int) -> int:
+    """How many pairs of steps a call of this size is probed with."""
+    return 3 if elements <= FEW_ELEMENTS else 2 if elements <= MANY_ELEMENTS else 1
+
+
+Rows = Sequence[Sequence[torch.Tensor]]
+"""Every argument of a call, moved: one way for each pair, then the other way in the same order."""
+
+
+def _moved_both_ways(
+    evaluator: Evaluator, call: DrawnCall, wide: Sequence[torch.Tensor], pairs: int, step: float
+) -> Rows:
+    generator = torch.Generator(call.device).manual_seed((call.seed ^ _SALT) & ((1 << 63) - 1))
+    columns = [_moved(evaluator, position, storage, pairs, step, generator) for position, storage in enumerate(wide)]
+    return list(zip(*columns, strict=True))
+
+
+def widened(call: DrawnCall) -> list[torch.Tensor]:
+    """Private copies of the call's storages; floats as float64."""
+    return [_widened(tensor.storage) for tensor in call.tensors]
+
+
+def moved_natively(
+    evaluator: Evaluator, call: DrawnCall, wide: Sequence[torch.Tensor], pairs: int, step: float
+) -> Rows:
+    """The call's own values moved, and rounded to their dtypes again."""
+    dtypes = [tensor.storage.dtype for tensor in call.tensors]
+    rows = _moved_both_ways(evaluator, call, wide, pairs, step)
+    return [[moved.to(dtype) for moved, dtype in zip(row, dtypes, strict=True)] for row in rows]
+
+
+def steps_apart(evaluator: Evaluator, rows: Rows, evaluate: Evaluate) -> Iterator[tuple[Tensors, Tensors]]:
     """Per pair, the results with all float elements moved by a step of random sign, and with all moved back."""
-    columns = [_moved(evaluator, position, storage, pairs, generator) for position, storage in enumerate(wide)]
-    rows = list(zip(*columns, strict=True))
+    pairs = len(rows) // 2
     for ahead, behind in zip(rows[:pairs], rows[pairs:], strict=True):
-        yield _results(evaluator, ahead), _results(evaluator, behind)
+        yield _results(evaluator, ahead, evaluate), _results(evaluator, behind, evaluate)
 
 
-def _results(evaluator: Evaluator, moved: Sequence[torch.Tensor]) -> Tensors:
+def both_sides(
+    steps: Sequence[tuple[Tensors, Tensors]], place: Place, like: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """One result of all pairs that have it on both sides, stacked; None if none has."""
+    results = [(ahead.get(place), behind.get(place)) for ahead, behind in steps]
+    usable = [(a, b) for a, b in results if a is not None and b is not None and a.shape == b.shape == like.shape]
+    return (stacked([a for a, _ in usable]), stacked([b for _, b in usable])) if usable else None
+
+
+def _results(evaluator: Evaluator, moved: Sequence[torch.Tensor], evaluate: Evaluate) -> Tensors:
     """Nothing where the moved inputs leave the operator's domain: then no slope is known."""
     views = [_view(evaluator, i, m) if evaluator.is_written(i) else m for i, m in enumerate(moved)]
     try:
-        return evaluator.wide(moved, views)
+        return evaluate(moved, views)
     except OPERATOR_ERRORS:
         return {}
 
 
 def _moved(
-    evaluator: Evaluator, position: int, storage: torch.Tensor, pairs: int, generator: torch.Generator
+    evaluator: Evaluator,
+    position: int,
+    storage: torch.Tensor,
+    pairs: int,
+    step: float,
+    generator: torch.Generator,
 ) -> Sequence[torch.Tensor]:
     """One argument moved one way for every pair, then the other way: a storage if it is written, else dense values.
 
@@ -135,7 +176,7 @@ def _moved(
     values = storage if written else _view(evaluator, position, storage)
     if not is_continuous(storage.dtype):
         return [values.clone() if written else values for _ in range(2 * pairs)]
-    steps = _coin_flips((pairs, *values.shape), generator).to(torch.float64).mul_(2.0 * STEP).sub_(STEP)
+    steps = _coin_flips((pairs, *values.shape), generator).to(torch.float64).mul_(2.0 * step).sub_(step)
     if written:
         steps.mul_(inside_view(evaluator, position, storage))
     moved = torch.empty((2 * pairs, *values.shape), dtype=values.dtype, device=values.device)
@@ -181,5 +222,4 @@ def _view(evaluator: Evaluator, position: int, storage: torch.Tensor) -> torch.T
 
 
 def _widened(storage: torch.Tensor) -> torch.Tensor:
-    """A private copy; floats as float64."""
     return storage.to(wide_dtype(storage.dtype) if is_continuous(storage.dtype) else storage.dtype, copy=True)

@@ -28,6 +28,7 @@ from torchstone.judging.inputs import DrawnCall
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.probing import Probed, inside_view, piece_elements, probe
 from torchstone.judging.randomness import Lottery, draws_random_numbers
+from torchstone.judging.roughness import Rough, roughness
 
 _UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 
@@ -186,9 +187,12 @@ class Reference:
     def bounded(self, call: DrawnCall, native: dict[Place, torch.Tensor]) -> dict[Place, Values]:
         """Exact results and bounds for torch's own results of one call."""
         self.errors_known = True
-        continuous = any(is_continuous(tensor.dtype) for tensor in native.values())
-        probed = self._probed(call) if continuous else {}
-        return {place: self._bounded(place, tensor, probed.get(place)) for place, tensor in native.items()}
+        judged = {p: t for p, t in native.items() if is_continuous(t.dtype) and t.numel()}
+        probed = self._probed(call) if judged else {}
+        unprobed = {p: t for p, t in judged.items() if p not in probed or probed[p].exact.shape != t.shape}
+        rough = roughness(self._evaluator, call, unprobed) if unprobed else {}
+        known = probed | {place: rough.get(place) for place in unprobed}
+        return {place: self._bounded(place, tensor, known.get(place)) for place, tensor in native.items()}
 
     def screen(self, place: Place, dtype: torch.dtype, elements: int) -> Screen | None:
         """How closely torch's own result must be met to be accepted without a float64 evaluation. None: exactly.
@@ -224,18 +228,28 @@ class Reference:
             self.float64_failure = first_line(error)
             return {}
 
-    def _bounded(self, place: Place, native: torch.Tensor, probed: Probed | None) -> Values:
+    def _bounded(self, place: Place, native: torch.Tensor, known: Probed | Rough | None) -> Values:
         if not is_continuous(native.dtype):
             return Values(native, None, None)
         inside = self._inside_of(place, native)
         terms = self._terms(native.numel())
-        if probed is None or probed.exact.shape != native.shape or native.numel() == 0:
+        if known is None:
             return Values(native, None, bounds.bound_without_exact(native, terms) * inside)
-        masked = Probed(probed.exact * inside, probed.slope) if place.kind == "argument" else probed
+        limits = self._limits(place, native, known, terms)
+        learnt = self._calibrations[place] = limits.seen.merged(self._calibrations.get(place))
+        exact = known.exact if isinstance(known, Probed) else None
+        return Values(native, exact, limits.bound.mul_(inside & ~learnt.moves), limits.spread)
+
+    def _limits(self, place: Place, native: torch.Tensor, known: Probed | Rough, terms: int) -> bounds.Limits:
+        """Of a written argument, the storage outside the view counts for nothing, and the errors are the output's."""
         independent = self._independent_share(native.numel(), terms) if place.kind == "output" else None
-        limits = bounds.limits(native * inside if place.kind == "argument" else native, masked, terms, independent)
-        known = self._calibrations[place] = limits.seen.merged(self._calibrations.get(place))
-        return Values(native, probed.exact, limits.bound.mul_(inside & ~known.moves), limits.spread)
+        if place.kind == "argument":
+            inside = self._inside_of(place, native)
+            native = native * inside
+            known = Probed(known.exact * inside, known.slope) if isinstance(known, Probed) else known
+        if isinstance(known, Probed):
+            return bounds.limits(native, known, terms, independent)
+        return bounds.limits_without_exact(native, known, terms, independent)
 
     def _inside_of(self, place: Place, native: torch.Tensor) -> torch.Tensor:
         """What may differ at all: everything returned; of a written storage, the elements of the view."""
