@@ -250,7 +250,8 @@ def _compiled(case: Case) -> dict[str, Kernel]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0, help="others than those that the constants were tried on")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--small", action="store_true", help="without the timed cases")
     given = parser.parse_args()
-    calibrate(range(given.seeds), not given.small, given.compile).print()
+    calibrate(range(given.first_seed, given.first_seed + given.seeds), not given.small, given.compile).print()
