@@ -180,11 +180,13 @@ def fresh(call: DrawnCall) -> tuple[list[Any], dict[str, Any]]:
 class Tally:
     def __init__(self) -> None:
         self.judged, self.refused, self.lower, self.missed = 0, Counter[str](), 0, Counter[str]()
-        self.worst = Counter[str]()
+        self.worst, self.ways = Counter[str](), Counter[str]()
         self.messages: list[str] = []
 
-    def honest(self, name: str, found: Agreement | Mismatch) -> None:
+    def honest(self, label: str, way: str, found: Agreement | Mismatch) -> None:
+        name = f"{label}: {way}"
         self.judged += 1
+        self.ways[way] += 1
         for part in ("worst_over_bound", "rms_over_bound", "bias_over_bound"):
             self.worst[part] = max(self.worst[part], getattr(found.errors, part) or 0.0)  # type: ignore[assignment]
         if isinstance(found, Mismatch):
@@ -193,6 +195,7 @@ class Tally:
 
     def print(self) -> None:
         print(f"{self.judged} honest judgements, {self.refused.total()} false disagreements")
+        print("  of these:", dict(self.ways))
         print("  largest shares of the bounds:", {name: round(value, 3) for name, value in self.worst.items()})
         for message in self.messages[:20]:
             print("  refused", message)
@@ -213,7 +216,7 @@ def calibrate(seeds: range, large: bool = True, compiled: bool = False) -> Tally
             for seed in seeds if not case.timed else seeds[:2]:
                 expected = reference.expect(draw_call(case, seed, CPU))
                 for name, kernel in kernels.items():
-                    tally.honest(f"{label}: {name}", outcome(expected, kernel))
+                    tally.honest(label, name, outcome(expected, kernel))
                 if dtype == "float32" and tells_precision(case):
                     tally.lower += 1
                     lower = outcome(expected, _lower(case))
@@ -250,7 +253,8 @@ def _compiled(case: Case) -> dict[str, Kernel]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0, help="others than those that the constants were tried on")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--small", action="store_true", help="without the timed cases")
     given = parser.parse_args()
-    calibrate(range(given.seeds), not given.small, given.compile).print()
+    calibrate(range(given.first_seed, given.first_seed + given.seeds), not given.small, given.compile).print()

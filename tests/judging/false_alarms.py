@@ -1,6 +1,6 @@
 """How often honest kernels are refused, and which adversaries pass.
 
-``PYTHONPATH=src:tests python -m judging.false_alarms 20 cpu``: seeds per kind, dtype and size; device.
+``PYTHONPATH=src:tests python -m judging.false_alarms 20 cpu 0``: seeds per kind, dtype and size; device; first seed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torchstone.judging import Mismatch, Reference, compare, draw_call
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
-def main(seeds: int, device: torch.device) -> None:
+def main(seeds: int, device: torch.device, first_seed: int) -> None:
     judged, refused, passed = 0, Counter[str](), Counter[str]()
     worst = 0.0
     for kind in KINDS:
         for dtype in DTYPES:
             for size in kind.sizes:
                 reference = Reference(kind.case(size, dtype), device)
-                for seed in range(seeds):
+                for seed in range(first_seed, first_seed + seeds):
                     call = draw_call(reference.case, seed, device)
                     expected = reference.expect(call)
                     for name, kernel in honest_kernels(kind).items():
@@ -52,4 +52,5 @@ def honest_kernels(kind: Kind) -> dict[str, Kernel]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10, torch.device(sys.argv[2] if len(sys.argv) > 2 else "cpu"))
+    count, device_name, first = [*sys.argv[1:], *("10", "cpu", "0")[len(sys.argv) - 1 :]]
+    main(int(count), torch.device(device_name), int(first))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from judging.variants import ADVERSARIES, KINDS, Kind, case, lower_precision, st
 from torchstone import schema
 from torchstone.judging import (
     Agreement,
+    DrawnCall,
     Expected,
     Mismatch,
     Place,
@@ -22,6 +24,9 @@ from torchstone.judging import (
     draw_calls,
     worst_of,
 )
+from torchstone.judging.evaluation import Evaluator
+from torchstone.judging.jitter import HIDDEN
+from torchstone.judging.probing import Probed, probe
 from torchstone.schema import Booleans, Case, ErrorStatistics, Integers, Normal, Uniform
 
 CPU = torch.device("cpu")
@@ -351,7 +356,20 @@ def test_statistics_that_are_no_numbers_are_none() -> None:
     found = refused(expected, natives(expected)[0] + 1.0)
     assert found.errors.worst_over_bound is None
     assert found.errors.max_abs_error == pytest.approx(1.0)
+
+
+def test_the_worst_of_two_is_taken_number_by_number() -> None:
     assert worst_of(ErrorStatistics(1.0, None, 2.0), ErrorStatistics(0.5, None, 3.0)) == ErrorStatistics(1.0, None, 3.0)
+    one, other = ErrorStatistics(rms_over_bound=0.5, bias_over_bound=0.1), ErrorStatistics(rms_over_bound=0.25)
+    assert worst_of(one, other) == one
+
+
+def test_root_mean_square_and_bias_are_reported_under_their_names() -> None:
+    expected = expected_for(case("aten.exp.default", tensor(500)))
+    found = judged(expected, *natives(expected))
+    assert 0.0 < (found.errors.rms_over_bound or 0.0) < 1.0
+    assert 0.0 < (found.errors.bias_over_bound or 0.0) < 1.0
+    assert found.errors.smallest_wrong_error is None
 
 
 # Many calls.
@@ -395,6 +413,32 @@ def test_screening_costs_no_float64_evaluation(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(reference, "bounded", None)
     outputs = [[(a.view.double() @ b.view.double()).float()] for a, b in (call.tensors for call in calls)]
     assert isinstance(compare_many(expected, outputs, [storages_of(call) for call in calls]), Agreement)
+
+
+@pytest.mark.parametrize("tags", [(), (HIDDEN,)])
+def test_torchs_own_values_need_a_bound_once_and_on_hidden_variants_never(
+    tags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = msgspec.structs.replace(case("aten.exp.default", tensor(40)), tags=tags)
+    reference = Reference(wanted, CPU)
+    evaluated: list[DrawnCall] = []
+
+    def counted(evaluator: Evaluator, call: DrawnCall) -> dict[Place, Probed]:
+        evaluated.append(call)
+        return probe(evaluator, call)
+
+    monkeypatch.setattr("torchstone.judging.reference.probe", counted)
+    for seed in range(3):
+        expected = [reference.expect(draw_call(wanted, seed, CPU))]
+        found = compare_many(expected, [natives(expected[0])], [expected[0].inputs_after])
+        assert isinstance(found, Agreement)
+        assert (found.errors.max_abs_error is None) == (seed > 0 or bool(tags))
+    assert len(evaluated) == (0 if tags else 1)
+    outputs = [[output + 1e-3 for output in natives(expected[0])]]
+    assert isinstance(compare_many(expected, outputs, [expected[0].inputs_after]), Mismatch)
+    outputs = [[output * (1 + 1.2e-7) for output in natives(expected[0])]]
+    assert isinstance(compare_many(expected, outputs, [expected[0].inputs_after]), Agreement)
+    assert len(evaluated) == (2 if tags else 3), "what is not torch's own is compared in full"
 
 
 # Laws.

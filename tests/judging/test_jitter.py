@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 import warnings
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from judging.variants import case, tensor
 from torchstone import operators
 from torchstone.judging import Agreement, Reference, compare, draw_call, hidden_cases
+from torchstone.judging.hidden import VariantPool
 from torchstone.judging.jitter import MOST_ELEMENTS, is_valid, variants
 from torchstone.schema import Case, Integers, Scalar, Sequence, Tensor, tensors_of
 from torchstone.suites import CaseQuery
@@ -29,7 +31,7 @@ def many(wanted: Case, seeds: int = 30) -> list[Case]:
 @given(index=st.integers(0, len(SMOKE) - 1), seed=st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 def test_torch_takes_every_hidden_case_and_agrees_with_itself(index: int, seed: int) -> None:
-    for hidden in hidden_cases(SMOKE[index], 2, random.Random(seed)):
+    for hidden in VariantPool().draw(SMOKE[index], 2, random.Random(seed)):
         assert hidden.operator == SMOKE[index].operator
         assert hidden.tags[-1] == "hidden"
         assert not hidden.timed
@@ -47,8 +49,8 @@ def test_nearly_every_smoke_case_has_three_hidden_ones() -> None:
 
 
 def test_the_same_randomness_gives_the_same_variants_and_other_randomness_others() -> None:
-    assert hidden_cases(ADD, 5, random.Random(1)) == hidden_cases(ADD, 5, random.Random(1))
-    assert hidden_cases(ADD, 5, random.Random(1)) != hidden_cases(ADD, 5, random.Random(2))
+    assert VariantPool().draw(ADD, 5, random.Random(1)) == VariantPool().draw(ADD, 5, random.Random(1))
+    assert VariantPool().draw(ADD, 5, random.Random(1)) != VariantPool().draw(ADD, 5, random.Random(2))
 
 
 def test_no_variant_is_the_stated_case_and_none_comes_twice() -> None:
@@ -57,6 +59,30 @@ def test_no_variant_is_the_stated_case_and_none_comes_twice() -> None:
         keys = {variant.key for variant in hidden}
         assert len(keys) == len(hidden)
         assert ADD.key not in keys
+
+
+def test_variants_from_the_pool_are_valid_differ_and_keep_changing() -> None:
+    jobs = [hidden_cases(LAYER_NORM, 3, random.Random(seed)) for seed in range(60)]
+    keys = [frozenset(variant.key for variant in job) for job in jobs]
+    assert all(len(job) == 3 for job in keys)
+    assert all(is_valid(variant, seed) for seed, job in enumerate(jobs) for variant in job)
+    assert sum(one == other for one, other in itertools.pairwise(keys)) <= 2
+    early, late = (set().union(*part) for part in (keys[:20], keys[40:]))
+    assert len(late - early) >= 10, "what earlier jobs met tells little about later ones"
+
+
+def test_most_variants_of_a_case_that_comes_again_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Case] = []
+
+    def counted(wanted: Case, seed: int) -> bool:
+        tried.append(wanted)
+        return is_valid(wanted, seed)
+
+    monkeypatch.setattr("torchstone.judging.hidden.is_valid", counted)
+    pool = VariantPool()
+    for seed in range(100):
+        pool.draw(LAYER_NORM, 3, random.Random(seed))
+    assert 40 <= len(tried) <= 180
 
 
 def test_sizes_are_off_by_one_ragged_one_and_zero() -> None:

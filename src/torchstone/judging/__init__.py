@@ -1,9 +1,11 @@
 """IS IT RIGHT? Inputs, references and agreement. Trusted side: the judge calls this, and no candidate ever sees it."""
 
-from torchstone.judging.agreement import Agreement, Mismatch, compare, compare_many, worst_of
+from torchstone.judging.agreement import compare, compare_many
 from torchstone.judging.evaluation import Place, ReferenceFailure
+from torchstone.judging.hidden import hidden_cases
+from torchstone.judging.information import calls_to_tell
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, draw_call, draw_calls
-from torchstone.judging.jitter import hidden_cases
+from torchstone.judging.outcome import Agreement, Mismatch, worst_of
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "Reference",
     "ReferenceFailure",
     "Values",
+    "calls_to_tell",
     "compare",
     "compare_many",
     "draw_call",

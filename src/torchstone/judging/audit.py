@@ -19,9 +19,10 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.agreement import Agreement, compare
+from torchstone.judging.agreement import compare
 from torchstone.judging.evaluation import OPERATOR_ERRORS, ReferenceFailure, is_continuous
 from torchstone.judging.inputs import DrawnCall, draw_call
+from torchstone.judging.outcome import Agreement
 from torchstone.judging.reference import Expected, Reference, Values
 
 CALLS_IN_A_TRIAL = 3

@@ -24,9 +24,12 @@ underflow    the smallest normal number where subnormals may be flushed (float32
              whose subnormals are in ordinary use, A halves of their spacing.
 
 There is no other absolute slack. In float64 the exact result is torch's own and errs like any other: A and B
-count four times. Without a float64 result the bound is around torch's own, twice as wide, its magnitude in the
-place of s. A bound of 0, equality, is demanded where the operator is seen to only move values (s equals |e| and
-torch's error is 0 everywhere, on at least 16 elements): copies, gathers, sorts, maxima, relu. Not in float64.
+count four times. Without a float64 result the bound is around torch's own, twice as wide, with the slope and the noise
+of :mod:`torchstone.judging.roughness` in the places of s and of torch's error; where not even that is known, with its
+magnitude in the place of s.
+
+A bound of 0, equality, is demanded where the operator is seen to only move values (s equals |e| and torch's error is 0
+everywhere, on at least 16 elements): copies, gathers, sorts, maxima, relu. Not in float64.
 
 A bound for every element lets errors pass that are small one by one and large together: a float32 sum of many
 positive terms whose inputs were rounded to tf32 has no element further off than the worst of a plain left-to-right
@@ -58,6 +61,7 @@ import torch
 
 from torchstone.judging.evaluation import wide_dtype
 from torchstone.judging.probing import Probed, pieces
+from torchstone.judging.roughness import Rough
 
 OUTPUT_ROUNDINGS = 3.0
 """A."""
@@ -118,6 +122,16 @@ class Spread:
     """The largest mean of z, of either sign."""
 
 
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """What is allowed to one call's result, and what torch's own result of it taught."""
+
+    bound: torch.Tensor
+    """Of every element, equality not yet demanded."""
+    spread: Spread | None
+    seen: Calibration
+
+
 def moments(error: torch.Tensor, weight: torch.Tensor, centre: torch.Tensor) -> torch.Tensor:
     """[count, sum of z squared, sum of z, sum of z * sign of e] of flat pieces; complex errors have no sign."""
     counted = torch.isfinite(weight)
@@ -134,45 +148,9 @@ def rms_and_bias(moments_: torch.Tensor) -> torch.Tensor:
     return torch.stack([means[0].sqrt(), means[1:].abs().amax()])
 
 
-def typical_share(dtype: torch.dtype, terms: int) -> float:
-    """The typical error of an honest kernel, relative to |e| + s."""
-    return TYPICAL_SHARE * share(dtype, terms)
-
-
 def chance(count: float) -> float:
     """What chance may add to a mean over so many independent errors."""
     return CHANCE / math.sqrt(max(count, 1.0))
-
-
-def spread(native: torch.Tensor, probed: Probed, terms: int, independent_share: float) -> Spread:
-    """What the errors of one call's result may amount to together."""
-    n, e, s = (tensor.reshape(-1) for tensor in (native, probed.exact, probed.slope))
-    weight = torch.empty(e.shape, dtype=torch.float64, device=e.device)
-    total = torch.zeros(4, dtype=torch.float64, device=e.device)
-    for piece in pieces(e.numel(), e.device):
-        error = n[piece].to(e.dtype) - e[piece]
-        weight[piece] = _weights(error, e[piece], s[piece], native.dtype, terms)
-        total += moments(error, weight[piece], e[piece])
-    rms, bias = rms_and_bias(total)
-    count = torch.minimum(total[0], _distinct(e))
-    return Spread(
-        weight.reshape(native.shape),
-        1.0 + CHANCE * count.clamp(min=1.0).rsqrt() + NATIVE_MULTIPLE * rms,
-        BIAS_SHARE + CHANCE * (count * independent_share).clamp(min=1.0).rsqrt() + NATIVE_MULTIPLE * bias,
-    )
-
-
-def _weights(
-    error: torch.Tensor, exact: torch.Tensor, slope: torch.Tensor, dtype: torch.dtype, terms: int
-) -> torch.Tensor:
-    scale = _lifted(slope)[0].add_(exact.abs()).mul_(typical_share(dtype, terms)).add_(_underflow(dtype))
-    ratio = _finite_or_zero(error.abs() / scale)
-    sample = ratio[:: max(1, ratio.numel() // _MEDIAN_SAMPLE)]
-    typical = (
-        torch.where(sample > 0, sample, torch.nan).nanmedian().nan_to_num(nan=0.0).clamp(min=1.0 / OUTLIER_MULTIPLE)
-    )
-    odd = (ratio > OUTLIER_MULTIPLE * typical) | ~torch.isfinite(error) | ~torch.isfinite(scale)
-    return torch.where(odd, torch.inf, scale)
 
 
 def _distinct(exact: torch.Tensor) -> torch.Tensor:
@@ -191,17 +169,77 @@ def share(dtype: torch.dtype, terms: int) -> float:
     return FLOAT64_MULTIPLE * sum_ if dtype in _WIDE else sum_
 
 
-def bound(native: torch.Tensor, probed: Probed, terms: int) -> tuple[torch.Tensor, Calibration]:
-    """The bound of every element of one call's result, equality not yet demanded, and what it taught."""
-    result = torch.empty(native.shape, dtype=torch.float64, device=native.device)
-    flat, n, e, s = (t.reshape(-1) for t in (result, native, probed.exact, probed.slope))
+def limits(native: torch.Tensor, probed: Probed, terms: int, independent_share: float | None) -> Limits:
+    """What is allowed to one call's result. ``independent_share`` of its errors are so; None: no spread is wanted."""
+    return _limits(_Own(native, probed.exact, probed.slope, None), share(native.dtype, terms), independent_share)
+
+
+def limits_without_exact(native: torch.Tensor, rough: Rough, terms: int, independent_share: float | None) -> Limits:
+    """The same around torch's own result: its noise in the place of its error, and everything twice as wide."""
+    own = _Own(native, native.to(wide_dtype(native.dtype)), rough.slope, rough.noise)
+    return _limits(own, UNPROBED_MULTIPLE * share(native.dtype, terms), independent_share)
+
+
+@dataclass(frozen=True, eq=False)
+class _Own:
+    """torch's own result and what is known about it. Flat pieces are taken of all."""
+
+    native: torch.Tensor
+    centre: torch.Tensor
+    slope: torch.Tensor
+    noise: torch.Tensor | None
+    """None: the error is what lies between native and centre."""
+
+    def error(self, piece: slice) -> torch.Tensor:
+        if self.noise is not None:
+            return self.noise.reshape(-1)[piece].clone()
+        return self.native.reshape(-1)[piece].to(self.centre.dtype) - self.centre.reshape(-1)[piece]
+
+
+def _limits(own: _Own, share_: float, independent_share: float | None) -> Limits:
+    native, dtype = own.native, own.native.dtype
+    bound = torch.empty(native.shape, dtype=torch.float64, device=native.device)
+    weight = bound if independent_share is None else torch.empty_like(bound)
+    flat, w, e, s = (t.reshape(-1) for t in (bound, weight, own.centre, own.slope))
+    total = torch.zeros(4, dtype=torch.float64, device=native.device)
     logs, moves = [], []
     for piece in pieces(flat.numel(), flat.device):
+        error = own.error(piece)
         lifted, sum_of_logs = _lifted(s[piece])
-        flat[piece] = _bound_piece(n[piece], e[piece], lifted, share(native.dtype, terms))
+        scale = lifted.add_(e[piece].abs())
+        if independent_share is not None:
+            w[piece] = _weights(error, scale, dtype, share_)
+            total += moments(error, w[piece], e[piece])
+        flat[piece] = _bound_piece(error, scale, dtype, share_)
         logs.append(sum_of_logs)
-        moves.append(_only_moved(n[piece], e[piece], s[piece]))
-    return result, _calibration(logs, moves, native)
+        moves.append(_only_moved(error, e[piece], s[piece]))
+    spread = None if independent_share is None else _spread(weight, total, _distinct(e), independent_share)
+    return Limits(bound, spread, _calibration(logs, moves, native))
+
+
+def _spread(weight: torch.Tensor, total: torch.Tensor, distinct: torch.Tensor, independent_share: float) -> Spread:
+    rms, bias = rms_and_bias(total)
+    count = torch.minimum(total[0], distinct)
+    return Spread(
+        weight,
+        1.0 + CHANCE * count.clamp(min=1.0).rsqrt() + NATIVE_MULTIPLE * rms,
+        BIAS_SHARE + CHANCE * (count * independent_share).clamp(min=1.0).rsqrt() + NATIVE_MULTIPLE * bias,
+    )
+
+
+def _weights(error: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype, share_: float) -> torch.Tensor:
+    """w of a piece; infinite where torch is an outlier, or nothing is finite. ``scale`` is |e| + s."""
+    weight = (scale * (TYPICAL_SHARE * share_)).add_(_underflow(dtype))
+    ratio = _finite_or_zero(error.abs() / weight)
+    typical = _typical(ratio).nan_to_num(nan=0.0).clamp(min=1.0 / OUTLIER_MULTIPLE)
+    odd = (ratio > OUTLIER_MULTIPLE * typical) | ~torch.isfinite(error) | ~torch.isfinite(weight)
+    return weight.masked_fill_(odd, torch.inf)
+
+
+def _typical(ratio: torch.Tensor) -> torch.Tensor:
+    """The median of those that are not 0, from a sample; NaN if all are."""
+    sample = ratio[:: max(1, ratio.numel() // _MEDIAN_SAMPLE)]
+    return torch.where(sample > 0, sample, torch.nan).nanmedian()
 
 
 def bound_without_exact(native: torch.Tensor, terms: int) -> torch.Tensor:
@@ -212,19 +250,17 @@ def bound_without_exact(native: torch.Tensor, terms: int) -> torch.Tensor:
     return UNPROBED_MULTIPLE * share(native.dtype, terms) * magnitude + _underflow(native.dtype)
 
 
-def _bound_piece(native: torch.Tensor, exact: torch.Tensor, lifted: torch.Tensor, share_: float) -> torch.Tensor:
-    base = _finite_or_zero(lifted.add_(exact.abs()).mul_(share_))
-    error = _finite_or_zero((native.to(exact.dtype) - exact).abs())
-    factor = _native_factor(error, base).clamp(1.0, max(1.0, MAX_SHARE / share_))
-    return base.mul_(factor).add_(error, alpha=NATIVE_MULTIPLE).add_(_underflow(native.dtype))
+def _bound_piece(error: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype, share_: float) -> torch.Tensor:
+    """The bound of a piece, equality not yet demanded."""
+    base, distance = _finite_or_zero(scale * share_), _finite_or_zero(error.abs())
+    factor = _native_factor(distance, base).clamp(1.0, max(1.0, MAX_SHARE / share_))
+    return base.mul_(factor).add_(distance, alpha=NATIVE_MULTIPLE).add_(_underflow(dtype))
 
 
-def _native_factor(error: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
+def _native_factor(distance: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
     """F before its limits."""
-    ratio = _finite_or_zero(error / base)
-    sample = ratio[:: max(1, ratio.numel() // _MEDIAN_SAMPLE)]
-    typical = OUTLIER_MULTIPLE * torch.where(sample > 0, sample, torch.nan).nanmedian()
-    return NATIVE_MULTIPLE * torch.minimum(ratio.amax(), typical).nan_to_num(nan=0.0)
+    ratio = _finite_or_zero(distance / base)
+    return NATIVE_MULTIPLE * torch.minimum(ratio.amax(), OUTLIER_MULTIPLE * _typical(ratio)).nan_to_num(nan=0.0)
 
 
 def _lifted(slope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -240,10 +276,10 @@ def _lifted(slope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return lifted.reshape(-1)[: slope.numel()], torch.stack([logs.sum(), count.sum().to(logs.dtype)])
 
 
-def _only_moved(native: torch.Tensor, exact: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+def _only_moved(error: torch.Tensor, exact: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
     magnitude = exact.abs()
     pure = (slope - magnitude).abs() <= MOVED_TOLERANCE * magnitude
-    return ((pure & (native.to(exact.dtype) == exact)) | ~torch.isfinite(magnitude)).all()
+    return ((pure & (error == 0)) | ~torch.isfinite(magnitude)).all()
 
 
 def _calibration(logs: list[torch.Tensor], moves: list[torch.Tensor], native: torch.Tensor) -> Calibration:

@@ -79,7 +79,14 @@ class Evaluator:
     def wide(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
         """One call in float64: what it returns, and the given storages that it wrote to. torch's errors come out."""
         with _float64_as_default():
-            result = self._call(self._wide_case, views)
+            return self._once(self._wide_case, storages, views)
+
+    def once(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
+        """One call in the dtype of the case, likewise."""
+        return self._once(self.case, storages, views)
+
+    def _once(self, case: schema.Case, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
+        result = self._call(case, views)
         found = self._collected([result], [storage.unsqueeze(0) for storage in storages])
         return {place: tensor[0] for place, tensor in found.items()}
 

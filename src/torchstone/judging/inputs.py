@@ -4,7 +4,8 @@ Separate from the reference because the judge also copies these storages into th
 drawn into flat storages, gaps and offsets included, so that what lies between the elements of a view is as
 unpredictable as the elements, and can be checked to be untouched afterwards.
 
-One function per fill; :mod:`torchstone.judging.mixture` then varies what was drawn. Timed and checked calls share all
+One function per fill; :mod:`torchstone.judging.mixture` then varies what was drawn, and
+:mod:`torchstone.judging.contrasts` for a few operators what decides their answer. Timed and checked calls share all
 of it.
 """
 
@@ -21,7 +22,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.errors import UsageError
-from torchstone.judging import mixture
+from torchstone.judging import contrasts, mixture
 from torchstone.judging.mixture import Dice
 
 _SEED_MASK = (1 << 64) - 1
@@ -85,6 +86,10 @@ def draw_calls(case: schema.Case, seed: int, count: int, device: torch.device) -
     repeats = case.operator.split(".")[1] not in _TIES_UNDEFINED
     columns = [_draw_column(recipe, count, dice, repeats) for recipe in schema.tensors_of(case)]
     rows: Sequence[tuple[DrawnTensor, ...]] = list(zip(*columns, strict=True)) if columns else [()] * count
+    if contrasts.concern(case.operator):
+        for row in rows:
+            own = [(tensor.recipe, tensor.view) for tensor in row if not _overlaps(tensor.recipe)]
+            contrasts.vary(case.operator, own, dice)
     return [DrawnCall(case, row, device, seed, count, index) for index, row in enumerate(rows)]
 
 
@@ -170,9 +175,13 @@ def _positive_definite(
     return (product + product.mH) / 2 + fill.least * unit
 
 
-def _refuse_overlap(recipe: schema.Tensor) -> None:
+def _overlaps(recipe: schema.Tensor) -> bool:
     strides = recipe.strides or ()
-    if any(stride == 0 and size > 1 for stride, size in zip(strides, recipe.shape, strict=False)):
+    return any(stride == 0 and size > 1 for stride, size in zip(strides, recipe.shape, strict=False))
+
+
+def _refuse_overlap(recipe: schema.Tensor) -> None:
+    if _overlaps(recipe):
         name = str(recipe.fill.__struct_config__.tag)
         raise UsageError(f"the fill '{name}' needs memory of its own for each element, not an expanded view.")
 

@@ -1,4 +1,4 @@
-"""Hidden cases: the stated one with other sizes and other memory, which no candidate is told beforehand.
+"""Variants of a case: the stated one with other sizes and other memory, which no candidate is told beforehand.
 
 A kernel may be exact on the shapes that a suite states and wrong one element further. Each variant changes every
 dimension of one size together (what was equal stays equal), and what else goes with it: lists and numbers that equal
@@ -8,7 +8,6 @@ on the CPU, where an index out of range is an error and not the end of the devic
 
 from __future__ import annotations
 
-import itertools
 import random
 import warnings
 from collections.abc import Callable, Mapping
@@ -21,13 +20,13 @@ from torchstone.errors import UsageError
 from torchstone.judging.evaluation import Evaluator, ReferenceFailure
 from torchstone.judging.inputs import draw_call
 
+HIDDEN = "hidden"
+"""The tag of a variant."""
 MOST_ELEMENTS = 1 << 16
 """Of a tensor. Variants are for correctness."""
 _MOST_SIZE = 2048
 _MOST_WORK = 1 << 22
 """The product of a variant's different sizes: what a contraction or a broadcast of all of them would cost."""
-_TRIES = 3
-"""Per variant that is asked for."""
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 61, 67, 97, 127, 131, 257, 509, 521, 1021, 1031, 2039)
 _FILLS_PER_ELEMENT = (schema.Normal, schema.Uniform, schema.Integers, schema.Booleans)
 _CPU = torch.device("cpu")
@@ -38,28 +37,10 @@ Kind = Callable[[Sizes, random.Random], Sizes]
 """Sizes that are small enough -> those of a variant."""
 
 
-def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
-    """Up to ``count`` variants that torch takes; fewer, perhaps none, where it takes few or the CPU lacks it."""
-    found: list[schema.Case] = []
-    if not case.jitter:
-        return found
-    kinds = random_.sample(_KINDS, len(_KINDS))
-    seen = {_identity(case)}
-    for kind in itertools.islice(itertools.cycle(kinds), _TRIES * count):
-        fresh = {_identity(option): option for option in _variant(case, kind, random_)}
-        unseen = [option for identity, option in fresh.items() if identity not in seen]
-        seen.update(fresh)
-        valid = (option for option in unseen if is_valid(option, random_.getrandbits(63)))
-        found.extend(itertools.islice(valid, 1))
-        if len(found) >= count:
-            break
-    return found
-
-
 def variants(case: schema.Case, random_: random.Random) -> list[schema.Case]:
     """One variant of every kind, valid or not."""
-    found = {_identity(option): option for kind in _KINDS for option in _variant(case, kind, random_)}
-    return [option for identity, option in found.items() if identity != _identity(case)]
+    found = {identity(option): option for kind in KINDS for option in options(case, kind, random_)}
+    return [option for key, option in found.items() if key != identity(case)]
 
 
 def is_valid(case: schema.Case, seed: int) -> bool:
@@ -74,14 +55,15 @@ def is_valid(case: schema.Case, seed: int) -> bool:
     return True
 
 
-def _identity(case: schema.Case) -> str:
+def identity(case: schema.Case) -> str:
+    """The same for variants that are called alike."""
     return schema.content_key(case.args, case.kwargs)
 
 
-# The kinds. Taken in turn, in an order that nobody foresees, so that a few variants are of different kinds.
+# The kinds. Taken in turn, so that a few variants are of different kinds.
 
 
-def _variant(case: schema.Case, kind: Kind, random_: random.Random) -> list[schema.Case]:
+def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schema.Case]:
     """One variant, in the ways in which numbers among the arguments can be meant: as sizes, or not."""
     symbols = _symbols(case)
     sizes = kind(_shrunk(case, symbols), random_) if symbols else {}
@@ -93,7 +75,7 @@ def _variant(case: schema.Case, kind: Kind, random_: random.Random) -> list[sche
 
 
 def _hidden(case: schema.Case) -> schema.Case:
-    return msgspec.structs.replace(case, tags=(*case.tags, "hidden"), timed=False, jitter=False)
+    return msgspec.structs.replace(case, tags=(*case.tags, HIDDEN), timed=False, jitter=False)
 
 
 def _kept(sizes: Sizes, random_: random.Random) -> Sizes:
@@ -131,7 +113,7 @@ def _zero(sizes: Sizes, random_: random.Random) -> Sizes:
     return {old: 0 if old == chosen else new for old, new in sizes.items()}
 
 
-_KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _one, _primes, _kept, _zero, _off_by_one)
+KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _one, _primes, _kept, _zero, _off_by_one)
 
 
 def _in_order(sizes: Sizes, draw: Callable[[int], int]) -> Sizes:

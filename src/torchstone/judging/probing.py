@@ -7,13 +7,22 @@ rounding errors do to a result is of the same kind, which is why bounds are buil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from torchstone import operators
-from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluator, Place, Tensors, is_continuous, wide_dtype
+from torchstone.judging.evaluation import (
+    OPERATOR_ERRORS,
+    Evaluator,
+    Place,
+    Tensors,
+    is_continuous,
+    stacked,
+    wide_dtype,
+)
 from torchstone.judging.inputs import DrawnCall, batched_view
 
 STEP = 2.0**-24
@@ -25,6 +34,9 @@ MANY_ELEMENTS = 1 << 16
 PIECE_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Elements that are worked on at a time where there are many: temporaries stay in the cache, or in bounds."""
 _SALT = 0x5EED
+
+Evaluate = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Tensors]
+"""Storages and views of all arguments -> results."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,18 +55,18 @@ _CANCELLED_SHARE = 0.125
 
 def probe(evaluator: Evaluator, call: DrawnCall) -> dict[Place, Probed]:
     """Every result that is continuous in float64. torch's errors come out where the operator does not run in it."""
-    wide = [_widened(tensor.storage) for tensor in call.tensors]
+    wide = widened(call)
     private = [s.clone() if evaluator.is_written(i) else s for i, s in enumerate(wide)]
     exact = evaluator.wide(private, _views(evaluator, private))
     exact = {place: tensor for place, tensor in exact.items() if tensor.dtype in (torch.float64, torch.complex128)}
     slopes = {place: torch.zeros(t.shape, dtype=torch.float64, device=t.device) for place, t in exact.items()}
     if exact and any(is_continuous(storage.dtype) and storage.numel() for storage in wide):
         _add_slopes(evaluator, call, wide, exact, slopes)
-        _allow_cancellation(evaluator, wide, exact, slopes)
+        allow_cancellation(evaluator, wide, exact, slopes)
     return {place: Probed(tensor, slopes[place]) for place, tensor in exact.items()}
 
 
-def _allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exact: Tensors, slopes: Tensors) -> None:
+def allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exact: Tensors, slopes: Tensors) -> None:
     """Where a function of one tensor is computed through larger numbers, their rounding stays in the small result.
 
     ``gelu(-3)`` is -0.004, the difference of two numbers near 1.5: honest kernels differ there by a rounding of those,
@@ -64,7 +76,7 @@ def _allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exac
         return
     magnitude = _views(evaluator, wide)[0].abs().clamp_(max=_LARGEST_CANCELLED).mul_(_CANCELLED_SHARE)
     for place, slope in slopes.items():
-        moved = torch.isclose(slope, exact[place].abs(), rtol=1e-6, atol=0.0).all()
+        moved = torch.isclose(slope, exact[place].abs().to(slope.dtype), rtol=1e-6, atol=0.0).all()
         if slope.shape == magnitude.shape and not slope.is_complex() and not bool(moved):
             slope.copy_(torch.where(slope > 0, torch.maximum(slope, magnitude), slope))  # a jump stays a jump
 
@@ -83,56 +95,79 @@ def piece_elements(device: torch.device) -> int:
 def _add_slopes(
     evaluator: Evaluator, call: DrawnCall, wide: Sequence[torch.Tensor], exact: Tensors, slopes: Tensors
 ) -> None:
-    elements = sum(t.numel() for t in [*wide, *exact.values()])
-    pairs = 3 if elements <= FEW_ELEMENTS else 2 if elements <= MANY_ELEMENTS else 1
+    pairs = pairs_for(sum(t.numel() for t in [*wide, *exact.values()]))
+    steps = list(steps_apart(evaluator, _moved_both_ways(evaluator, call, wide, pairs, STEP), evaluator.wide))
+    for place, tensor in exact.items():
+        sides = both_sides(steps, place, tensor)
+        if sides is not None:
+            _set_slope(slopes[place], sides[0], tensor, sides[1], 1.0 / pairs)
+
+
+def pairs_for(elements: int) -> int:
+    """How many pairs of steps a call of this size is probed with."""
+    return 3 if elements <= FEW_ELEMENTS else 2 if elements <= MANY_ELEMENTS else 1
+
+
+Rows = Sequence[Sequence[torch.Tensor]]
+"""Every argument of a call, moved: one way for each pair, then the other way in the same order."""
+
+
+def _moved_both_ways(
+    evaluator: Evaluator, call: DrawnCall, wide: Sequence[torch.Tensor], pairs: int, step: float
+) -> Rows:
     generator = torch.Generator(call.device).manual_seed((call.seed ^ _SALT) & ((1 << 63) - 1))
-    for _ in range(pairs):
-        ahead, behind = _step_apart(evaluator, wide, generator)
-        for place, tensor in exact.items():
-            _add_squared_slope(slopes[place], ahead.get(place), tensor, behind.get(place), 1.0 / pairs)
-    for slope in slopes.values():
-        slope.sqrt_()
+    columns = [_moved(evaluator, position, storage, pairs, step, generator) for position, storage in enumerate(wide)]
+    return list(zip(*columns, strict=True))
 
 
-def _step_apart(
-    evaluator: Evaluator, wide: Sequence[torch.Tensor], generator: torch.Generator
-) -> tuple[Tensors, Tensors]:
-    """The results with all float elements moved by one step of random sign, and with all moved the other way."""
-    plus = _Moved(evaluator)
-    minus = _Moved(evaluator)
-    for position, storage in enumerate(wide):
-        plus_storage, minus_storage = _moved(evaluator, position, storage, generator)
-        plus.add(position, plus_storage)
-        minus.add(position, minus_storage)
-    return plus.results(), minus.results()
+def widened(call: DrawnCall) -> list[torch.Tensor]:
+    """Private copies of the call's storages; floats as float64."""
+    return [_widened(tensor.storage) for tensor in call.tensors]
 
 
-class _Moved:
-    """A call with moved inputs, argument by argument."""
+def moved_natively(
+    evaluator: Evaluator, call: DrawnCall, wide: Sequence[torch.Tensor], pairs: int, step: float
+) -> Rows:
+    """The call's own values moved, and rounded to their dtypes again."""
+    dtypes = [tensor.storage.dtype for tensor in call.tensors]
+    rows = _moved_both_ways(evaluator, call, wide, pairs, step)
+    return [[moved.to(dtype) for moved, dtype in zip(row, dtypes, strict=True)] for row in rows]
 
-    def __init__(self, evaluator: Evaluator) -> None:
-        self._evaluator = evaluator
-        self._storages: list[torch.Tensor] = []
-        self._views: list[torch.Tensor] = []
 
-    def add(self, position: int, moved: torch.Tensor) -> None:
-        """Take a written argument's storage, or the dense values of one that is only read."""
-        self._storages.append(moved)
-        written = self._evaluator.is_written(position)
-        self._views.append(_view(self._evaluator, position, moved) if written else moved)
+def steps_apart(evaluator: Evaluator, rows: Rows, evaluate: Evaluate) -> Iterator[tuple[Tensors, Tensors]]:
+    """Per pair, the results with all float elements moved by a step of random sign, and with all moved back."""
+    pairs = len(rows) // 2
+    for ahead, behind in zip(rows[:pairs], rows[pairs:], strict=True):
+        yield _results(evaluator, ahead, evaluate), _results(evaluator, behind, evaluate)
 
-    def results(self) -> Tensors:
-        """Nothing where the moved inputs leave the operator's domain: then no slope is known."""
-        try:
-            return self._evaluator.wide(self._storages, self._views)
-        except OPERATOR_ERRORS:
-            return {}
+
+def both_sides(
+    steps: Sequence[tuple[Tensors, Tensors]], place: Place, like: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """One result of all pairs that have it on both sides, stacked; None if none has."""
+    results = [(ahead.get(place), behind.get(place)) for ahead, behind in steps]
+    usable = [(a, b) for a, b in results if a is not None and b is not None and a.shape == b.shape == like.shape]
+    return (stacked([a for a, _ in usable]), stacked([b for _, b in usable])) if usable else None
+
+
+def _results(evaluator: Evaluator, moved: Sequence[torch.Tensor], evaluate: Evaluate) -> Tensors:
+    """Nothing where the moved inputs leave the operator's domain: then no slope is known."""
+    views = [_view(evaluator, i, m) if evaluator.is_written(i) else m for i, m in enumerate(moved)]
+    try:
+        return evaluate(moved, views)
+    except OPERATOR_ERRORS:
+        return {}
 
 
 def _moved(
-    evaluator: Evaluator, position: int, storage: torch.Tensor, generator: torch.Generator
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """One argument moved both ways.
+    evaluator: Evaluator,
+    position: int,
+    storage: torch.Tensor,
+    pairs: int,
+    step: float,
+    generator: torch.Generator,
+) -> Sequence[torch.Tensor]:
+    """One argument moved one way for every pair, then the other way: a storage if it is written, else dense values.
 
     Arguments that are only read are moved element by element of the *view*: a kernel that reads an expanded
     element twice makes independent errors with it, too. Written ones are moved in their storage, inside the view.
@@ -140,11 +175,14 @@ def _moved(
     written = evaluator.is_written(position)
     values = storage if written else _view(evaluator, position, storage)
     if not is_continuous(storage.dtype):
-        return (values.clone(), values.clone()) if written else (values, values)
-    steps = _coin_flips(values, generator).to(values.dtype).mul_(2.0 * STEP).sub_(STEP)
+        return [values.clone() if written else values for _ in range(2 * pairs)]
+    steps = _coin_flips((pairs, *values.shape), generator).to(torch.float64).mul_(2.0 * step).sub_(step)
     if written:
         steps.mul_(inside_view(evaluator, position, storage))
-    return torch.addcmul(values, values, steps), torch.addcmul(values, values, steps, value=-1.0)
+    moved = torch.empty((2 * pairs, *values.shape), dtype=values.dtype, device=values.device)
+    torch.mul(values, steps.add_(1.0), out=moved[:pairs])
+    torch.mul(values, steps.neg_().add_(2.0), out=moved[pairs:])
+    return moved.unbind(0)
 
 
 def inside_view(evaluator: Evaluator, position: int, storage: torch.Tensor) -> torch.Tensor:
@@ -154,25 +192,25 @@ def inside_view(evaluator: Evaluator, position: int, storage: torch.Tensor) -> t
     return covered
 
 
-def _coin_flips(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _coin_flips(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
     """Random booleans; eight from each drawn integer, one per byte."""
-    words = torch.empty(like.numel() // 8 + 1, dtype=torch.int64, device=like.device)
+    count = math.prod(shape)
+    words = torch.empty(count // 8 + 1, dtype=torch.int64, device=generator.device)
     words.random_(-(1 << 63), None, generator=generator)
-    return (words.view(torch.int8)[: like.numel()] < 0).reshape(like.shape)
+    return (words.view(torch.int8)[:count] < 0).reshape(shape)
 
 
-def _add_squared_slope(
-    total: torch.Tensor, ahead: torch.Tensor | None, exact: torch.Tensor, behind: torch.Tensor | None, weight: float
+def _set_slope(
+    slope: torch.Tensor, ahead: torch.Tensor, exact: torch.Tensor, behind: torch.Tensor, weight: float
 ) -> None:
-    """Where the two one-sided differences do not mirror each other there is a jump, and nothing is added."""
-    if ahead is None or behind is None or not ahead.shape == behind.shape == exact.shape:
-        return
-    flat_total, a, e, b = (tensor.reshape(-1) for tensor in (total, ahead, exact, behind))
+    """Where the two one-sided differences of a pair do not mirror each other there is a jump, and nothing is added."""
+    pairs = ahead.shape[0]
+    flat, e, a, b = slope.view(-1), exact.reshape(-1), ahead.reshape(pairs, -1), behind.reshape(pairs, -1)
     for piece in pieces(e.numel(), e.device):
-        odd = (a[piece] - b[piece]).abs()
-        even = (a[piece] - e[piece]).add_(b[piece]).sub_(e[piece]).abs()
-        slope = (odd * (even <= 0.5 * odd)).mul_(0.5 / STEP).nan_to_num_(nan=0.0, posinf=0.0)
-        flat_total[piece].addcmul_(slope, slope, value=weight)
+        odd = (a[:, piece] - b[:, piece]).abs()
+        even = (a[:, piece] - e[piece]).add_(b[:, piece]).sub_(e[piece]).abs()
+        each = (odd * (even <= 0.5 * odd)).mul_(0.5 / STEP).nan_to_num_(nan=0.0, posinf=0.0)
+        flat[piece] = each.square_().sum(dim=0).mul_(weight).sqrt_()
 
 
 def _views(evaluator: Evaluator, storages: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -184,5 +222,4 @@ def _view(evaluator: Evaluator, position: int, storage: torch.Tensor) -> torch.T
 
 
 def _widened(storage: torch.Tensor) -> torch.Tensor:
-    """A private copy; floats as float64."""
     return storage.to(wide_dtype(storage.dtype) if is_continuous(storage.dtype) else storage.dtype, copy=True)

@@ -1,0 +1,74 @@
+"""Which hidden variants a job gets: some drawn on the spot, most remembered from earlier jobs of the same case.
+
+Separate from :mod:`torchstone.judging.jitter`, which makes variants. Making one means letting torch try it, which costs
+as much as judging it; in a run of many kernels, or of many tries of one, a case comes again and again. So what was
+found valid is kept and handed out again, never all of it, and something new comes in all the time: no job can know
+from earlier ones what it will meet. Values are no part of a variant: each call draws its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from functools import lru_cache
+
+from torchstone import schema
+from torchstone.judging.jitter import KINDS, Kind, identity, is_valid, options
+
+_TRIES = 3
+"""Per variant that is asked for."""
+_FRESH_SHARE = 0.25
+"""Of the variants of a job that could be remembered ones."""
+_KEPT_PER_KIND = 3
+"""Variants that are remembered; the oldest make room. Six kinds: more than any effort but the largest asks for."""
+_CASES = 256
+"""Cases that are remembered."""
+
+
+def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
+    """Up to ``count`` variants that torch takes; fewer, perhaps none, where it takes few or the CPU lacks it."""
+    return _pool_of(schema.content_key(case)).draw(case, count, random_) if case.jitter else []
+
+
+@lru_cache(maxsize=_CASES)
+def _pool_of(key: str) -> VariantPool:
+    return VariantPool()
+
+
+class VariantPool:
+    """Valid variants of one case, by kind."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Kind, deque[tuple[str, schema.Case]]] = {kind: deque(maxlen=_KEPT_PER_KIND) for kind in KINDS}
+
+    def draw(self, case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
+        """Variants of different kinds, as far as there are, in an order that nobody foresees."""
+        found: list[schema.Case] = []
+        seen = {identity(case)}
+        kinds = random_.sample(KINDS, len(KINDS))
+        for kind in itertools.islice(itertools.cycle(kinds), _TRIES * count):
+            variant = self._remembered(kind, seen, random_) or self._fresh(case, kind, seen, random_)
+            if variant is not None:
+                found.append(variant)
+            if len(found) >= count:
+                break
+        return found
+
+    def _remembered(self, kind: Kind, seen: set[str], random_: random.Random) -> schema.Case | None:
+        unseen = [(key, variant) for key, variant in self._kept[kind] if key not in seen]
+        if not unseen or random_.random() < _FRESH_SHARE:
+            return None
+        key, variant = random_.choice(unseen)
+        seen.add(key)
+        return variant
+
+    def _fresh(self, case: schema.Case, kind: Kind, seen: set[str], random_: random.Random) -> schema.Case | None:
+        drawn = {identity(option): option for option in options(case, kind, random_)}
+        unseen = {key: option for key, option in drawn.items() if key not in seen}
+        seen.update(drawn)
+        for key, option in unseen.items():
+            if is_valid(option, random_.getrandbits(63)):
+                self._kept[kind].append((key, option))
+                return option
+        return None

@@ -1,0 +1,46 @@
+"""What a comparison finds: agreement, or the first thing that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torchstone.schema import ErrorStatistics
+
+Reason = Literal["values", "precision", "nonfinite", "shape", "dtype", "structure", "mutation"]
+
+UNKNOWN = ErrorStatistics()
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Every call gave the right result and left the right things alone."""
+
+    errors: ErrorStatistics
+    """Of the calls that were compared in full; all None if screening accepted every one."""
+    calls: int = 1
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A call did not."""
+
+    reason: Reason
+    message: str
+    errors: ErrorStatistics = UNKNOWN
+    call: int = 0
+    """Which of the compared calls: the first one that is wrong."""
+
+
+def worst_of(one: ErrorStatistics, other: ErrorStatistics) -> ErrorStatistics:
+    """The larger of each number of results that are right; None counts for nothing."""
+    names = (
+        "max_abs_error",
+        "max_rel_error",
+        "worst_over_bound",
+        "native_over_bound",
+        "rms_over_bound",
+        "bias_over_bound",
+    )
+    known = {name: [getattr(each, name) for each in (one, other) if getattr(each, name) is not None] for name in names}
+    return ErrorStatistics(**{name: max(values, default=None) for name, values in known.items()})
