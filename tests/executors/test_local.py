@@ -20,7 +20,9 @@ from torchstone.executors.local import JudgeProcess, LocalExecutor
 from torchstone.schema import (
     Agrees,
     Block,
+    Booleans,
     Case,
+    Cheated,
     Crashed,
     Deadlines,
     Delegated,
@@ -100,7 +102,6 @@ def test_verdicts_of_one_judge_in_one_go() -> None:
         "calls = 0\ndef kernel(x):\n    global calls\n    calls += 1\n    return x.clamp(min=0) if calls < 4 else x"
     )
     nowhere = Case("test", "aten.relu.default", (Tensor((5,), "complex64", Normal()),))
-    unfixed = Case("test", "aten.nonzero.default", (Tensor((5,), "float32", Normal()),))
     unheard_of = Case("test", "aten.no_such_thing.default", (Tensor((5,), "float32", Normal()),))
     verdicts = judge_all(
         Job(RELU, HONEST),
@@ -113,7 +114,6 @@ def test_verdicts_of_one_judge_in_one_go() -> None:
         Job(RELU, source("import time\ndef kernel(x): time.sleep(60)"), deadlines=Deadlines(compile_seconds=0.5)),
         Job(RELU, source("import time\ntime.sleep(60)"), deadlines=Deadlines(load_seconds=0.5)),
         Job(nowhere, HONEST),
-        Job(unfixed, HONEST),
         Job(unheard_of, HONEST),
     )
     agrees, aten, unsupported, later, nothing, dtype, extra, slow, slow_load, *no_reference = verdicts
@@ -135,7 +135,7 @@ def test_verdicts_of_one_judge_in_one_go() -> None:
     assert 0.5 <= slow.elapsed_seconds < 2
     assert isinstance(slow_load, TimedOut)
     assert slow_load.stage == "load"
-    assert [verdict.by for verdict in no_reference if isinstance(verdict, Unsupported)] == ["reference"] * 3
+    assert [verdict.by for verdict in no_reference if isinstance(verdict, Unsupported)] == ["reference"] * 2
 
 
 def test_a_kernel_that_knows_only_the_stated_shape_fails_on_a_hidden_variant() -> None:
@@ -213,10 +213,31 @@ def test_in_place_and_plain_results_are_judged() -> None:
         Job(in_place, source("def kernel(x, y): return x.copy_(x + y)", in_place.operator)),
         Job(in_place, source("def kernel(x, y): return x", in_place.operator)),
         Job(in_place, source("def kernel(x, y): return x + y", in_place.operator)),
+        Job(equal, source("def kernel(x, y): return bool((x == y).all())", equal.operator)),
         Job(equal, source("def kernel(x, y): return False", equal.operator)),
         Job(equal, source("def kernel(x, y): return True", equal.operator)),
     )
-    assert [type(verdict) for verdict in verdicts] == [Agrees, Disagrees, Disagrees, Agrees, Disagrees]
+    assert [type(verdict) for verdict in verdicts] == [Agrees, Disagrees, Disagrees, Agrees, Disagrees, Disagrees]
+
+
+def test_results_whose_shape_depends_on_values_are_judged() -> None:
+    nonzero = Case("test", "aten.nonzero.default", (Tensor((5, 9), "bool", Booleans()),))
+    flags = Tensor((64, 9), "bool", Booleans())
+    select = Case("test", "aten.masked_select.default", (Tensor((64, 9), "float32", Normal()), flags), timed=True)
+    right, short, selected, scaled, huge = judge_all(
+        Job(nonzero, source("import torch\ndef kernel(x): return torch.stack(torch.where(x), 1)", nonzero.operator)),
+        Job(nonzero, source("def kernel(x): return x.nonzero()[:-1]", nonzero.operator)),
+        Job(select, source("def kernel(x, m): return x[m]", select.operator)),
+        Job(select, source("def kernel(x, m): return x[m] * 1.01", select.operator)),
+        Job(nonzero, source("def kernel(x): return x.nonzero().repeat(1 << 12, 1)", nonzero.operator)),
+    )
+    assert isinstance(right, Agrees), right
+    assert isinstance(short, Disagrees)
+    assert short.reason == "shape"
+    assert isinstance(selected, Agrees), selected
+    assert isinstance(scaled, Disagrees)
+    assert scaled.reason == "values"
+    assert isinstance(huge, Disagrees | Cheated)
 
 
 def test_after_a_crash_the_other_cases_go_on_in_a_fresh_worker() -> None:

@@ -9,6 +9,7 @@ import torch
 from torchstone import schema
 from torchstone.court.guards import peak_bandwidth
 from torchstone.court.lane import Lane
+from torchstone.judging import Expected, calls_to_tell
 from torchstone.measuring.device import DeviceProbe
 from torchstone.workers.handle import Worker
 from torchstone.workers.pool import WorkerPool
@@ -38,12 +39,20 @@ class Courtroom:
         self._reference_worker: Worker | None = None
         self.profiled: set[str] = set()
         """Candidates whose device kernels have been looked at."""
+        self._calls_to_tell: dict[str, int] = {}
         self._failed_loads: dict[str, tuple[schema.Verdict, Outcome]] = {}
 
     @cached_property
     def peak_bytes_per_second(self) -> float:
         """Measured once per session, when it is first asked for."""
         return peak_bandwidth(self.device)
+
+    def calls_to_tell(self, expected: Expected) -> int:
+        """How many calls of its case must be checked before luck is out of the question. Found once per case."""
+        key = schema.content_key(expected.call.case)
+        if key not in self._calls_to_tell:
+            self._calls_to_tell[key] = calls_to_tell(expected)
+        return self._calls_to_tell[key]
 
     def worker_for(self, implementation: schema.Implementation) -> tuple[Worker, bool]:
         """The worker that has this candidate loaded, or a fresh one; and whether it is fresh."""

@@ -121,10 +121,10 @@ class _Result(NamedTuple):
 def _fresh_results(testimony: Testimony) -> list[_Result]:
     outputs = testimony.layout.new_tensors
     return [
-        _Result(call, position, place.address, output.native.nbytes if place.strides is None else 0)
+        _Result(call, position, place.address, testimony.contiguous_bytes(place, position))
         for call, places in enumerate(testimony.done.places)
         for position, (place, output) in enumerate(zip(places, outputs, strict=True))
-        if output.fresh and output.native.numel()
+        if output.fresh and 0 not in testimony.shape_of(place, position)
     ]
 
 

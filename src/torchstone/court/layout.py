@@ -43,8 +43,19 @@ class Layout:
         """Those of the outputs that lie somewhere in the candidate's memory."""
         self._new_bytes: int = sum(output.native.nbytes for output in self.new_tensors)
         self.pitch_bytes = self._end
+        overload = operators.resolve(case.operator)
+        self.is_dynamic = torch.Tag.dynamic_output_shape in overload.tags
+        """Whether the shapes of the results depend on the values."""
+        self.largest_bytes = self._largest_bytes(recipes)
+        """What one result may take at most."""
         self.views = self._find_views(expected.call) if operators.is_view(case.operator) else []
         """Where each of the new tensors must lie, if the operator promises views of its arguments."""
+
+    def _largest_bytes(self, recipes: Sequence[schema.Tensor]) -> int:
+        """Results of unknown shape hold at most a few numbers for each element of an argument and each dimension."""
+        known = max((output.native.nbytes for output in self.new_tensors), default=0)
+        numbers = sum(8 * (len(recipe.shape) + 1) * operators.storage_extent(recipe) for recipe in recipes)
+        return max(known, numbers + _ALIGNMENT) if self.is_dynamic else known
 
     def _find_views(self, call: DrawnCall) -> list[View | None]:
         """What torch's own operator makes of these arguments."""
@@ -72,11 +83,16 @@ class Layout:
         return tuple(
             Output(
                 _dtype_name(output.native) if isinstance(output.native, torch.Tensor) else None,
-                tuple(output.native.shape) if isinstance(output.native, torch.Tensor) else (),
+                self._declared_shape(output.native),
                 output.is_argument,
             )
             for output in self.outputs
         )
+
+    def _declared_shape(self, native: Any) -> tuple[int, ...] | None:
+        if not isinstance(native, torch.Tensor):
+            return ()
+        return None if self.is_dynamic else tuple(native.shape)
 
     def _placement(self, place: tuple[int, int, torch.dtype]) -> Placement:
         offset, elements, dtype = place

@@ -66,8 +66,7 @@ class Stand:
         self._arena = make_arena(sets * layout.pitch_bytes, device)
         self._bytes = self._arena.tensor(0, sets * layout.pitch_bytes, torch.uint8)
         self._slots = [layout.inputs_in(self._bytes, index) for index in range(sets)]
-        largest = max((MOST_SPARSE * output.native.nbytes for output in layout.new_tensors), default=0)
-        self._garbage = _garbage(max(layout.pitch_bytes, largest), device)
+        self._garbage = _garbage(max(layout.pitch_bytes, MOST_SPARSE * layout.largest_bytes), device)
         self._row = self._garbage
         self._arena_address = 0
         if worker.reader is None:

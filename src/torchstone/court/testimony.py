@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torchstone.court.layout import Layout
 from torchstone.workers.handle import BadReplyError
 from torchstone.workers.protocol import MOST_SPARSE, Done, Place, span_elements
 from torchstone.workers.reading import Span
+
+_MOST_DIMENSIONS = 64
 
 
 class Testimony:
@@ -42,25 +45,49 @@ class Testimony:
 
     def _note(self, index: int, position: int, place: Place) -> None:
         native = self.layout.new_tensors[position].native
-        size_bytes = _span_bytes(place, native)
+        shape = self.shape_of(place, position)
+        size_bytes = _span_bytes(place, shape, native.dtype)
         offset = self.arena_offset(place.address)
         if size_bytes == 0:
-            self._new[index][position] = torch.empty_like(native)
+            self._new[index][position] = native.new_empty(shape)
         elif offset is not None:
             if offset + size_bytes > self.arena.numel():
                 raise BadReplyError("a result that begins in an argument and ends nowhere")
-            self._new[index][position] = _seen_as(self.arena[offset : offset + size_bytes].clone(), place, native)
-        elif size_bytes > MOST_SPARSE * native.nbytes:
+            self._new[index][position] = _seen_as(
+                self.arena[offset : offset + size_bytes].clone(), place, shape, native.dtype
+            )
+        elif size_bytes > MOST_SPARSE * self._limit_bytes(shape, native):
             raise BadReplyError("a result that is scattered over more memory than is read")
         else:
             self.spans.append(Span(place.address, size_bytes))
             self._read.append((index, position))
 
+    def shape_of(self, place: Place, position: int) -> Sequence[int]:
+        """The shape of a result, told by the worker where it depends on the values."""
+        declared: Sequence[int] = self.layout.new_tensors[position].native.shape
+        if not self.layout.is_dynamic or place.shape is None:
+            return declared
+        if len(place.shape) > _MOST_DIMENSIONS or any(size < 0 for size in place.shape):
+            raise BadReplyError("a shape that no tensor has")
+        return place.shape
+
+    def contiguous_bytes(self, place: Place, position: int) -> int:
+        """Bytes of a result that no other can share; zero where its elements leave room for others in between."""
+        itemsize = self.layout.new_tensors[position].native.dtype.itemsize
+        return math.prod(self.shape_of(place, position)) * itemsize if place.strides is None else 0
+
+    def _limit_bytes(self, shape: Sequence[int], native: torch.Tensor) -> int:
+        size_bytes = math.prod(shape) * native.dtype.itemsize
+        if size_bytes > self.layout.largest_bytes:
+            raise BadReplyError(f"a result of {size_bytes} bytes, more than the arguments allow for")
+        return size_bytes
+
     def unpack(self) -> None:
         """See what was copied as tensors. Apart from copying, which is on the clock where there is a device."""
         for (index, position), copy in zip(self._read, self.copies, strict=True):
             place, native = self.done.places[index][position], self.layout.new_tensors[position].native
-            self._new[index][position] = _seen_as(copy, place, native)
+            shape = self.shape_of(place, position)
+            self._new[index][position] = _seen_as(copy, place, shape, native.dtype)
 
     def outputs(self, index: int) -> list[Any]:
         """The leaves that a call returned."""
@@ -89,22 +116,21 @@ def _check_counts(done: Done, calls: int, new_tensors: int) -> None:
         raise BadReplyError("a reply about calls that were not asked for")
 
 
-def _span_bytes(place: Place, native: torch.Tensor) -> int:
+def _span_bytes(place: Place, shape: Sequence[int], dtype: torch.dtype) -> int:
     """Bytes from the first element of a result to its last."""
-    if native.numel() == 0:
-        return 0
-    if place.strides is None:
-        return native.nbytes
-    if len(place.strides) != native.dim() or any(stride < 0 for stride in place.strides):
+    elements = math.prod(shape)
+    if elements == 0 or place.strides is None:
+        return elements * dtype.itemsize
+    if len(place.strides) != len(shape) or any(stride < 0 for stride in place.strides):
         raise BadReplyError("strides that no tensor of this shape has")
-    return span_elements(native.shape, place.strides) * native.dtype.itemsize
+    return span_elements(shape, place.strides) * dtype.itemsize
 
 
-def _seen_as(copy: torch.Tensor, place: Place, native: torch.Tensor) -> torch.Tensor:
+def _seen_as(copy: torch.Tensor, place: Place, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """The tensor in a copy of its bytes."""
-    if copy.storage_offset() % native.dtype.itemsize:
+    if copy.storage_offset() % dtype.itemsize:
         copy = copy.clone()
-    flat = copy.view(native.dtype)
+    flat = copy.view(dtype)
     if place.strides is None:
-        return flat.view(native.shape)
-    return flat.as_strided(native.shape, place.strides, flat.storage_offset())
+        return flat.view(tuple(shape))
+    return flat.as_strided(tuple(shape), place.strides, flat.storage_offset())

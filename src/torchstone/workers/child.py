@@ -248,7 +248,7 @@ class _BoundCase:
             if output.argument is not None
             else 0
             if dtype is None
-            else torch.zeros(output.shape, dtype=dtype, device=self._device)
+            else torch.zeros(output.shape or (), dtype=dtype, device=self._device)
             for output, dtype in self._outputs
         ]
         return leaves[0] if len(leaves) == 1 else tuple(leaves)
@@ -294,7 +294,7 @@ class _BoundCase:
             elif dtype is not None:
                 if not self._matches(leaf, output, dtype):
                     return None
-                places.append(self._place(leaf))
+                places.append(self._place(leaf, output))
             elif isinstance(leaf, (bool, int, float)) or leaf is None:
                 plain.append(leaf)
             else:
@@ -306,18 +306,19 @@ class _BoundCase:
         return (
             type(leaf) in _PLAIN_TENSORS
             and leaf.dtype is dtype
-            and leaf.shape == output.shape
+            and (output.shape is None or leaf.shape == output.shape)
             and leaf.device == self._device
             and leaf.layout is torch.strided
         )
 
-    def _place(self, leaf: torch.Tensor) -> Place:
+    def _place(self, leaf: torch.Tensor, output: Output) -> Place:
         if leaf.is_conj() or leaf.is_neg():  # what lies in memory is not yet the value
             leaf = leaf.resolve_conj().resolve_neg()
         if not leaf.is_contiguous() and not self._is_argument(leaf) and _is_sparse(leaf):
             leaf = leaf.contiguous()
         self._kept.append(leaf)
-        return Place(leaf.data_ptr(), None if leaf.is_contiguous() else tuple(leaf.stride()))
+        strides = None if leaf.is_contiguous() else tuple(leaf.stride())
+        return Place(leaf.data_ptr(), strides, tuple(leaf.shape) if output.shape is None else None)
 
     def _is_argument(self, leaf: torch.Tensor) -> bool:
         return 0 <= leaf.data_ptr() - self._memory.address < self._arena_bytes

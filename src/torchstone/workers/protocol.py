@@ -43,7 +43,8 @@ class Output(msgspec.Struct, frozen=True):
 
     dtype: str | None
     """None: a plain number, which the reply carries."""
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...] | None = ()
+    """None: it depends on the values, and the reply says it."""
     argument: int | None = None
     """The returned leaf must be this tensor argument itself (in-place, out=)."""
 
@@ -54,6 +55,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     address: int
     strides: tuple[int, ...] | None = None
     """None: contiguous."""
+    shape: tuple[int, ...] | None = None
+    """None: the one that was declared."""
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
