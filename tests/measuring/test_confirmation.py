@@ -39,9 +39,9 @@ def blocks_of(
         "reference": Simulated(reference_ns, 0, noise_ns, rng),
         "shim": Simulated(0, 0, noise_ns, rng),
     }
-    plan = Plan(rounds=7, budget_seconds=0, block_ns=1, most_rounds=7)
+    plan = Plan(rounds=7, budget_seconds=0, half_width=0, block_ns=1, most_rounds=7)
     order = random.Random(seed)
-    found = list(rounds(contestants, (1, LONG), plan, order))  # type: ignore[arg-type]
+    found = rounds(contestants, (1, LONG), plan, order, lambda *_: False)  # type: ignore[arg-type]
     confirmations(contestants, found, plan, order, needs_confirmation)  # type: ignore[arg-type]
     return found
 

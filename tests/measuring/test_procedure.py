@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone.measuring.procedure import PLANS, Plan, block_lengths, rounds
-from torchstone.schema import Party
+from torchstone.schema import Block, Party
 
 
 class Steady:
@@ -25,6 +26,10 @@ class Steady:
     def run(self, calls: int) -> tuple[int, int]:
         self.calls.append(calls)
         return self.start_ns + calls * self.call_ns, calls * self.call_ns
+
+
+def never(blocks: Sequence[Block], half_width: float) -> bool:
+    return False
 
 
 def parties(call_ns: int) -> dict[Party, Steady]:
@@ -44,18 +49,18 @@ def test_fast_kernels_get_long_blocks() -> None:
 
 
 def test_every_party_runs_both_lengths_in_every_round() -> None:
-    plan = Plan(rounds=5, budget_seconds=0.0, block_ns=1)
-    blocks = list(rounds(parties(1000), (2, 16), plan, random.Random(1)))
+    plan = Plan(rounds=5, budget_seconds=0.0, half_width=0.0, block_ns=1)
+    blocks = rounds(parties(1000), (2, 16), plan, random.Random(1), never)
     counted = Counter((block.round, block.party, block.calls) for block in blocks)
     assert len(counted) == 5 * 3 * 2
     assert set(counted.values()) == {1}
 
 
 def test_the_order_is_random_but_reproducible() -> None:
-    plan = Plan(rounds=8, budget_seconds=0.0, block_ns=1)
+    plan = Plan(rounds=8, budget_seconds=0.0, half_width=0.0, block_ns=1)
 
     def order(seed: int) -> list[tuple[str, int]]:
-        return [(b.party, b.calls) for b in rounds(parties(1000), (2, 16), plan, random.Random(seed))]
+        return [(b.party, b.calls) for b in rounds(parties(1000), (2, 16), plan, random.Random(seed), never)]
 
     assert order(1) == order(1)
     assert order(1) != order(2)
@@ -64,13 +69,27 @@ def test_the_order_is_random_but_reproducible() -> None:
 
 
 def test_the_slope_of_steady_parties_is_their_time_per_call() -> None:
-    plan = Plan(rounds=3, budget_seconds=0.0, block_ns=1)
-    blocks = list(rounds(parties(1000), (2, 16), plan, random.Random(1)))
+    plan = Plan(rounds=3, budget_seconds=0.0, half_width=0.0, block_ns=1)
+    blocks = rounds(parties(1000), (2, 16), plan, random.Random(1), never)
     for number in range(3):
         of_candidate = {b.calls: b.elapsed_ns for b in blocks if b.round == number and b.party == "candidate"}
         assert (of_candidate[16] - of_candidate[2]) / 14 == 1000
 
 
 def test_rounds_go_on_until_the_budget_is_spent_but_not_for_ever() -> None:
-    plan = Plan(rounds=2, budget_seconds=60.0, block_ns=1, most_rounds=7)
-    assert max(block.round for block in rounds(parties(1000), (1, 2), plan, random.Random(1))) == 6
+    plan = Plan(rounds=2, budget_seconds=60.0, half_width=0.0, block_ns=1, most_rounds=7)
+    assert max(block.round for block in rounds(parties(1000), (1, 2), plan, random.Random(1), never)) == 6
+
+
+def test_rounds_end_when_the_answer_is_precise_enough() -> None:
+    plan = Plan(rounds=5, budget_seconds=60.0, half_width=0.01, block_ns=1)
+    asked: list[int] = []
+
+    def enough(blocks: Sequence[Block], half_width: float) -> bool:
+        assert half_width == 0.01
+        asked.append(1 + blocks[-1].round)
+        return len(asked) == 3
+
+    blocks = rounds(parties(1000), (1, 2), plan, random.Random(1), enough)
+    assert asked == [5, 9, 13]
+    assert blocks[-1].round == 12

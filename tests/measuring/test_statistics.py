@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchstone.measuring import distribution, timing
+from torchstone.measuring import distribution, is_precise_enough, timing
 from torchstone.measuring.statistics import speedup_in_long_blocks
 from torchstone.schema import Block, Measurement, Party
 
@@ -128,12 +128,41 @@ def test_swapping_the_parties_inverts_the_ratio_and_its_interval(pairs: list[tup
 
 
 @given(series, st.randoms(use_true_random=False))
-def test_the_order_of_rounds_is_irrelevant(pairs: list[tuple[float, float]], random: object) -> None:
-    shuffled = list(pairs)
+def test_the_order_in_which_blocks_are_stored_is_irrelevant(pairs: list[tuple[float, float]], random: object) -> None:
+    taken = measured([a for a, _ in pairs], [b for _, b in pairs])
+    shuffled = list(taken.blocks)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    first = timing(measured([a for a, _ in pairs], [b for _, b in pairs]))
-    second = timing(measured([a for a, _ in shuffled], [b for _, b in shuffled]))
-    assert first == second
+    assert timing(taken) == timing(measurement(shuffled))
+
+
+def drifting(rng: np.random.Generator, rounds: int, correlation: float) -> list[float]:
+    """Times whose logarithms resemble the ones before them."""
+    logs = [0.0]
+    for _ in range(rounds - 1):
+        logs.append(correlation * logs[-1] + math.sqrt(1 - correlation**2) * rng.standard_normal())
+    return [float(value) for value in 1e5 * np.exp(0.05 * np.array(logs))]
+
+
+@pytest.mark.parametrize(("correlation", "least"), [(0.0, 0.92), (0.3, 0.90), (0.6, 0.82)])
+def test_the_interval_allows_for_rounds_that_resemble_each_other(correlation: float, least: float) -> None:
+    rng = np.random.default_rng(11)
+    trials, covered = 300, 0
+    for _ in range(trials):
+        blocks = measured([1e5] * 40, drifting(rng, 40, correlation), shim=None).blocks
+        speedup, _ = speedup_in_long_blocks(blocks)
+        assert speedup is not None
+        covered += speedup.low <= 1.0 <= speedup.high
+    assert covered / trials >= least
+
+
+def test_a_narrow_interval_and_a_hopeless_candidate_are_precise_enough() -> None:
+    rng = np.random.default_rng(5)
+    narrow = measured(noisy(rng, 1e5, 30, 0.01), noisy(rng, 1e5, 30, 0.01)).blocks
+    wide = measured(noisy(rng, 1e5, 7, 0.2), noisy(rng, 1e5, 7, 0.2)).blocks
+    hopeless = measured(noisy(rng, 5e5, 7, 0.2), noisy(rng, 1e5, 7, 0.2)).blocks
+    assert is_precise_enough(narrow, 0.02)
+    assert not is_precise_enough(wide, 0.02)
+    assert is_precise_enough(hopeless, 0.02)
 
 
 @given(st.lists(times, min_size=3, max_size=12))

@@ -16,7 +16,7 @@ from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, Ve
 from torchstone.court.layout import Layout
 from torchstone.court.stand import Stand
 from torchstone.judging import DrawnCall, Expected, Reference
-from torchstone.measuring import needs_confirmation, procedure
+from torchstone.measuring import is_precise_enough, needs_confirmation, procedure
 from torchstone.workers.protocol import Load
 
 
@@ -70,7 +70,7 @@ def _measure_rounds(hearing: Hearing, stand: Stand, other: Stand, reference: Ref
     began, before = time.time_ns(), room.probe.state()
     lengths = procedure.block_lengths(contestants, stand.sets, plan)
     order = random.Random(secrets.randbits(64))
-    blocks = list(procedure.rounds(contestants, lengths, plan, order))
+    blocks = procedure.rounds(contestants, lengths, plan, order, is_precise_enough)
     procedure.confirmations(contestants, blocks, plan, order, needs_confirmation)
     measurement = schema.Measurement(
         method=procedure.METHOD,

@@ -6,9 +6,20 @@ from torchstone.measuring.statistics import (
     Speedup,
     Timing,
     distribution,
+    is_precise_enough,
     needs_confirmation,
     outcome_of,
     timing,
 )
 
-__all__ = ["Distribution", "Outcome", "Speedup", "Timing", "distribution", "needs_confirmation", "outcome_of", "timing"]
+__all__ = [
+    "Distribution",
+    "Outcome",
+    "Speedup",
+    "Timing",
+    "distribution",
+    "is_precise_enough",
+    "needs_confirmation",
+    "outcome_of",
+    "timing",
+]

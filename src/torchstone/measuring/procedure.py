@@ -22,6 +22,7 @@ METHOD = "blocks-less-shim"
 _CALLS_IN_LONG_BLOCK = 8
 """At least, as far as there are distinct inputs: in shorter ones the cost of the block itself drowns the calls."""
 _CONFIRMATIONS_AT_A_TIME = 5
+_ROUNDS_BETWEEN_LOOKS = 4
 
 
 class Contestant(Protocol):
@@ -45,18 +46,20 @@ class Plan(msgspec.Struct, frozen=True):
     rounds: int
     """Never fewer than this many, so that an interval can be given."""
     budget_seconds: float
-    """More rounds are taken until this is spent; the deadline of the stage is the hard limit."""
+    """More rounds are taken until the answer is precise enough or this is spent; the stage's deadline is the limit."""
+    half_width: float
+    """Precise enough: the speedup's 95 % interval reaches no further than this share to either side."""
     block_ns: int
     """Aim for long blocks of about this length, as far as there are distinct inputs."""
-    most_rounds: int = 64
+    most_rounds: int = 128
     most_confirmations: int = 100
     """Further rounds of single calls, where a candidate looks faster and those so far do not say whether it is."""
 
 
 PLANS: dict[Effort, Plan] = {
-    "quick": Plan(rounds=5, budget_seconds=0.1, block_ns=1_000_000, most_confirmations=40),
-    "normal": Plan(rounds=7, budget_seconds=0.3, block_ns=2_000_000),
-    "thorough": Plan(rounds=15, budget_seconds=2.0, block_ns=5_000_000, most_confirmations=400),
+    "quick": Plan(rounds=5, budget_seconds=0.15, half_width=0.05, block_ns=1_000_000, most_confirmations=40),
+    "normal": Plan(rounds=7, budget_seconds=0.5, half_width=0.02, block_ns=2_000_000),
+    "thorough": Plan(rounds=15, budget_seconds=4.0, half_width=0.005, block_ns=5_000_000, most_confirmations=400),
 }
 
 
@@ -79,14 +82,26 @@ def _per_call_ns(contestant: Contestant, calls: int) -> int:
 
 
 def rounds(
-    contestants: Mapping[Party, Contestant], lengths: tuple[int, int], plan: Plan, order: random.Random
-) -> Iterator[Block]:
-    """Block after block, round after round, until the plan is fulfilled."""
+    contestants: Mapping[Party, Contestant],
+    lengths: tuple[int, int],
+    plan: Plan,
+    order: random.Random,
+    enough: Callable[[Sequence[Block], float], bool],
+) -> list[Block]:
+    """Round after round, until the blocks are enough for the plan's precision or its budget is spent.
+
+    Never until something looks significant: who stops then is wrong far more often than his interval says.
+    """
     began = time.monotonic()
+    blocks: list[Block] = []
     for number in range(plan.most_rounds):
-        if number >= plan.rounds and time.monotonic() - began > plan.budget_seconds:
-            return
-        yield from _round(contestants, lengths, number, order)
+        if number >= plan.rounds and (
+            time.monotonic() - began > plan.budget_seconds
+            or ((number - plan.rounds) % _ROUNDS_BETWEEN_LOOKS == 0 and enough(blocks, plan.half_width))
+        ):
+            break
+        blocks.extend(_round(contestants, lengths, number, order))
+    return blocks
 
 
 def confirmations(

@@ -1,7 +1,7 @@
 """Statistics of raw samples: time per call, a paired speedup with its interval, and the shape of a distribution.
 
 Separate from the procedure that takes the samples, because it never touches a device: any old measurement can be
-folded again. Everything here is deterministic and does not depend on the order in which rounds are stored.
+folded again. Everything here is deterministic and does not depend on the order in which blocks are stored.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ DECISION_WIDTH = 1.5
 operators, and one false claim in twenty would be one or two on every page."""
 LEAST_SHARE = 0.05
 """A party whose own part of a call is smaller than this share cannot be told from the cost of calling it."""
+HOPELESS = 0.5
+"""Nobody needs to know more exactly how much slower than this a candidate is."""
+LEAST_ROUNDS_FOR_DEPENDENCE = 6
 LEAST_ROUNDS = 3
 """Fewer paired rounds give no interval worth printing."""
 
@@ -36,6 +39,8 @@ _WINSORISED_SHARE = 0.2
 _SEED = 20240229
 _Z_95 = 1.959963984540054
 _Z_POWER_80 = 0.8416212335729143
+_Z_90 = 1.2815515655446004
+_MOST_CORRELATION = 0.9
 
 Floats = NDArray[np.float64]
 
@@ -155,8 +160,9 @@ def _per_call_ns(blocks: Sequence[Block]) -> Floats:
     for block in blocks:
         if block.calls == long:
             rounds[block.round][block.party].append(block.elapsed_ns / long)
-    rows = [_round_per_call_ns(parties) for parties in rounds.values() if {"candidate", "reference"} <= parties.keys()]
-    table = np.array(sorted(rows), dtype=np.float64).reshape(-1, 3)
+    paired = (rounds[number] for number in sorted(rounds))
+    rows = [_round_per_call_ns(parties) for parties in paired if {"candidate", "reference"} <= parties.keys()]
+    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
     return _with_usual_shim(table)
 
 
@@ -197,10 +203,36 @@ def _speedup(gross: Floats, net: Floats) -> tuple[Speedup | None, str]:
     return _speedup_of_logs(logs[:, 1] - logs[:, 0]), ""
 
 
+def _dependence(logs: Floats) -> float:
+    """By how much an interval must be wider because rounds resemble the ones before them.
+
+    A drift that lasts several rounds makes them one observation rather than several. From the correlation of each round
+    with the next, as far as it is larger than chance makes it: sqrt((1 + r) / (1 - r)).
+    """
+    count = logs.size
+    around = logs - logs.mean()
+    total = float(around @ around)
+    if count < LEAST_ROUNDS_FOR_DEPENDENCE or total <= 0:
+        return 1.0
+    correlation = float(around[1:] @ around[:-1]) / total
+    if correlation <= _Z_90 / math.sqrt(count):
+        return 1.0
+    correlation = min(correlation, _MOST_CORRELATION)
+    return math.sqrt((1 + correlation) / (1 - correlation))
+
+
 def speedup_in_long_blocks(blocks: Sequence[Block]) -> tuple[Speedup | None, str]:
     """The paired speedup, or why there is none. What single calls say about it is another question."""
     per_call = _per_call_ns(blocks)
     return _speedup(per_call[:, :2], per_call[:, :2] - per_call[:, 2:])
+
+
+def is_precise_enough(blocks: Sequence[Block], half_width: float) -> bool:
+    """Whether more rounds would change little: the interval is this narrow, or the candidate is hopelessly slow."""
+    speedup, _ = speedup_in_long_blocks(blocks)
+    if speedup is None:
+        return False
+    return math.log(speedup.high / speedup.low) / 2 <= half_width or speedup.high < HOPELESS
 
 
 def needs_confirmation(blocks: Sequence[Block]) -> bool:
@@ -233,7 +265,7 @@ def _as_far_as_confirmed(speedup: Speedup, own: Floats) -> tuple[Speedup | None,
 def _speedup_of_logs(logs: Floats) -> Speedup:
     ordered = np.sort(logs)
     centre = float(_winsorised_means(ordered[np.newaxis, :])[0])
-    low, high = _interval(ordered, centre)
+    low, high = _interval(ordered, centre, _dependence(logs))
     return Speedup(
         ratio=math.exp(centre),
         low=math.exp(low),
@@ -251,12 +283,12 @@ def _winsorised_means(ordered_rows: Floats) -> Floats:
     return np.asarray((kept.sum(axis=1) + cut * (kept[:, 0] + kept[:, -1])) / count, dtype=np.float64)
 
 
-def _interval(ordered: Floats, centre: float) -> tuple[float, float]:
-    """Bootstrap percentiles, widened by what Student's t adds over the normal for this few rounds."""
+def _interval(ordered: Floats, centre: float, dependence: float) -> tuple[float, float]:
+    """Bootstrap percentiles, widened by dependence and by what Student's t adds over the normal for this few rounds."""
     count = ordered.size
     estimates = _winsorised_means(np.sort(ordered[_resamples(count)], axis=1))
     low, high = (float(value) for value in np.percentile(estimates, (2.5, 97.5)))
-    widening = _t_95(count - 1) / _Z_95 * math.sqrt(count / (count - 1))
+    widening = dependence * _t_95(count - 1) / _Z_95 * math.sqrt(count / (count - 1))
     return centre - widening * max(centre - low, 0.0), centre + widening * max(high - centre, 0.0)
 
 
