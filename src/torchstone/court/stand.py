@@ -166,7 +166,6 @@ class Stand:
 
     def attribute(self, deadline: float, with_kernels: bool) -> Attribution | Failed:
         """Have the worker tell what did the work of one call."""
-        self.worker.thaw()
         reply = self.worker.ask(Attribute(secrets.token_hex(8), with_kernels), deadline)
         self.worker.freeze()
         if isinstance(reply, Failed):
@@ -189,8 +188,8 @@ class Stand:
 
     def release(self, deadline: float) -> None:
         """Have the worker let go of the buffers, so that it can be bound to another case."""
-        self.worker.thaw()
         reply = self.worker.ask(Release(secrets.token_hex(8)), deadline)
+        self.worker.freeze()  # until it is asked again: somebody else may be measuring meanwhile
         if isinstance(reply, Failed):
             raise WorkerEndedError(None)
 

@@ -40,7 +40,6 @@ _LOG_READS = 4
 """At a time: a candidate that prints without end must not keep the judge from looking at the clock."""
 _WATCH_SECONDS = 0.05
 _SPIN_SECONDS = 0.002
-_CORES = len(os.sched_getaffinity(0))
 _END_SECONDS = 5.0
 _STILL_SECONDS = 1.0
 _GRACE_SECONDS = 0.1
@@ -76,14 +75,24 @@ class Worker:
     """One worker process, from request to end."""
 
     def __init__(
-        self, commands: socket.socket, replies: int, log: int, status: int, leash: int, limits: Limits
+        self,
+        commands: socket.socket,
+        replies: int,
+        log: int,
+        status: int,
+        leash: int,
+        limits: Limits,
+        cores: tuple[int, ...] = (),
     ) -> None:
+        """The descriptors of the judge's ends; ``cores`` are those that the worker is bound to, if it is to any."""
         self._commands = commands
         self._replies = replies
         self._log = log
         self._status = status
         self._leash = leash
         self._limits = limits
+        judges_cores = os.sched_getaffinity(0)
+        self._may_spin = bool(judges_cores - set(cores)) if cores else len(judges_cores) > 1
         self._reply_bytes = bytearray()
         self._status_bytes = bytearray()
         self._tail = bytearray()
@@ -148,8 +157,9 @@ class Worker:
         return bool(self.layers)
 
     def ask(self, command: Command, deadline: float, descriptor: int | None = None) -> Reply:
-        """Send a command and wait for its reply until the deadline (of ``time.monotonic``)."""
+        """Send a command, let the worker go if it stands still, and wait for its reply until the deadline."""
         self.post(command, deadline, descriptor)
+        self.thaw()
         return self.answer_to(command, deadline)
 
     def post(self, command: Command, deadline: float, descriptor: int | None = None) -> None:
@@ -225,9 +235,9 @@ class Worker:
         """Whether there is something to read before the time is over.
 
         Looks again and again for a moment before it sleeps: waking up takes as long as a small kernel, and not always
-        the same. Not where there is one core only, which the worker needs.
+        the same. Not where the judge has no core of its own to do it on.
         """
-        if _CORES > 1:
+        if self._may_spin:
             until = time.monotonic() + min(seconds, _SPIN_SECONDS)
             while time.monotonic() < until:
                 if self._poll.poll(0):

@@ -126,7 +126,7 @@ class Zygote:
             worker_commands.close()
             for descriptor in theirs[1:]:
                 os.close(descriptor)
-        return Worker(commands, replies, log, status, leash, policy.limits)
+        return Worker(commands, replies, log, status, leash, policy.limits, policy.cores)
 
     def stop(self) -> None:
         """Close the control socket; the zygote ends by itself."""
