@@ -34,6 +34,7 @@ CASES: dict[str, Case] = {
     "lgamma_timed": _case("lgamma.default", Tensor((64, 256), "float32", Uniform(0.5, 8.0)), timed=True),
     "add_broadcast": _case("add.Tensor", _normal(33, 65), _normal(65)),
     "clone": _case("clone.default", _normal(256, 256)),
+    "clone_timed": _case("clone.default", _normal(512, 512), timed=True),
     "clone_cuda": _case("clone.default", _normal(256, 256)),
     "zeros_like": _case("zeros_like.default", _normal(64, 64)),
     "repeat": _case("repeat.default", _normal(1, 4096), _dims(16, 1)),
