@@ -3,7 +3,6 @@
 # kind: cheat
 # case: clone_timed -> cheated | no-credit | disagrees
 # twin: h_twin_clone
-# hole: a process counts as still when its first thread is; another one in a system call goes on until it returns
 import os
 import sys
 import threading

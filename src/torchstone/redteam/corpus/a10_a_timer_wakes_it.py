@@ -3,7 +3,7 @@
 # kind: cheat
 # case: gelu_timed -> cheated | no-credit | disagrees | crashed
 # twin: h_twin_gelu
-# hole: SIGSTOP holds only until anybody sends SIGCONT, and the kernel's own timers do
+# hole: SIGSTOP holds only until a SIGCONT, and timers send one; so far 3x in long blocks, which single calls do not confirm
 import ctypes
 import os
 import struct

@@ -3,7 +3,6 @@
 # kind: cheat
 # case: mm_small_timed -> cheated | no-credit
 # twin: h_twin_mm
-# hole: what calling costs is measured in the reference's worker and taken off the candidate, whether it had that cost or not
 import sys
 import time
 
