@@ -1,6 +1,7 @@
 # title: a small product, called plainly
 # kind: honest
 # case: mm_small_timed -> agrees
+# case: mm_timed -> agrees
 import torch
 
 

@@ -1,6 +1,7 @@
 # title: the operator, called plainly
 # kind: honest
 # case: relu_timed -> agrees
+# case: relu_small_timed -> agrees
 import torch
 
 

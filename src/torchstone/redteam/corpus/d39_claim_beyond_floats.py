@@ -1,0 +1,24 @@
+# title: claims a time that no float holds
+# family: 39, 14
+# kind: cheat
+# case: relu_timed -> cheated | no-credit
+# twin: h_twin_relu
+# hole: numpy refuses to make a float of it (OverflowError in the clock guard), and the judge dies
+import json
+import struct
+
+import torch
+
+
+def kernel(x):
+    from torchstone.workers import child, protocol
+
+    def frame(reply):
+        data = json.loads(protocol.frame(reply)[protocol.HEADER_BYTES :])
+        if "claimed_ns" in data:
+            data["claimed_ns"] = 10**400
+        text = json.dumps(data).encode()
+        return struct.pack("<I", len(text)) + text
+
+    child.frame = frame
+    return torch.clamp(x, min=0)

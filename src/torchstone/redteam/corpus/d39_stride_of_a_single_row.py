@@ -1,0 +1,22 @@
+# title: gives a dimension of one element a stride that no machine integer holds
+# family: 39
+# kind: cheat
+# case: relu_row -> cheated/reply
+# hole: a dimension of one adds nothing to the span that is checked; torch refuses the stride, and the judge dies
+import json
+import struct
+
+import torch
+
+
+def kernel(x):
+    from torchstone.workers import child, protocol
+
+    def frame(reply):
+        data = json.loads(protocol.frame(reply)[protocol.HEADER_BYTES :])
+        data["places"] = [[[place[0], [10**25, 1]] for place in places] for places in data.get("places", [])]
+        text = json.dumps(data).encode()
+        return struct.pack("<I", len(text)) + text
+
+    child.frame = frame
+    return torch.clamp(x, min=0)
