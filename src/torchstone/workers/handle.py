@@ -9,16 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import socket
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from torchstone.errors import InfrastructureError
 from torchstone.schema import Layer, Limits, decode
+from torchstone.workers import linux
 from torchstone.workers.protocol import (
     HEADER_BYTES,
     MAX_REPLY_BYTES,
@@ -42,6 +42,8 @@ _WATCH_SECONDS = 0.05
 _SPIN_SECONDS = 0.002
 _END_SECONDS = 5.0
 _STILL_SECONDS = 1.0
+_GONE = -1
+"""In the place of a signal: the thread has ended."""
 _GRACE_SECONDS = 0.1
 """A reply that lies in the pipe when the deadline passes is still read; one that never ends is not."""
 
@@ -96,10 +98,8 @@ class Worker:
         self._reply_bytes = bytearray()
         self._status_bytes = bytearray()
         self._tail = bytearray()
-        self._frozen: list[int] = []
-        """Processes that stand still beside the worker itself."""
-        self._is_frozen = False
-        self._pidfd: int | None = None
+        self._held: dict[int, int | None] = {}
+        """Threads that stand still, and the signal that each was about to get (0: none)."""
         self._watch_again = time.monotonic() + _WATCH_SECONDS
         self._ended = False
         self._closed = False
@@ -146,8 +146,6 @@ class Worker:
         if not children:
             raise WorkerEndedError(self._ending)
         self.pid = children[0]
-        with contextlib.suppress(ProcessLookupError):
-            self._pidfd = os.pidfd_open(self.pid)
 
     def is_ready(self) -> bool:
         """Take note of a Ready that has come, without waiting."""
@@ -308,34 +306,36 @@ class Worker:
                 raise OverLimitError("memory", f"{used >> 20} MiB resident (limit {limit >> 20} MiB)")
 
     def freeze(self) -> None:
-        """Stop every process that the candidate has, and wait until they stand still.
+        """Stop every thread of every process that the candidate has, and wait until they stand still.
 
         A frozen worker can neither finish a call after having reported it done, nor begin the next one before the
-        clock runs. What its device still does goes on. The worker itself is stopped first: if it has no children then,
-        nothing is left that could have some, and looking once is enough.
+        clock runs. What its device still does goes on. Held by tracing, not by SIGSTOP: that ends with any SIGCONT, and
+        there are a dozen ways to have the kernel send oneself one. Looks again until there is nothing new: threads
+        that stand still start no others.
         """
         self._read_status()
-        if self.warden_pid is None or self._pidfd is None:
+        if self.warden_pid is None or not self.pid:
             return
         until = time.monotonic() + _STILL_SECONDS
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGSTOP)
-        _await_stillness([self.pid], until)
-        stopped = {self.pid}
-        while others := set(descendants(self.warden_pid)[1:]) - stopped:
-            _signal(others, signal.SIGSTOP)
-            _await_stillness(others, until)
-            stopped |= others
-        self._frozen = list(stopped - {self.pid})
-        self._is_frozen = True
+        while running := [thread for thread in _threads(self.warden_pid) if thread not in self._held]:
+            self._hold(running, until)
+
+    def _hold(self, threads: list[int], until: float) -> None:
+        traced = [thread for thread in threads if _trace(thread)]
+        for thread in traced:
+            self._held[thread] = None if _interrupt(thread) else _GONE
+        for thread in traced:
+            while self._held[thread] is None:
+                if time.monotonic() > until:
+                    raise OverLimitError("processes", "the worker's processes do not stop")
+                self._held[thread] = _stop_of(thread)
 
     def thaw(self) -> None:
         """Let it go on. Quick: this is on the clock."""
-        if self._is_frozen and self._pidfd is not None:
-            self._is_frozen = False
-            _signal(self._frozen, signal.SIGCONT)
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGCONT)
+        held, self._held = self._held, {}
+        for thread, signal_number in held.items():
+            if signal_number != _GONE:
+                _let_go(thread, signal_number or 0)
 
     def kill(self) -> None:
         """End the worker and everything that it started, and wait until the kernel says so."""
@@ -353,30 +353,61 @@ class Worker:
         self._commands.close()
         for descriptor in (self._replies, self._log, self._status):
             os.close(descriptor)
-        if self._pidfd is not None:
-            os.close(self._pidfd)
 
 
-def _signal(pids: Iterable[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+def _threads(warden: int) -> list[int]:
+    """Every living thread below the warden."""
+    found: list[int] = []
+    for pid in descendants(warden)[1:]:
+        with contextlib.suppress(OSError):
+            found += [int(task) for task in os.listdir(f"/proc/{pid}/task")]
+    return found
 
 
-def _await_stillness(pids: Iterable[int], until: float) -> None:
-    for pid in pids:
-        while not _stands_still(pid):
-            if time.monotonic() > until:
-                raise OverLimitError("processes", "the worker's processes do not stop")
-
-
-def _stands_still(pid: int) -> bool:
-    """Stopped, or gone."""
+def _trace(thread: int) -> bool:
+    """False: it has ended, or is about to."""
     try:
-        text = _read_file(f"/proc/{pid}/stat")
+        linux.trace(thread)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        if _has_ended(thread):
+            return False
+        raise InfrastructureError(
+            "the judge may not stop its own worker. Allow ptrace (in a container: --cap-add SYS_PTRACE)."
+        ) from None
+    return True
+
+
+def _interrupt(thread: int) -> bool:
+    try:
+        linux.interrupt(thread)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _stop_of(thread: int) -> int | None:
+    try:
+        return linux.stop_of(thread)
+    except (ProcessLookupError, ChildProcessError):
+        return _GONE
+
+
+def _let_go(thread: int, signal_number: int) -> None:
+    try:
+        linux.untrace(thread, signal_number)
+    except ProcessLookupError:  # killed while it stood still: it is the tracer who must take note of that
+        with contextlib.suppress(OSError):
+            linux.stop_of(thread)
+
+
+def _has_ended(thread: int) -> bool:
+    try:
+        text = _read_file(f"/proc/{thread}/stat")
     except OSError:
         return True
-    return text[text.rindex(b")") + 2 :][:1] in b"TtZX"
+    return text[text.rindex(b")") + 2 :][:1] in b"ZX"
 
 
 def _read_file(path: str) -> bytes:

@@ -136,6 +136,47 @@ def _move_memory(name: str, pid: int, here: int, there: int, count: int) -> int:
     return _call(name, result)
 
 
+def trace(thread: int) -> None:
+    """Become the tracer of a thread. It goes on as before, until it is interrupted."""
+    seize = 0x4206
+    _ptrace("PTRACE_SEIZE", seize, thread, 0)
+
+
+def interrupt(thread: int) -> None:
+    """Have a traced thread stop as soon as it leaves the kernel. No signal lets it go on: only its tracer does."""
+    interrupt_request = 0x4207
+    _ptrace("PTRACE_INTERRUPT", interrupt_request, thread, 0)
+
+
+def stop_of(thread: int) -> int | None:
+    """The signal that a traced thread was about to get when it stopped, 0 if none; None while it still runs.
+
+    Raises ``ProcessLookupError`` if it ended.
+    """
+    any_thread = 0x40000000
+    pid, status = os.waitpid(thread, any_thread | os.WNOHANG)
+    if pid == 0:
+        return None
+    if not os.WIFSTOPPED(status):
+        raise ProcessLookupError(3, f"thread {thread} ended")
+    event_stop = 128
+    return 0 if status >> 16 == event_stop else os.WSTOPSIG(status)
+
+
+def untrace(thread: int, signal_number: int) -> None:
+    """Let a stopped thread go on, with the signal that it was about to get."""
+    detach = 17
+    _ptrace("PTRACE_DETACH", detach, thread, signal_number)
+
+
+def _ptrace(name: str, request: int, thread: int, data: int) -> None:
+    _libc.ptrace.restype = ctypes.c_long
+    result = _libc.ptrace(
+        ctypes.c_long(request), ctypes.c_long(thread), ctypes.c_void_p(0), ctypes.c_void_p(data or None)
+    )
+    _call(name, result)
+
+
 def _prctl(name: str, option: int, value: int) -> None:
     _call(name, _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
 
