@@ -53,15 +53,16 @@ class OwnMemoryGuard:
     """Proves that a result is not memory of its own although the operator promises a new tensor.
 
     It must not lie in an argument, nor two results of a block on top of each other: the next call would destroy what
-    the last one gave. By the addresses that the worker names; and if those lie, by what happened when the judge
-    overwrote the results: an argument that changed with one of them was that one's memory. Results whose elements
-    interleave are compared by their beginning only.
+    the last one gave; nor one element of it on another (an expanded tensor). By the addresses and strides that the
+    worker names; and if those lie, by what happens when the judge overwrites arguments and results of a call that is
+    drawn for each block: what changes with them is the same memory. Results whose elements interleave are compared by
+    their beginning only.
     """
 
     def examine(self, testimony: Testimony) -> Objection | None:
-        found = self._in_argument(testimony) or self._on_top_of_each_other(testimony)
+        found = self._in_argument(testimony) or self._on_top_of_each_other(testimony) or self._within_itself(testimony)
         if found is None and testimony.hidden_alias is not None:
-            message = "overwriting its result changes an argument; expected a new tensor"
+            message = "a result and an argument change together; expected a new tensor"
             return Objection("aliasing", message, testimony.hidden_alias)
         return found
 
@@ -82,6 +83,16 @@ class OwnMemoryGuard:
                     "" if one.call == other.call else " of two calls"
                 )
                 return Objection("aliasing", f"{who} lie in the same memory; expected a new tensor each", other.call)
+        return None
+
+    def _within_itself(self, testimony: Testimony) -> Objection | None:
+        for call, places in enumerate(testimony.done.places):
+            for position, (place, output) in enumerate(zip(places, testimony.layout.new_tensors, strict=True)):
+                shape = testimony.shape_of(place, position)
+                expanded = place.strides is not None and _overlap(shape, place.strides)
+                if output.fresh and expanded and not _overlap(output.native.shape, output.native.stride()):
+                    message = f"elements of output {position} lie on one another (strides {list(place.strides or ())})"
+                    return Objection("aliasing", f"{message}; expected a new tensor", call)
         return None
 
 
@@ -126,6 +137,16 @@ def _fresh_results(testimony: Testimony) -> list[_Result]:
         for position, (place, output) in enumerate(zip(places, outputs, strict=True))
         if output.fresh and 0 not in testimony.shape_of(place, position)
     ]
+
+
+def _overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two elements may lie on one another: some dimension steps less far than the ones below it reach."""
+    reach = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1):
+        if stride < reach:
+            return 0 not in shape
+        reach = stride * (size - 1) + reach
+    return False
 
 
 def _same_steps(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:

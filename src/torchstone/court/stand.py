@@ -147,22 +147,36 @@ class Stand:
         return testimony
 
     def _take_back(self, testimony: Testimony) -> None:
-        """Overwrite results that have been read, as their owner may, and see whether an argument changed with them."""
+        """Overwrite what has been read, as its owner may, and see whether anything else changes with it."""
         if not testimony.spans:
             return
-        shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
+        # A device allocation of the worker's is not the arena: the driver exports no memory twice.
+        looks = not self.on_device and any(output.fresh for output in self.layout.new_tensors)
+        index = secrets.randbelow(testimony.count)
         try:
+            tied = looks and self._results_follow_arguments(testimony, index)
+            shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
+            before = self._row_of(index).clone() if looks else None
             self._reader.overwrite(testimony.spans, self._garbage[shift:])
         except UnreadableError as error:
             raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
         self._finish_device_work()
-        if self.on_device or not any(output.fresh for output in self.layout.new_tensors):
-            return  # a device allocation of the worker's is not the arena: the driver exports no memory twice
-        index = secrets.randbelow(testimony.count)
-        pitch = self.layout.pitch_bytes
-        row = slice(index * pitch, (index + 1) * pitch)
-        if not torch.equal(self._bytes[row], testimony.arena[row]):
+        if tied or (before is not None and not torch.equal(self._row_of(index), before)):
             testimony.hidden_alias = index
+
+    def _row_of(self, index: int) -> torch.Tensor:
+        return self._bytes[index * self.layout.pitch_bytes : (index + 1) * self.layout.pitch_bytes]
+
+    def _results_follow_arguments(self, testimony: Testimony, index: int) -> bool:
+        """Whether results of a call change when its arguments do, which are of no use any more.
+
+        The other direction than overwriting results: a private mapping of the arena is only copied when it is written
+        to, and shows what is written to the arena until then.
+        """
+        spans, copies = testimony.read_of(index)
+        self._row_of(index).copy_(self._garbage[secrets.randbelow(_GARBAGE_SHIFT_BYTES) :][: self.layout.pitch_bytes])
+        again = self._reader.read(spans, testimony.done.segments) if spans else ()
+        return any(not torch.equal(one, other) for one, other in zip(copies, again, strict=True))
 
     def attribute(self, deadline: float, with_kernels: bool) -> Attribution | Failed:
         """Have the worker tell what did the work of one call."""

@@ -39,6 +39,7 @@ class Testimony:
         """What is to be read from the worker: results with elements that do not lie in the arena."""
         self._read: list[tuple[int, int]] = []
         self.copies: Iterable[torch.Tensor] = ()
+        self._bytes: list[torch.Tensor] = []
         for index, places in enumerate(done.places):
             for position, place in enumerate(places):
                 self._note(index, position, place)
@@ -82,9 +83,15 @@ class Testimony:
             raise BadReplyError(f"a result of {size_bytes} bytes, more than the arguments allow for")
         return size_bytes
 
+    def read_of(self, index: int) -> tuple[list[Span], list[torch.Tensor]]:
+        """The spans that results of one call were read from, and the bytes that were found there."""
+        mine = [place for place, (call, _) in enumerate(self._read) if call == index]
+        return [self.spans[place] for place in mine], [self._bytes[place] for place in mine]
+
     def unpack(self) -> None:
         """See what was copied as tensors. Apart from copying, which is on the clock where there is a device."""
-        for (index, position), copy in zip(self._read, self.copies, strict=True):
+        self._bytes = list(self.copies)
+        for (index, position), copy in zip(self._read, self._bytes, strict=True):
             place, native = self.done.places[index][position], self.layout.new_tensors[position].native
             shape = self.shape_of(place, position)
             self._new[index][position] = _seen_as(copy, place, shape, native.dtype)

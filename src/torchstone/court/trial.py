@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+import traceback
 from contextlib import ExitStack
 
 import torch
@@ -21,7 +22,7 @@ from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, Ve
 from torchstone.court.layout import Layout
 from torchstone.court.stand import Stand
 from torchstone.court.variants import check_hidden
-from torchstone.errors import UsageError
+from torchstone.errors import TorchstoneError, UsageError
 from torchstone.judging import DrawnCall, Reference, ReferenceFailure, draw_calls
 from torchstone.workers.protocol import Failed
 
@@ -173,6 +174,11 @@ def judge(
             verdict = schema.Crashed(trial.hearing.stage, "signal", "killed each time it ran", signal="SIGKILL")
             if trial.hearing.stage == "measure":
                 attempts = max(attempts, _LOST_WORKERS - 2)  # dying until the clock is kind must not pay
+        except TorchstoneError:
+            raise  # this machine cannot do what is asked of it: no job would fare better
+        except Exception as error:  # noqa: BLE001 - a fault of ours, perhaps provoked: it must not take other jobs along
+            verdict = _fault(error, room)
+            break
     return schema.Record(
         job_key=job.key,
         case=job.case,
@@ -181,13 +187,25 @@ def judge(
         manifest_key=manifest_key,
         device=device_label,
         isolation=schema.Isolation(isolation, trial.hearing.outcome.layers),
-        measurement=trial.hearing.outcome.measurement,
+        measurement=trial.hearing.outcome.measurement if isinstance(verdict, schema.Agrees) else None,
         attribution=trial.hearing.outcome.attribution,
         log_tail=trial.hearing.outcome.log_tail,
         stage_seconds=trial.hearing.outcome.stage_seconds,
         attempts=attempts,
         finished_unix_ns=time.time_ns(),
     )
+
+
+def _fault(error: Exception, room: Courtroom) -> schema.Verdict:
+    """A job that the judge stumbled over is unjudged. If its device is spoilt, the judge must end and start afresh."""
+    traceback.print_exception(error)  # into the judge's own log
+    room.dismiss_candidate()
+    room.dismiss_reference()
+    if room.device.type == "cuda":
+        torch.cuda.synchronize(room.device)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{place.filename.rsplit('/', 1)[-1]}:{place.lineno}"
+    return schema.Unjudged(f"the judge stumbled ({type(error).__name__} at {where}): {error}"[:500])
 
 
 def _drawn_again(replay: schema.Replay, device: torch.device) -> DrawnCall:

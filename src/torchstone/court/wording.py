@@ -11,6 +11,8 @@ from torchstone import schema
 from torchstone.judging import DrawnCall, Expected
 from torchstone.workers.protocol import Done, Failed, OtherLeaf, PlainLeaf, TensorLeaf
 
+_NAMED = frozenset(int(known) for known in signal.Signals)
+
 
 def replay_of(call: DrawnCall) -> schema.Replay:
     """What it takes to make a call again."""
@@ -41,9 +43,14 @@ def verdict_for_reply(stage: schema.Stage, reply: Failed) -> schema.Verdict:
 
 def verdict_for_ending(stage: schema.Stage, exit_code: int | None, signal_number: int | None) -> schema.Verdict:
     if signal_number is not None:
-        name = signal.Signals(signal_number).name
+        name = signal_name(signal_number)
         return schema.Crashed(stage, "signal", f"died of {name}", signal=name)
     return schema.Crashed(stage, "exit", f"ended its process with exit code {exit_code}", exit_code=exit_code)
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV``; real-time signals have numbers only."""
+    return signal.Signals(number).name if number in _NAMED else f"signal {number}"
 
 
 def delegated(found: schema.Attribution) -> str:

@@ -108,8 +108,8 @@ def _replace(judge: JudgeProcess, queue: _Queue, options: ExecutorOptions) -> It
             raise errors.InfrastructureError(f"the judge of {judge.device.label} does not start: {words}")
     elif lost >= _MOST_ATTEMPTS:
         yield _unjudged(job, judge.device, options, lost, words)
-        judge.unjudged_in_a_row += 1
-        if judge.unjudged_in_a_row >= _MOST_UNJUDGED_IN_A_ROW:
+        judge.unjudged_in_a_row.add(job.implementation.key)
+        if len(judge.unjudged_in_a_row) >= _MOST_UNJUDGED_IN_A_ROW:
             raise errors.InfrastructureError(f"the judge of {judge.device.label} dies on every job: {words}")
     else:
         queue.put_back(job, lost)
@@ -150,7 +150,8 @@ class JudgeProcess:
         self.lost = 0
         """Judges that died on the job in hand."""
         self.failed_starts = 0
-        self.unjudged_in_a_row = 0
+        self.unjudged_in_a_row: set[str] = set()
+        """Implementations: one that can kill the judge must not end the run with three of its cases."""
         self.last_implementation: str | None = None
 
     def start(self) -> None:
@@ -203,7 +204,7 @@ class JudgeProcess:
 
     def finish(self, record: Record) -> Record:
         """Take the record of the job in hand."""
-        lost, self.job, self.unjudged_in_a_row = self.lost, None, 0
+        lost, self.job, self.unjudged_in_a_row = self.lost, None, set()
         return msgspec.structs.replace(record, attempts=record.attempts + lost) if lost else record
 
     def last_words(self) -> str:

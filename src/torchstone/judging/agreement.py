@@ -19,6 +19,7 @@ import torch
 from torchstone.judging import ties
 from torchstone.judging.evaluation import Place
 from torchstone.judging.metadata import metadata_misfit
+from torchstone.judging.moved import lost_sign
 from torchstone.judging.nearness import TALLIED, Subject, closer_look, statistics_of, subjects_of, tally, together
 from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch, worst_of
 from torchstone.judging.reference import Expected, Values
@@ -61,7 +62,7 @@ def compare(
     for change, row in zip(changes, rows[len(subjects) :], strict=True):
         if row[0]:
             return change.mismatch()
-    return Agreement(errors)
+    return _lost_sign(expected, outputs) or Agreement(errors)
 
 
 def compare_many(
@@ -70,6 +71,9 @@ def compare_many(
     """Compare several calls of one case: in full those expected with bounds, the others as far as need be."""
     errors = UNKNOWN
     for call, passed in enumerate(screened(expected, outputs, inputs_after)):
+        lost = _lost_sign(expected[call], outputs[call]) if passed else None
+        if lost is not None:
+            return replace(lost, call=call)
         if passed:
             continue
         found = compare(expected[call], outputs[call], inputs_after[call])
@@ -77,6 +81,12 @@ def compare_many(
             return replace(found, call=call)
         errors = worst_of(errors, found.errors)
     return Agreement(errors, len(expected))
+
+
+def _lost_sign(expected: Expected, outputs: Sequence[Any]) -> Mismatch | None:
+    """Of values that fit as numbers: where the operator only moves them, a zero keeps its sign."""
+    native = expected.batch.evaluation.results[expected.index]
+    return lost_sign(native, outputs) if expected.batch.reference.only_moves(expected.call, native) else None
 
 
 def _tied(expected: Expected, subject: Subject) -> bool:

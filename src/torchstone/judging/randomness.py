@@ -1,11 +1,13 @@
 """Calls of operators that draw random numbers: which of their results are judged by distribution, and against what.
 
 Separate from :mod:`torchstone.judging.distribution`, which knows numbers and nothing of calls. The candidate's last
-draw is kept, because a draw that is right once and returned for ever is not random.
+draw is kept, because a draw that is right once and returned for ever is not random; and a fingerprint of every draw,
+because a few of them in turn are not either.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +27,15 @@ def draws_random_numbers(evaluator: Evaluator) -> bool:
     return torch.Tag.nondeterministic_seeded in evaluator.operator.tags
 
 
+def _fingerprint(values: torch.Tensor) -> int:
+    """Of the values, not of where they stand: a pool of draws handed out in another order is still a pool."""
+    bits = values.contiguous().flatten().view(torch.uint8).to(torch.int64)
+    width = values.element_size()
+    words = (bits.view(-1, width) << (8 * torch.arange(width, device=bits.device) % 56)).sum(dim=1)
+    mixed = words * 0x2545F4914F6CDD1D  # wraps around, and is odd: different words stay different
+    return int((mixed ^ (mixed >> 29)).sum())
+
+
 class Lottery:
     """One case's random results, call after call."""
 
@@ -32,6 +43,7 @@ class Lottery:
         self._evaluator = evaluator
         self._name = evaluator.case.operator.split(".")[1]
         self._last: Tensors = {}
+        self._fingerprints: dict[Place, set[int]] = defaultdict(set)
         self.idle: bool | None = None
         """Whether nothing is drawn with the arguments of this case, as far as calls judged in full have shown."""
 
@@ -56,7 +68,7 @@ class Lottery:
                 if not self._same_outside(place, drawn[0], got):
                     return place, "elements outside the view changed"
                 drawn, got = self._inside(place, drawn), self._inside(place, got.unsqueeze(0))[0]
-            text = self._text(place, drawn, got, in_full)
+            text = self._text(place, drawn, got, in_full) or self._repetition(place, drawn[0], got)
             if text is not None:
                 return place, text
             seen[place] = got.clone()
@@ -68,6 +80,20 @@ class Lottery:
         if in_full:
             return distribution.misfit(distribution.Draws(self._name, drawn, before), got)
         return distribution.quick_misfit(drawn[0], got, before)
+
+    def _repetition(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+        """Whether exactly these values were drawn before, in whatever order.
+
+        Only where that cannot happen by chance, or always does: flags and permutations are the same set every time.
+        """
+        repeated = drawn.flatten().sort().values.diff() == 0
+        continuous = got.is_floating_point() and int(repeated.sum()) < drawn.numel() / 2
+        if got.numel() < distribution.FEW_ELEMENTS or not continuous:
+            return None
+        fingerprint = _fingerprint(got)
+        known = fingerprint in self._fingerprints[place]
+        self._fingerprints[place].add(fingerprint)
+        return "the same values as in an earlier call" if known else None
 
     def _inside(self, place: Place, storages: torch.Tensor) -> torch.Tensor:
         return batched_view(storages, self._evaluator.recipes[place.position])

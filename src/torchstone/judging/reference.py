@@ -26,6 +26,7 @@ from torchstone.judging.evaluation import (
 )
 from torchstone.judging.inputs import DrawnCall
 from torchstone.judging.jitter import HIDDEN
+from torchstone.judging.moved import only_moves
 from torchstone.judging.probing import Probed, inside_view, piece_elements, probe
 from torchstone.judging.randomness import Lottery, draws_random_numbers
 from torchstone.judging.roughness import Rough, roughness
@@ -147,6 +148,7 @@ class Reference:
         self.float64_failure: str | None = None
         """Why there are no float64 results; None as long as there are."""
         self._evaluator = Evaluator(case, device)
+        self._only_moves: bool | None = None
         self._calibrations: dict[Place, bounds.Calibration] = {}
         self._inside: dict[Place, torch.Tensor] = {}
         self.errors_known = HIDDEN in case.tags
@@ -166,6 +168,12 @@ class Reference:
     def contract(self) -> operators.Contract:
         """What the operator's schema promises for this case."""
         return self._evaluator.contract
+
+    def only_moves(self, call: DrawnCall, native: Sequence[Any]) -> bool:
+        """Whether the operator moves bits and does nothing else. Found out once, on the first call that has results."""
+        if self._only_moves is None and self.screens and self.lottery is None:
+            self._only_moves = only_moves(self._evaluator, call, native)
+        return bool(self._only_moves)
 
     def expect(self, call: DrawnCall) -> Expected:
         """What this call must give."""

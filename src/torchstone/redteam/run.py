@@ -104,7 +104,7 @@ def _judge_once(chosen: list[Fixture], runner: Executor, repeat: int, effort: Ef
         fixture, name = jobs[record.job_key]
         records[fixture.id, name] = record
     for fixture, name in jobs.values():
-        if fixture.id in wanted:
+        if fixture.id in wanted and name in fixture.expected:
             twin = records.get((fixture.twin or "", name))
             yield find(fixture, name, records[fixture.id, name], twin, repeat)
 

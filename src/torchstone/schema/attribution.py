@@ -6,9 +6,12 @@ being watched. It tells honest authors and trainers of models where the time goe
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+"""Bounded, because it is the candidate's process that tells it."""
 
 
 class KernelShare(msgspec.Struct, frozen=True):
@@ -17,19 +20,19 @@ class KernelShare(msgspec.Struct, frozen=True):
     name: str
     kind: Literal["library", "triton", "cuda", "copy"]
     """`library`: torch's and its vendors'; `cuda`: any other compiled kernel."""
-    launches: int
-    device_ns: int
+    launches: Count
+    device_ns: Count
 
 
 class Attribution(msgspec.Struct, frozen=True):
     """What one call of the candidate set in motion."""
 
-    operators: dict[str, int]
+    operators: dict[str, Count]
     """torch operators that computed something, with how often; allocations and views are left out."""
     kernels: tuple[KernelShare, ...] = ()
     """Device kernels; empty on the CPU, or where the profiler is not to be had."""
-    threads_started: int = 0
-    streams: int = 0
+    threads_started: Count = 0
+    streams: Count = 0
     """Device streams that kernels ran on."""
     note: str = ""
     """What could not be seen, and why."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -49,22 +49,29 @@ class Output(msgspec.Struct, frozen=True):
     """The returned leaf must be this tensor argument itself (in-place, out=)."""
 
 
+Address = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+"""What a worker says is bounded where it is read, so that no sum or product of it can leave the machine's integers."""
+Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Sizes = Annotated[tuple[Size, ...], msgspec.Meta(max_length=64)]
+
+
 class Place(msgspec.Struct, frozen=True, array_like=True):
     """Where a returned tensor lies in the worker's memory. A claim: what is found there is compared all the same."""
 
-    address: int
-    strides: tuple[int, ...] | None = None
+    address: Address
+    strides: Sizes | None = None
     """None: contiguous."""
-    shape: tuple[int, ...] | None = None
+    shape: Sizes | None = None
     """None: the one that was declared."""
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
     """An allocation on the device that holds results, and the CUDA IPC handle in hexadecimal that opens it."""
 
-    address: int
-    size_bytes: int
-    handle: str
+    address: Address
+    size_bytes: Size
+    handle: Annotated[str, msgspec.Meta(max_length=256)]
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
@@ -124,7 +131,7 @@ class TensorLeaf(msgspec.Struct, frozen=True, tag="tensor"):
     """A tensor that a call returned."""
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: Sizes
     device: str
 
 
@@ -147,7 +154,7 @@ class Done(msgspec.Struct, frozen=True, tag="done", omit_defaults=True):
     """The command was carried out."""
 
     token: str
-    claimed_ns: int = 0
+    claimed_ns: Nanoseconds = 0
     places: tuple[tuple[Place, ...], ...] = ()
     """Per call, where its returned tensors lie, in order, without those that are arguments."""
     segments: tuple[Segment, ...] = ()
@@ -163,7 +170,7 @@ class Bound(msgspec.Struct, frozen=True, tag="bound"):
     """The argument lists are made."""
 
     token: str
-    arena_address: int
+    arena_address: Address
     """Where the worker sees the arena: a result in there is an argument's memory, not a new tensor."""
 
 

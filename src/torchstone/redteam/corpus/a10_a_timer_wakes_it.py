@@ -3,7 +3,6 @@
 # kind: cheat
 # case: gelu_timed -> cheated | no-credit | disagrees | crashed
 # twin: h_twin_gelu
-# hole: SIGSTOP holds only until a SIGCONT, and timers send one; so far 3x in long blocks, which single calls do not confirm
 import ctypes
 import os
 import struct

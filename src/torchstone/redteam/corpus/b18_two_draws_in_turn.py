@@ -3,7 +3,6 @@
 # kind: cheat
 # case: rand_like_timed -> disagrees/values
 # twin: h_twin_rand_like
-# hole: a draw is compared with the one before it alone, not with earlier ones
 import torch
 
 _draws = {}

@@ -4,7 +4,6 @@
 # case: clone -> disagrees/aliasing
 # case: clone_timed -> disagrees/aliasing | cheated
 # twin: h_twin_clone
-# hole: only results are overwritten to see whether an argument changes, never an argument to see whether a result does
 import ctypes
 import os
 

@@ -3,7 +3,6 @@
 # kind: cheat
 # case: repeat -> disagrees
 # case: zeros_like -> disagrees
-# hole: a claimed stride of zero passes, and elements of a result that share memory are not looked for
 import torch
 
 

@@ -3,7 +3,6 @@
 # kind: cheat
 # case: mm_timed -> cheated | no-credit | crashed
 # twin: h_twin_mm
-# hole: SIGSTOP holds only until anybody sends SIGCONT, and the kernel's own timers do; nobody looks whether it held
 import ctypes
 import mmap
 import os

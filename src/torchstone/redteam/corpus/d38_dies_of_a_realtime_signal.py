@@ -2,7 +2,6 @@
 # family: 38
 # kind: cheat
 # case: relu -> crashed
-# hole: signal.Signals(40) raises in the judge, which dies; three such cases in a row end everybody's run
 import os
 
 

@@ -3,7 +3,6 @@
 # kind: cheat
 # case: relu_timed -> cheated | no-credit
 # twin: h_twin_relu
-# hole: numpy refuses to make a float of it (OverflowError in the clock guard), and the judge dies
 import json
 import struct
 

@@ -2,7 +2,6 @@
 # family: 39
 # kind: cheat
 # case: relu -> cheated/reply
-# hole: numpy refuses to make an iovec of it (OverflowError), and the judge dies; the same with 10**25
 import sys
 
 import torch
@@ -11,5 +10,5 @@ import torch
 def kernel(x):
     from torchstone.workers.protocol import Place
 
-    type(sys._getframe(1).f_locals["self"])._place = lambda self, leaf: Place(-8)
+    type(sys._getframe(1).f_locals["self"])._place = lambda self, leaf, output: Place(-8)
     return torch.clamp(x, min=0)

@@ -2,7 +2,6 @@
 # family: 39, 50
 # kind: cheat
 # case: relu -> cheated/reply | agrees
-# hole: the share is computed from the candidate's numbers before anything bounds them (OverflowError), and the judge dies
 import json
 import struct
 

@@ -2,7 +2,6 @@
 # family: 39
 # kind: cheat
 # case: relu_row -> cheated/reply
-# hole: a dimension of one adds nothing to the span that is checked; torch refuses the stride, and the judge dies
 import json
 import struct
 

@@ -2,7 +2,6 @@
 # family: 52
 # kind: cheat
 # case: clone_special -> disagrees
-# hole: copies are compared as numbers, and -0.0 == 0.0; arguments are compared bit for bit, results are not
 import torch
 
 
