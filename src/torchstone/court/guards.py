@@ -30,26 +30,22 @@ class DeviceBusyError(Exception):
 
 
 class Figures:
-    """A measurement's long blocks as arrays over rounds: per call, with the shim's cost taken off."""
+    """A measurement's long blocks as arrays over rounds."""
 
     def __init__(self, measurement: Measurement) -> None:
         self.calls = max(block.calls for block in measurement.blocks)
         self._blocks = [block for block in measurement.blocks if block.calls == self.calls]
 
     def seen_ns(self, party: Party) -> Floats:
-        """By the judge's clock."""
-        return self._per_call_ns(party, lambda block: block.elapsed_ns)
+        """Per call, with the shim's cost taken off."""
+        return (self._of(party, lambda block: block.elapsed_ns) - self._of("shim", lambda b: b.elapsed_ns)) / self.calls
 
-    def claimed_ns(self, party: Party) -> Floats:
-        """By the worker's."""
-        return self._per_call_ns(party, lambda block: block.claimed_ns)
+    def unexplained_ns(self, party: Party) -> Floats:
+        """Per block, what the judge saw beyond what the worker claims."""
+        return self._of(party, lambda block: block.elapsed_ns - block.claimed_ns)
 
-    def _per_call_ns(self, party: Party, clock: Callable[[Block], int]) -> Floats:
-        shim, own = (
-            np.array([clock(block) for block in self._blocks if block.party == one], dtype=np.float64)
-            for one in ("shim", party)
-        )
-        return (own - shim) / self.calls
+    def _of(self, party: Party, figure: Callable[[Block], int]) -> Floats:
+        return np.array([figure(block) for block in self._blocks if block.party == party], dtype=np.float64)
 
 
 def centre_and_doubt(values: Floats) -> tuple[float, float]:
@@ -97,22 +93,29 @@ class QuiescenceGuard:
 class ClockGuard:
     """Proves that the clock in the candidate's process was tampered with.
 
-    The worker reports how long its calls took by its own clock. That figure is never used, but a claim far below
-    what the judge saw was made by someone. Does not prove anything about work done outside the calls.
+    The worker reports how long its calls took by its own clock. That figure is never used, but where the judge saw far
+    more time go by than the worker admits to, block after block and far more than in the reference's worker, somebody
+    made it up. A busy machine puts gaps of that kind into single blocks, and into the reference's as well: the
+    candidate's smaller ones must exceed several of the reference's larger ones. Does not prove anything about work done
+    outside the calls.
     """
 
     name = "clock"
     _FACTOR = 3.0
-    _TICK_NS = 2_000.0
+    _LEAST_NS = 500_000.0
+    _SMALLER, _LARGER = 25, 75
+    """Percentiles."""
 
     def examine(self, measurement: Measurement) -> Cheated | None:
         figures = Figures(measurement)
-        seen, seen_doubt = centre_and_doubt(figures.seen_ns("candidate"))
-        claimed, claimed_doubt = centre_and_doubt(figures.claimed_ns("candidate"))
-        fits = claimed + claimed_doubt >= (seen - seen_doubt) / self._FACTOR - self._TICK_NS
-        if fits:
+        smaller = float(np.percentile(figures.unexplained_ns("candidate"), self._SMALLER))
+        larger = float(np.percentile(figures.unexplained_ns("reference"), self._LARGER))
+        if smaller <= self._FACTOR * max(larger, 0.0) + self._LEAST_NS:
             return None
-        message = f"the worker's clock says {claimed / 1e3:.2f} µs a call, the judge's {seen / 1e3:.2f} µs"
+        message = (
+            f"{smaller / 1e3:.0f} µs of a block do not appear on the worker's clock "
+            f"(in the reference's worker: {larger / 1e3:.0f} µs)"
+        )
         return Cheated("measure", self.name, message)
 
 
