@@ -13,7 +13,7 @@ from judging.variants import case, left_to_right, storages_of, tensor
 from torchstone import operators, schema
 from torchstone.judging import Agreement, Mismatch, Reference, compare, compare_many, draw_call, draw_calls
 from torchstone.judging.audit import audit, to_tf32
-from torchstone.schema import Case, Integers, Uniform
+from torchstone.schema import Case, Integers, Normal, Tensor, Uniform
 
 CPU = torch.device("cpu")
 UNIT = Uniform(0.0, 1.0)
@@ -193,3 +193,34 @@ def test_compared_values_may_be_handed_in() -> None:
     expected = Reference(wanted, CPU).expect(draw_call(wanted, 0, CPU))
     native = [output.native for output in expected.outputs]
     assert isinstance(compare(expected, native, expected.inputs_after, expected.values()), Agreement)
+
+
+def test_a_copy_keeps_the_sign_of_zero_and_arithmetic_need_not() -> None:
+    device = torch.device("cpu")
+    special = Tensor((64, 64), "float32", Normal(specials=True))
+    for operator, told in (("aten.clone.default", True), ("aten.amax.default", False), ("aten.relu.default", False)):
+        reference = Reference(Case("test", operator, (special,)), device)
+        call = draw_call(reference.case, 5, device)
+        expected = reference.expect(call)
+        native = expected.outputs[0].native
+        without_signs = torch.where(native == 0, 0.0, native)
+        found = compare_many([expected], [[without_signs]], [[tensor.storage for tensor in call.tensors]])
+        assert isinstance(found, Mismatch) == told, operator
+
+
+def test_draws_that_come_again_are_noticed_in_any_order() -> None:
+    device = torch.device("cpu")
+    reference = Reference(Case("test", "aten.rand_like.default", (Tensor((64, 64), "float32", Normal()),)), device)
+    pool = [torch.rand(64, 64) for _ in range(3)]
+    fresh = [torch.rand(64, 64) for _ in range(6)]
+
+    def judged(draws: list[torch.Tensor]) -> list[bool]:
+        found = []
+        for seed, draw in enumerate(draws):
+            call = draw_call(reference.case, seed, device)
+            storages = [tensor.storage for tensor in call.tensors]
+            found.append(isinstance(compare_many([reference.expect(call)], [[draw]], [storages]), Mismatch))
+        return found
+
+    assert not any(judged(fresh))
+    assert judged([*pool, pool[1].flip(0), pool[0].roll(7)])[-2:] == [True, True]

@@ -44,6 +44,7 @@ class Lottery:
         self._name = evaluator.case.operator.split(".")[1]
         self._last: Tensors = {}
         self._fingerprints: dict[Place, set[int]] = defaultdict(set)
+        self._continuous: dict[Place, bool] = {}
         self.idle: bool | None = None
         """Whether nothing is drawn with the arguments of this case, as far as calls judged in full have shown."""
 
@@ -86,9 +87,12 @@ class Lottery:
 
         Only where that cannot happen by chance, or always does: flags and permutations are the same set every time.
         """
-        repeated = drawn.flatten().sort().values.diff() == 0
-        continuous = got.is_floating_point() and int(repeated.sum()) < drawn.numel() / 2
-        if got.numel() < distribution.FEW_ELEMENTS or not continuous:
+        if got.numel() < distribution.FEW_ELEMENTS or not got.is_floating_point():
+            return None
+        if place not in self._continuous:
+            repeated = drawn.flatten().sort().values.diff() == 0
+            self._continuous[place] = int(repeated.sum()) < drawn.numel() / 2
+        if not self._continuous[place]:
             return None
         fingerprint = _fingerprint(got)
         known = fingerprint in self._fingerprints[place]

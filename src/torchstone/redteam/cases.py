@@ -37,7 +37,7 @@ CASES: dict[str, Case] = {
     "clone_timed": _case("clone.default", _normal(512, 512), timed=True),
     "clone_cuda": _case("clone.default", _normal(256, 256)),
     "clone_special": _case("clone.default", Tensor((64, 64), "float32", Normal(specials=True))),
-    "rand_like_timed": _case("rand_like.default", _normal(128, 128), timed=True),
+    "rand_like_timed": _case("rand_like.default", _normal(64, 128), timed=True),
     "relu_small_timed": _case("relu.default", _normal(64, 256), timed=True),
     "zeros_like": _case("zeros_like.default", _normal(64, 64)),
     "repeat": _case("repeat.default", _normal(1, 4096), _dims(16, 1)),
