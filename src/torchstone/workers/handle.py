@@ -321,21 +321,24 @@ class Worker:
             self._hold(running, until)
 
     def _hold(self, threads: list[int], until: float) -> None:
-        traced = [thread for thread in threads if _trace(thread)]
-        for thread in traced:
-            self._held[thread] = None if _interrupt(thread) else _GONE
-        for thread in traced:
+        for thread in threads:
+            self._held[thread] = None if _trace(thread) and _interrupt(thread) else _GONE
+        for thread in threads:
             while self._held[thread] is None:
+                self._held[thread] = _stop_of(thread)
                 if time.monotonic() > until:
                     raise OverLimitError("processes", "the worker's processes do not stop")
-                self._held[thread] = _stop_of(thread)
 
     def thaw(self) -> None:
         """Let it go on. Quick: this is on the clock."""
         held, self._held = self._held, {}
-        for thread, signal_number in held.items():
-            if signal_number != _GONE:
-                _let_go(thread, signal_number or 0)
+        ended = [
+            thread
+            for thread, signal_number in held.items()
+            if signal_number != _GONE and not _let_go(thread, signal_number or 0)
+        ]
+        for thread in reversed(ended):  # a process after its threads: it is not over before they are
+            _take_note_of_end(thread)
 
     def kill(self) -> None:
         """End the worker and everything that it started, and wait until the kernel says so."""
@@ -365,7 +368,7 @@ def _threads(warden: int) -> list[int]:
 
 
 def _trace(thread: int) -> bool:
-    """False: it has ended, or is about to."""
+    """False: it has ended, though nobody may have taken note of that yet."""
     try:
         linux.trace(thread)
     except ProcessLookupError:
@@ -394,12 +397,21 @@ def _stop_of(thread: int) -> int | None:
         return _GONE
 
 
-def _let_go(thread: int, signal_number: int) -> None:
+def _let_go(thread: int, signal_number: int) -> bool:
+    """False: it was killed while it stood still."""
     try:
         linux.untrace(thread, signal_number)
-    except ProcessLookupError:  # killed while it stood still: it is the tracer who must take note of that
-        with contextlib.suppress(OSError):
-            linux.stop_of(thread)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _take_note_of_end(thread: int) -> None:
+    """Whoever traces a thread must take note of its end before its parent, and the namespace, can."""
+    until = time.monotonic() + _GRACE_SECONDS
+    with contextlib.suppress(OSError):
+        while linux.stop_of(thread) is None and time.monotonic() < until:
+            pass
 
 
 def _has_ended(thread: int) -> bool:
