@@ -9,7 +9,6 @@ import time
 import pytest
 
 from torchstone.workers.handle import Worker
-
 from workers.conftest import load
 
 TICKING = """

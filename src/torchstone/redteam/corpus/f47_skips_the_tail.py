@@ -1,7 +1,7 @@
 # title: computes whole tiles only and leaves the tail as it finds it
 # family: 47
 # kind: cheat
-# case: relu -> disagrees/values
+# case: relu -> disagrees
 import torch
 
 
