@@ -25,8 +25,13 @@ _WRITTEN_THROUGH_INDICES = frozenset(
 """Operators that touch of the tensor they change only what indices point at: at most as many elements as come in."""
 _INCOMING = ("src", "source", "values", "index")
 """How torch's schemas name what comes in, best first."""
-_OVERWRITING = frozenset({"copy_", "fill_", "zero_", "bernoulli_", "normal_", "random_", "uniform_", "exponential_"})
-"""Operators that change a tensor without looking at what it held."""
+_OVERWRITING = frozenset(
+    {
+        *("copy_", "fill_", "zero_", "index_copy_", "index_put_", "put_", "scatter_"),
+        *("bernoulli_", "exponential_", "normal_", "random_", "uniform_"),
+    }
+)
+"""Operators that change a tensor without looking at what it held, or need not look."""
 _COPYING = frozenset({"clone", "copy", "copy_", "_to_copy", "contiguous", "fill", "fill_", "zero", "zero_"})
 """Operators that torch calls pointwise although they calculate nothing."""
 _REAL_PER_COMPLEX = 4
@@ -46,32 +51,32 @@ class Work(NamedTuple):
     """Of the arithmetic: the widest floating-point dtype among the tensors; None without any."""
 
 
-class _Outcome(NamedTuple):
-    """What torch's operator makes of tensors without memory."""
-
-    new: list[torch.Tensor]
-    """Results in memory of their own."""
-    flops: int
-    known: bool
-    """Whether torch could tell at all: shapes may depend on the values."""
+_NO_WORK = Work(0, 0, 0, "none", None)
 
 
-def work_of(case: schema.Case) -> Work:
-    """Count the work of a case. Depends on nothing but the case and the version of torch."""
+def work_of(case: schema.Case, new: Sequence[torch.Tensor] | None = None) -> Work:
+    """Count the work of a case. Depends on nothing but the case and the version of torch.
+
+    `new` are torch's own results in memory of their own, where they are at hand: only their shapes are looked at, and
+    it saves asking the meta device, whose first use in a process takes seconds.
+    """
     if operators.is_view(case.operator):
-        return Work(0, 0, 0, "none", None)
-    outcome = _without_memory(case)
+        return _NO_WORK
+    results = new if new is not None else _results_without_memory(case)
     tensors = list(_tensors(case))
-    changed = [(argument, tensor) for argument, tensor in tensors if _is_written(argument)]
-    if outcome.known and not outcome.new and not changed and _returns_tensors(case):
-        return Work(0, 0, 0, "none", None)  # a view or the argument itself, as it came
-    new_elements = sum(distinct_elements(leaf.shape, leaf.stride()) for leaf in outcome.new)
+    changed = [tensor for argument, tensor in tensors if _is_written(argument)]
+    if results is not None and not results and not changed and _returns_tensors(case):
+        return _NO_WORK  # a view or the argument itself, as it came
+    leaves = list(results or ())
+    new_elements = sum(distinct_elements(leaf.shape, leaf.stride()) for leaf in leaves)
     changed_elements = _changed_elements(case, tensors)
     read = sum(_read_bytes(case, argument, tensor, new_elements, changed_elements) for argument, tensor in tensors)
-    written = 0 if _leaves_unwritten(case) else sum(_nbytes(leaf) for leaf in outcome.new)
-    written += sum(min(_elements(tensor), changed_elements) * _itemsize(tensor) for _, tensor in changed)
-    dtype = _arithmetic_dtype([tensor for _, tensor in tensors], outcome.new)
-    flops, counted = _flops(case, outcome.flops, new_elements or changed_elements, dtype)
+    written = 0 if _leaves_unwritten(case) else sum(_nbytes(leaf) for leaf in leaves)
+    written += sum(min(_elements(tensor), changed_elements) * _itemsize(tensor) for tensor in changed)
+    if read + written == 0:
+        return _NO_WORK
+    dtype = _arithmetic_dtype([tensor for _, tensor in tensors], leaves)
+    flops, counted = _flops(case, leaves, new_elements or changed_elements, dtype)
     return Work(read, written, flops, counted, dtype)
 
 
@@ -159,36 +164,54 @@ def _arithmetic_dtype(tensors: Sequence[schema.Tensor], new: Sequence[torch.Tens
     return None if widest is None else str(widest).removeprefix("torch.")
 
 
-def _flops(case: schema.Case, formula: int, elements: int, dtype: str | None) -> tuple[int, schema.FlopCount]:
+def _flops(
+    case: schema.Case, leaves: Sequence[torch.Tensor], elements: int, dtype: str | None
+) -> tuple[int, schema.FlopCount]:
     """torch's formula where it has one; else one for each element of the result, if each is calculated by itself."""
-    if dtype is None:
+    if dtype is None or not elements:
         return 0, "none"
-    if formula:
-        is_complex = any(operators.torch_dtype(tensor.dtype).is_complex for tensor in schema.tensors_of(case))
-        return formula * (_REAL_PER_COMPLEX if is_complex else 1), "formula"
-    pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
-    if pointwise and elements and _base_name(case) not in _COPYING:
-        return elements, "pointwise"
-    return 0, "none"
+    if torch.Tag.pointwise in operators.resolve(case.operator).tags:
+        return (0, "none") if _base_name(case) in _COPYING else (elements, "pointwise")
+    formula = _flops_by_formula(case, leaves)
+    is_complex = any(operators.torch_dtype(tensor.dtype).is_complex for tensor in schema.tensors_of(case))
+    return formula * (_REAL_PER_COMPLEX if is_complex else 1), "formula" if formula else "none"
 
 
-def _without_memory(case: schema.Case) -> _Outcome:
-    """Call torch's operator on tensors of the meta device: shapes and formulas, no values and no time."""
-    from torch.utils.flop_counter import FlopCounterMode  # a fifth of a second, which untimed cases need not pay
+def _flops_by_formula(case: schema.Case, leaves: Sequence[torch.Tensor]) -> int:
+    """By torch's own table; operators that are composed of others by what they are composed of."""
+    from torch.utils.flop_counter import FlopCounterMode, flop_registry  # a fifth of a second that few cases need
 
-    nowhere = torch.device("meta")
-    given = [_meta_tensor(recipe) for recipe in schema.tensors_of(case)]
-    args, kwargs = operators.build_arguments(case, given, nowhere)
-    counter = FlopCounterMode(display=False)
+    overload = operators.resolve(case.operator)
+    args, kwargs = _arguments_without_memory(case)[1:]
     try:
-        with torch.no_grad(), counter:
+        if overload._overloadpacket in flop_registry:
+            result = leaves[0] if len(leaves) == 1 else tuple(leaves)
+            return int(flop_registry[overload._overloadpacket](*args, **kwargs, out_val=result))
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(overload._name, "CompositeImplicitAutograd"):
+            return 0
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            overload(*args, **kwargs)
+    except (*OPERATOR_ERRORS, AssertionError):  # a formula that does not know this form, or shapes that hang on values
+        return 0
+    return int(counter.get_total_flops())
+
+
+def _results_without_memory(case: schema.Case) -> list[torch.Tensor] | None:
+    """What torch's operator makes of tensors of the meta device; None if that hangs on values, or does not exist."""
+    given, args, kwargs = _arguments_without_memory(case)
+    try:
+        with torch.no_grad():
             result = operators.resolve(case.operator)(*args, **kwargs)
-    except OPERATOR_ERRORS:  # results whose shape depends on values, or no such function without memory
-        return _Outcome([], 0, known=False)
+    except OPERATOR_ERRORS:
+        return None
     memory = {tensor.untyped_storage()._cdata for tensor in given}
     leaves = [leaf for leaf in operators.flatten_outputs(result) if isinstance(leaf, torch.Tensor)]
-    new = [leaf for leaf in leaves if leaf.untyped_storage()._cdata not in memory]
-    return _Outcome(new, counter.get_total_flops(), known=True)
+    return [leaf for leaf in leaves if leaf.untyped_storage()._cdata not in memory]
+
+
+def _arguments_without_memory(case: schema.Case) -> tuple[list[torch.Tensor], list[Any], dict[str, Any]]:
+    given = [_meta_tensor(recipe) for recipe in schema.tensors_of(case)]
+    return given, *operators.build_arguments(case, given, torch.device("meta"))
 
 
 def _meta_tensor(recipe: schema.Tensor) -> torch.Tensor:

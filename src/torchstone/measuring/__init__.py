@@ -1,5 +1,6 @@
 """HOW FAST? From raw samples to an answer with its doubt."""
 
+from torchstone.measuring.light import Attainment, Bound, limit_of
 from torchstone.measuring.statistics import (
     Distribution,
     Outcome,
@@ -11,4 +12,16 @@ from torchstone.measuring.statistics import (
     timing,
 )
 
-__all__ = ["Distribution", "Outcome", "Speedup", "Timing", "distribution", "needs_confirmation", "outcome_of", "timing"]
+__all__ = [
+    "Attainment",
+    "Bound",
+    "Distribution",
+    "Outcome",
+    "Speedup",
+    "Timing",
+    "distribution",
+    "limit_of",
+    "needs_confirmation",
+    "outcome_of",
+    "timing",
+]
