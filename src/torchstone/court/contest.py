@@ -87,6 +87,7 @@ def _measure_rounds(
         speed_of_light=room.speed_of_light(work, lengths[1]),
     )
     _examine(hearing, measurement, candidate, other)
+    room.doubt_ceilings(measurement)
     return measurement
 
 

@@ -11,10 +11,14 @@ from torchstone import schema
 from torchstone.court.guards import peak_bandwidth
 from torchstone.court.lane import Lane
 from torchstone.judging import Expected, Work, calls_to_tell, work_of
+from torchstone.measuring import timing
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device import DeviceProbe
 from torchstone.workers.handle import Worker
 from torchstone.workers.pool import WorkerPool
+
+_DOUBTFUL_PERCENT = 110.0
+"""Noise of a time passes the limit by less."""
 
 
 class Outcome:
@@ -84,7 +88,9 @@ class Courtroom:
         moved = work.read_bytes, work.written_bytes
         return schema.SpeedOfLight(
             *moved,
-            bytes_per_second=ceilings.bytes_per_second(*moved, working_set_bytes=calls * sum(moved)),
+            bytes_per_second=ceilings.bytes_per_second(
+                *moved, work.updated_bytes, working_set_bytes=calls * sum(moved)
+            ),
             latency_ns=ceilings.latency_ns,
             flops=work.flops,
             flops_counted=work.flops_counted,
@@ -92,6 +98,12 @@ class Courtroom:
             dtype=work.dtype,
             measured_unix_ns=ceilings.measured_unix_ns,
         )
+
+    def doubt_ceilings(self, measurement: schema.Measurement) -> None:
+        """If torch's own kernel is clearly beyond the limit, the ceilings were measured badly. No candidate has a say."""
+        reached = timing(measurement).attainment
+        if reached is not None and reached.reference_percent > _DOUBTFUL_PERCENT:
+            self._ceilings.doubt()
 
     def calls_to_tell(self, expected: Expected) -> int:
         """How many calls of its case must be checked before luck is out of the question. Found once per case."""

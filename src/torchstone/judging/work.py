@@ -45,13 +45,15 @@ class Work(NamedTuple):
     """Of every argument that is read, each element once."""
     written_bytes: int
     """Of every new result and every argument that is written to, each element once."""
+    updated_bytes: int
+    """How many of both are read and written in the same place."""
     flops: int
     flops_counted: schema.FlopCount
     dtype: str | None
     """Of the arithmetic: the widest floating-point dtype among the tensors; None without any."""
 
 
-_NO_WORK = Work(0, 0, 0, "none", None)
+_NO_WORK = Work(0, 0, 0, 0, "none", None)
 
 
 def work_of(case: schema.Case, new: Sequence[torch.Tensor] | None = None) -> Work:
@@ -73,11 +75,16 @@ def work_of(case: schema.Case, new: Sequence[torch.Tensor] | None = None) -> Wor
     read = sum(_read_bytes(case, argument, tensor, new_elements, changed_elements) for argument, tensor in tensors)
     written = 0 if _leaves_unwritten(case) else sum(_nbytes(leaf) for leaf in leaves)
     written += sum(min(_elements(tensor), changed_elements) * _itemsize(tensor) for tensor in changed)
+    updated = sum(
+        _read_bytes(case, argument, tensor, new_elements, changed_elements)
+        for argument, tensor in tensors
+        if _is_written(argument)
+    )
     if read + written == 0:
         return _NO_WORK
     dtype = _arithmetic_dtype([tensor for _, tensor in tensors], leaves)
     flops, counted = _flops(case, leaves, new_elements or changed_elements, dtype)
-    return Work(read, written, flops, counted, dtype)
+    return Work(read, written, updated, flops, counted, dtype)
 
 
 def distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:

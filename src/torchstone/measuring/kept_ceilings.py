@@ -31,14 +31,27 @@ class MemoryCeiling(msgspec.Struct, frozen=True):
     write_bytes_per_second: Positive
     copy_bytes_per_second: Positive
     """Bytes read plus bytes written."""
+    update_bytes_per_second: Positive
+    """The same in place, which is faster on a CPU: nothing is fetched only to be overwritten."""
 
-    def seconds(self, read_bytes: int, written_bytes: int) -> float:
-        """As much as possible copied, the rest only read or only written."""
-        pairs = min(read_bytes, written_bytes)
+    def seconds(self, read_bytes: int, written_bytes: int, updated_bytes: int) -> float:
+        """What is read and written in place, then as much as possible copied, the rest only read or only written."""
+        pairs = min(read_bytes, written_bytes) - updated_bytes
         return (
-            2 * pairs / self.copy_bytes_per_second
-            + (read_bytes - pairs) / self.read_bytes_per_second
-            + (written_bytes - pairs) / self.write_bytes_per_second
+            2 * updated_bytes / self.update_bytes_per_second
+            + 2 * pairs / self.copy_bytes_per_second
+            + (read_bytes - updated_bytes - pairs) / self.read_bytes_per_second
+            + (written_bytes - updated_bytes - pairs) / self.write_bytes_per_second
+        )
+
+    def best_of_both(self, other: MemoryCeiling) -> MemoryCeiling:
+        """Of the same working set, measured at another time."""
+        return MemoryCeiling(
+            self.working_set_bytes,
+            max(self.read_bytes_per_second, other.read_bytes_per_second),
+            max(self.write_bytes_per_second, other.write_bytes_per_second),
+            max(self.copy_bytes_per_second, other.copy_bytes_per_second),
+            max(self.update_bytes_per_second, other.update_bytes_per_second),
         )
 
 
@@ -53,7 +66,9 @@ class Ceilings(msgspec.Struct, frozen=True):
     flops_per_second: dict[str, Positive] = {}
     """By dtype, of matrix products."""
 
-    def bytes_per_second(self, read_bytes: int, written_bytes: int, working_set_bytes: int) -> float:
+    def bytes_per_second(
+        self, read_bytes: int, written_bytes: int, updated_bytes: int, working_set_bytes: int
+    ) -> float:
         """For this share of reading and writing on a working set of this size.
 
         The best of the largest measured one that is not larger, and of those above: a ceiling had better be too high.
@@ -63,7 +78,18 @@ class Ceilings(msgspec.Struct, frozen=True):
         total = read_bytes + written_bytes
         if total == 0:
             return max(item.copy_bytes_per_second for item in reached)
-        return max(total / item.seconds(read_bytes, written_bytes) for item in reached)
+        return max(total / item.seconds(read_bytes, written_bytes, updated_bytes) for item in reached)
+
+    def best_of_both(self, other: Ceilings) -> Ceilings:
+        """Of the same device, measured at another time: whatever disturbs makes it slower."""
+        earlier = {item.working_set_bytes: item for item in other.memory}
+        rates = {name: max(rate, other.flops_per_second.get(name, 0.0)) for name, rate in self.flops_per_second.items()}
+        return Ceilings(
+            self.measured_unix_ns,
+            min(self.latency_ns, other.latency_ns),
+            tuple(item.best_of_both(earlier.get(item.working_set_bytes, item)) for item in self.memory),
+            {**other.flops_per_second, **rates},
+        )
 
 
 class KeptCeilings:
