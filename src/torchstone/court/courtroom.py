@@ -88,9 +88,7 @@ class Courtroom:
         moved = work.read_bytes, work.written_bytes
         return schema.SpeedOfLight(
             *moved,
-            bytes_per_second=ceilings.bytes_per_second(
-                *moved, work.updated_bytes, working_set_bytes=calls * sum(moved)
-            ),
+            bytes_per_second=ceilings.bytes_per_second(*moved, work.updated_bytes, calls * sum(moved)),
             latency_ns=ceilings.latency_ns,
             flops=work.flops,
             flops_counted=work.flops_counted,
@@ -100,7 +98,7 @@ class Courtroom:
         )
 
     def doubt_ceilings(self, measurement: schema.Measurement) -> None:
-        """If torch's own kernel is clearly beyond the limit, the ceilings were measured badly. No candidate has a say."""
+        """Where torch's own kernel, which no candidate touches, is clearly beyond the limit, the ceilings are too low."""
         reached = timing(measurement).attainment
         if reached is not None and reached.reference_percent > _DOUBTFUL_PERCENT:
             self._ceilings.doubt()
