@@ -98,7 +98,7 @@ class Courtroom:
         )
 
     def doubt_ceilings(self, measurement: schema.Measurement) -> None:
-        """Where torch's own kernel, which no candidate touches, is clearly beyond the limit, the ceilings are too low."""
+        """torch's own kernel, which no candidate touches, clearly beyond the limit: the ceilings are too low."""
         reached = timing(measurement).attainment
         if reached is not None and reached.reference_percent > _DOUBTFUL_PERCENT:
             self._ceilings.doubt()
