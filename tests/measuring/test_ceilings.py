@@ -176,3 +176,19 @@ def test_a_larger_working_set_never_has_a_higher_ceiling(read: int, written: int
     )
     rate = found.bytes_per_second(read, written, updated, size)
     assert 5e9 * 0.999 <= rate <= 50e9 * 1.001
+
+
+def test_a_failure_while_measuring_again_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "_memory_ceilings", lambda device: (SMALL,))
+    monkeypatch.setattr(measuring, "_latency_ns", lambda device: 100.0)
+    ceilings = DeviceCeilings(torch.device("cpu"), 1, (), KeptCeilings(None))
+    known = ceilings.get(None)
+
+    def fail(device: torch.device) -> float:
+        raise RuntimeError("no memory")
+
+    ceilings.doubt()
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(measuring, "_latency_ns", fail)
+        ceilings.get(None)
+    assert ceilings.get(None).memory == known.memory

@@ -35,7 +35,7 @@ _OVERWRITING = frozenset(
 _COPYING = frozenset({"clone", "copy", "copy_", "_to_copy", "contiguous", "fill", "fill_", "zero", "zero_"})
 """Operators that torch calls pointwise although they calculate nothing."""
 _REAL_PER_COMPLEX = 4
-"""Real multiplications and additions for one of complex numbers, to the half; torch counts one."""
+"""A complex product and sum take four real products and four real sums; torch's formulas count one of each."""
 
 
 class Work(NamedTuple):

@@ -71,9 +71,9 @@ class DeviceCeilings:
         The device should be idle, which is for the caller to see to.
         """
         if not self.knows(dtype):
-            before, self._known = self._known, None if self._measure_again else self._known
-            found = self._on_the_workers_cores(lambda: self._measured(dtype))
-            self._known = found.best_of_both(before) if before is not None else found
+            start = None if self._measure_again else self._known
+            found = self._on_the_workers_cores(lambda: self._measured(dtype, start))
+            self._known = found.best_of_both(self._known) if self._known is not None else found
             self._measure_again = False
             self._kept.write(self._known)
         assert self._known is not None
@@ -83,8 +83,8 @@ class DeviceCeilings:
         """Something was faster than the ceilings. They may have been measured on a busy machine: try once more."""
         self._measure_again, self._doubted = not self._doubted, True
 
-    def _measured(self, dtype: str | None) -> Ceilings:
-        known = self._known or Ceilings(time.time_ns(), _latency_ns(self._device), _memory_ceilings(self._device))
+    def _measured(self, dtype: str | None, start: Ceilings | None) -> Ceilings:
+        known = start or Ceilings(time.time_ns(), _latency_ns(self._device), _memory_ceilings(self._device))
         if dtype not in DTYPES:
             return known
         rates = {dtype: _matmul_flops_per_second(self._device, dtype), **known.flops_per_second}
