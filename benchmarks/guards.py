@@ -23,7 +23,9 @@ from torchstone.court import contest, hearing, trial
 from torchstone.court.courtroom import Courtroom
 from torchstone.court.lane import Lane
 from torchstone.court.trial import Trial, judge
+from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device import DeviceProbe
+from torchstone.measuring.kept_ceilings import KeptCeilings
 from torchstone.schema import Agrees, Case, Implementation, ImportPath, Job, Normal, Scalar, Sequence, Tensor
 from torchstone.workers.handle import Worker
 from torchstone.workers.pool import WorkerOptions, WorkerPool
@@ -82,7 +84,8 @@ def main() -> None:
     pool = WorkerPool(WorkerOptions(device_type=options.device))
     pool.start()
     device = torch.device("cpu") if options.device == "cpu" else torch.device("cuda", 0)
-    room = Courtroom(pool, Lane(options.device), device, 1, DeviceProbe(options.device))
+    ceilings = DeviceCeilings(device, 1, (), KeptCeilings(None))
+    room = Courtroom(pool, Lane(options.device), device, 1, DeviceProbe(options.device), ceilings)
     total = {"with": 0.0, "without": 0.0}
     try:
         for case in cases(options.device):

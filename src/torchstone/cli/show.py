@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from torchstone.reports import RunReport
 
 
 @click.command(short_help="Show the results of a run folder again.")
@@ -16,8 +20,14 @@ import click
     show_default=True,
     help="Speedup that perf@p asks for.",
 )
+@click.option(
+    "--roofline",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.svg",
+    help="Also write a plot of the timed cases under the ceilings of their device.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
-def show(run_folder: Path, p: float, as_json: bool) -> int:
+def show(run_folder: Path, p: float, roofline: Path | None, as_json: bool) -> int:
     """Show the results of a run folder again: a finished run, a stopped one, or one that is still going on."""
     from torchstone.cli.output import print_json, print_report
     from torchstone.reports import make_report
@@ -30,8 +40,23 @@ def show(run_folder: Path, p: float, as_json: bool) -> int:
     if stored.note:
         click.echo(f"warning: {stored.note}", err=True)
     report = make_report(stored.records, stored.problems, p)
+    if roofline is not None:
+        _write_roofline(report, roofline)
     if as_json:
         print_json(report, run_folder)
     else:
         print_report(report, run_folder)
     return 0
+
+
+def _write_roofline(report: RunReport, path: Path) -> None:
+    from torchstone.errors import UsageError
+    from torchstone.reports.roofline import roofline_svg
+
+    picture = roofline_svg(report.results)
+    if picture is None:
+        raise UsageError("there is nothing to plot: no timed case of this run has a resolved time and a known limit.")
+    try:
+        path.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write '{path}': {error.strerror}.") from error

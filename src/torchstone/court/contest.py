@@ -15,7 +15,7 @@ from torchstone.court.guards import ClockGuard, FloorGuard, Guard, QuiescenceGua
 from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError
 from torchstone.court.layout import Layout
 from torchstone.court.stand import Stand
-from torchstone.judging import DrawnCall, Expected, Reference
+from torchstone.judging import DrawnCall, Expected, Reference, Work
 from torchstone.measuring import is_precise_enough, needs_confirmation, procedure
 from torchstone.workers.protocol import Load
 
@@ -24,14 +24,14 @@ class ReferenceLostError(Exception):
     """The reference's worker failed: nothing that a candidate could have done."""
 
 
-def measure(hearing: Hearing, stand: Stand, reference: Reference) -> schema.Measurement:
+def measure(hearing: Hearing, stand: Stand, reference: Reference, work: Work) -> schema.Measurement:
     """Time the candidate on its stand against the reference, and ask every guard about the figures."""
     room, job = hearing.room, hearing.job
     other = _reference_stand(hearing, stand.layout, stand.sets)
     try:
         room.pool.settle()
         with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
-            measurement = _measure_rounds(hearing, stand, other, reference)
+            measurement = _measure_rounds(hearing, stand, other, reference, work)
         other.release(time.monotonic() + HOUSEKEEPING_SECONDS)
     except BaseException:
         room.dismiss_reference()
@@ -58,7 +58,9 @@ def _reference_stand(hearing: Hearing, layout: Layout, sets: int) -> Stand:
     return stand
 
 
-def _measure_rounds(hearing: Hearing, stand: Stand, other: Stand, reference: Reference) -> schema.Measurement:
+def _measure_rounds(
+    hearing: Hearing, stand: Stand, other: Stand, reference: Reference, work: Work
+) -> schema.Measurement:
     room, plan = hearing.room, procedure.PLANS[hearing.job.effort]
     draws = _Draws(hearing, reference)
     candidate = _CandidateRuns(hearing, stand, draws)
@@ -82,8 +84,10 @@ def _measure_rounds(hearing: Hearing, stand: Stand, other: Stand, reference: Ref
         bytes_per_call=stand.layout.bytes_per_call,
         before=before,
         after=room.probe.state(),
+        speed_of_light=room.speed_of_light(work, lengths[1]),
     )
     _examine(hearing, measurement, candidate, other)
+    room.doubt_ceilings(measurement)
     return measurement
 
 

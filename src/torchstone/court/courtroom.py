@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 
 import torch
@@ -9,10 +10,15 @@ import torch
 from torchstone import schema
 from torchstone.court.guards import peak_bandwidth
 from torchstone.court.lane import Lane
-from torchstone.judging import Expected, calls_to_tell
+from torchstone.judging import Expected, Work, calls_to_tell, work_of
+from torchstone.measuring import timing
+from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device import DeviceProbe
 from torchstone.workers.handle import Worker
 from torchstone.workers.pool import WorkerPool
+
+_DOUBTFUL_PERCENT = 110.0
+"""Noise of a time passes the limit by less."""
 
 
 class Outcome:
@@ -29,12 +35,22 @@ class Outcome:
 class Courtroom:
     """What all trials of a judge share: workers, the lane, the device."""
 
-    def __init__(self, pool: WorkerPool, lane: Lane, device: torch.device, threads: int, probe: DeviceProbe) -> None:
+    def __init__(
+        self,
+        pool: WorkerPool,
+        lane: Lane,
+        device: torch.device,
+        threads: int,
+        probe: DeviceProbe,
+        ceilings: DeviceCeilings,
+    ) -> None:
         self.pool = pool
         self.lane = lane
         self.device = device
         self.threads = threads
         self.probe = probe
+        self._ceilings = ceilings
+        self._work: dict[str, Work] = {}
         self._candidate_worker: Worker | None = None
         self._reference_worker: Worker | None = None
         self.profiled: set[str] = set()
@@ -46,6 +62,46 @@ class Courtroom:
     def peak_bytes_per_second(self) -> float:
         """Measured once per session, when it is first asked for."""
         return peak_bandwidth(self.device)
+
+    def work_of(self, expected: Expected) -> Work:
+        """What its case must do at least. Counted once per case."""
+        case = expected.call.case
+        if case.key not in self._work:
+            self._work[case.key] = work_of(case, expected.new_tensors)
+        return self._work[case.key]
+
+    def know_ceilings(self, work: Work) -> None:
+        """Measure what is not known yet of the device, before any candidate can use it: on a GPU it might not rest."""
+        if self._ceilings.knows(work.dtype):
+            return
+        if self.device.type == "cuda":
+            self.dismiss_candidate()
+        self.pool.settle()
+        with self.lane.exclusive(), suppress(RuntimeError):  # too little memory left: it goes without
+            self._ceilings.get(work.dtype)
+
+    def speed_of_light(self, work: Work, calls: int) -> schema.SpeedOfLight | None:
+        """What the device allows for one of this many calls in a row, each on memory of its own; None: not known."""
+        if not self._ceilings.knows(work.dtype):
+            return None
+        ceilings = self._ceilings.get(work.dtype)
+        moved = work.read_bytes, work.written_bytes
+        return schema.SpeedOfLight(
+            *moved,
+            bytes_per_second=ceilings.bytes_per_second(*moved, work.updated_bytes, calls * sum(moved)),
+            latency_ns=ceilings.latency_ns,
+            flops=work.flops,
+            flops_counted=work.flops_counted,
+            flops_per_second=ceilings.flops_per_second.get(work.dtype or "") if work.flops else None,
+            dtype=work.dtype,
+            measured_unix_ns=ceilings.measured_unix_ns,
+        )
+
+    def doubt_ceilings(self, measurement: schema.Measurement) -> None:
+        """torch's own kernel, which no candidate touches, clearly beyond the limit: the ceilings are too low."""
+        reached = timing(measurement).attainment
+        if reached is not None and reached.reference_percent > _DOUBTFUL_PERCENT:
+            self._ceilings.doubt()
 
     def calls_to_tell(self, expected: Expected) -> int:
         """How many calls of its case must be checked before luck is out of the question. Found once per case."""

@@ -39,6 +39,8 @@ class Charge(msgspec.Struct, frozen=True):
     threads: int
     manifest_key: str
     lane_folder: str | None = None
+    ceilings_folder: str | None = None
+    """Where measured ceilings of the device are kept from run to run; None: nowhere."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -91,10 +93,11 @@ def main() -> None:
     if data is None:
         return
     charge = decode(data, Charge)
-    pool = WorkerPool(_worker_options(charge))
+    options = _worker_options(charge)
+    pool = WorkerPool(options)
     try:
         pool.start()  # its import of torch runs beside ours
-        _serve(connection, charge, pool)
+        _serve(connection, charge, pool, options.cores)
     except TorchstoneError as error:
         send(connection, Closed(type(error).__name__, str(error)))
     except (BrokenPipeError, ConnectionResetError):
@@ -119,18 +122,24 @@ def _worker_options(charge: Charge) -> WorkerOptions:
     return WorkerOptions(charge.device_type, charge.isolation, charge.limits, charge.threads, cores)
 
 
-def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool) -> None:
+def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool, cores: tuple[int, ...]) -> None:
     import torch
 
     from torchstone.court.courtroom import Courtroom
     from torchstone.court.lane import Lane
     from torchstone.court.trial import judge
+    from torchstone.measuring.ceilings import DeviceCeilings
     from torchstone.measuring.device import DeviceProbe
+    from torchstone.measuring.kept_ceilings import KeptCeilings
 
     torch.set_num_threads(charge.threads)
     device = _open_device(charge)
     lane = Lane(charge.device_name, Path(charge.lane_folder) if charge.lane_folder else None)
-    room = Courtroom(pool, lane, device, charge.threads, DeviceProbe(charge.device_type, charge.device_name))
+    folder = Path(charge.ceilings_folder) if charge.ceilings_folder else None
+    kept = KeptCeilings(folder, charge.device_name, charge.threads, cores, str(torch.__version__))
+    ceilings = DeviceCeilings(device, charge.threads, cores, kept)
+    probe = DeviceProbe(charge.device_type, charge.device_name)
+    room = Courtroom(pool, lane, device, charge.threads, probe, ceilings)
     pool.refill()
     send(connection, Opened())
     try:

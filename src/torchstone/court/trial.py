@@ -89,6 +89,10 @@ class Trial:
             with self._room.lane.shared():
                 reference = Reference(job.case, self._room.device)
                 calls, expected = hearing.draw(reference, 1)
+                work = self._room.work_of(expected[0]) if timed else None
+            if work is not None:
+                self._room.know_ceilings(work)
+            with self._room.lane.shared():
                 layout = Layout(job.case, expected[0])
                 checks = max(_CHECKED_CALLS[job.effort], self._room.calls_to_tell(expected[0]))
                 hearing.take_worker()
@@ -97,8 +101,8 @@ class Trial:
                     stand = stack.enter_context(hearing.standing(job.case, layout, sets))
                     hearing.call_and_verify(stand, calls, expected)  # it may compile
                 self._check(stand, reference, checks)
-            if timed:
-                hearing.outcome.measurement = measure(hearing, stand, reference)
+            if work is not None:
+                hearing.outcome.measurement = measure(hearing, stand, reference, work)
             self._attribute(stand)
             hearing.worker.check_silence()
             stand.release(time.monotonic() + HOUSEKEEPING_SECONDS)

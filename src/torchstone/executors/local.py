@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import IO
 
 import msgspec
@@ -49,6 +50,15 @@ class LocalExecutor:
         finally:
             for judge in judges:
                 judge.stop()
+
+
+def _cache_folder(name: str) -> str | None:
+    """Ours among the user's caches. Told to the judge, whose own environment knows no home."""
+    try:
+        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # a user without a home
+        return None
+    return str(Path(caches).absolute() / "torchstone" / name)
 
 
 class _Queue:
@@ -180,6 +190,7 @@ class JudgeProcess:
             limits=options.limits,
             threads=options.threads,
             manifest_key=options.manifest_key,
+            ceilings_folder=_cache_folder("ceilings"),
         )
         send(self.connection, charge)
 

@@ -7,6 +7,7 @@ from torchstone.judging.information import calls_to_tell
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, draw_call, draw_calls
 from torchstone.judging.outcome import Agreement, Mismatch, worst_of
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
+from torchstone.judging.work import Work, work_of
 
 __all__ = [
     "Agreement",
@@ -19,11 +20,13 @@ __all__ = [
     "Reference",
     "ReferenceFailure",
     "Values",
+    "Work",
     "calls_to_tell",
     "compare",
     "compare_many",
     "draw_call",
     "draw_calls",
     "hidden_cases",
+    "work_of",
     "worst_of",
 ]

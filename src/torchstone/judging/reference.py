@@ -114,6 +114,13 @@ class Expected:
         return tuple(self._output(position, leaf) for position, leaf in enumerate(leaves))
 
     @property
+    def new_tensors(self) -> list[torch.Tensor]:
+        """The returned tensors that lie in memory of their own."""
+        shared = self.batch.evaluation.shared
+        tensors = [(place, output) for place, output in enumerate(self.outputs) if output.dtype is not None]
+        return [output.native for place, output in tensors if output.is_argument is None and place not in shared]
+
+    @property
     def inputs_after(self) -> list[torch.Tensor]:
         """The storage of every tensor argument as torch itself leaves it. All but the written ones: as drawn."""
         written = self.batch.evaluation.tensors

@@ -1,5 +1,6 @@
 """HOW FAST? From raw samples to an answer with its doubt."""
 
+from torchstone.measuring.light import Attainment, Bound, limit_of
 from torchstone.measuring.statistics import (
     Distribution,
     Outcome,
@@ -13,12 +14,15 @@ from torchstone.measuring.statistics import (
 )
 
 __all__ = [
+    "Attainment",
+    "Bound",
     "Distribution",
     "Outcome",
     "Speedup",
     "Timing",
     "distribution",
     "is_precise_enough",
+    "limit_of",
     "needs_confirmation",
     "outcome_of",
     "timing",

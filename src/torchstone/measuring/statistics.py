@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchstone.measuring import confirmation
+from torchstone.measuring.light import Attainment, attainment
 from torchstone.schema import Block, Measurement, Party
 
 Outcome = Literal["faster", "slower", "same", "undecided"]
@@ -100,6 +101,8 @@ class Timing(msgspec.Struct, frozen=True):
     speedup: Speedup | None = None
     """None: the samples do not resolve it, and `unresolved` says why."""
     unresolved: str = ""
+    attainment: Attainment | None = None
+    """How far the parties are from what the device allows; None unless resolved, or if the limit is not known."""
 
     @property
     def resolved(self) -> bool:
@@ -150,7 +153,19 @@ def timing(measurement: Measurement) -> Timing:
         reference_rounds_ns=distribution(net[:, 1]),
         speedup=speedup,
         unresolved=unresolved,
+        attainment=_attainment(measurement, speedup, candidate_ns, reference_ns),
     )
+
+
+def _attainment(
+    measurement: Measurement, speedup: Speedup | None, candidate_ns: float, reference_ns: float
+) -> Attainment | None:
+    """Where single calls refute what long blocks say of the candidate, its time is what they say."""
+    if measurement.speed_of_light is None or speedup is None:
+        return None
+    if speedup.one_at_a_time == "refuted":
+        candidate_ns = reference_ns / speedup.ratio
+    return attainment(measurement.speed_of_light, candidate_ns, reference_ns)
 
 
 def _per_call_ns(blocks: Sequence[Block]) -> Floats:

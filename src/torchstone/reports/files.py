@@ -62,6 +62,7 @@ def _row(result: CaseResult) -> dict[str, Any]:
         "max_rel_error": result.errors.max_rel_error,
         "worst_over_bound": result.errors.worst_over_bound,
         **_speed_fields(result),
+        **_limit_fields(result),
         "device": record.device,
         "implementation": record.implementation.where,
         "implementation_key": record.implementation.key,
@@ -83,6 +84,30 @@ def _speed_fields(result: CaseResult) -> dict[str, Any]:
         "reference_time_ms": timing.reference_ns / 1e6 if timing and speedup else None,
         "unresolved": timing.unresolved or None if timing else None,
     }
+
+
+def _limit_fields(result: CaseResult) -> dict[str, Any]:
+    """What the device allows, and what share of it was reached; null without a resolved time."""
+    reached, measured = result.attainment, result.record.measurement
+    light = measured.speed_of_light if measured is not None else None
+    return {
+        "of_limit_percent": reached.candidate_percent if reached else None,
+        "reference_of_limit_percent": reached.reference_percent if reached else None,
+        "over_limit": reached.over_limit if reached else None,
+        "bound": reached.bound if reached else None,
+        "limit_time_ms": reached.limit_ns / 1e6 if reached else None,
+        "gigabytes_per_second": reached.candidate_bytes_per_second / 1e9 if reached else None,
+        "reference_gigabytes_per_second": reached.reference_bytes_per_second / 1e9 if reached else None,
+        "gigaflops_per_second": _giga(reached.candidate_flops_per_second) if reached else None,
+        "reference_gigaflops_per_second": _giga(reached.reference_flops_per_second) if reached else None,
+        "min_bytes": light.min_bytes if light else None,
+        "flops": light.flops if light else None,
+        "flops_counted": light.flops_counted if light else None,
+    }
+
+
+def _giga(value: float | None) -> float | None:
+    return None if value is None else value / 1e9
 
 
 def _error_type(verdict: Verdict) -> str | None:
@@ -109,7 +134,8 @@ _COLUMNS = (
     "operator", "total_tests", "correctness_tests", "performance_tests", "passed_correctness_tests",
     "passed_performance_tests", "failed_correctness_tests", "failed_performance_tests", "correctness_rate",
     "avg_speedup", "geomean_speedup", "max_absolute_error", "max_relative_error", "speedup_low", "speedup_high",
-    "unresolved_performance_tests", "candidate_time_ms", "reference_time_ms", "worst_over_bound", *VERDICT_NAMES,
+    "unresolved_performance_tests", "candidate_time_ms", "reference_time_ms", "worst_over_bound",
+    "of_limit_percent", "reference_of_limit_percent", "bound", "over_limit_tests", *VERDICT_NAMES,
 )  # fmt: skip
 
 
@@ -144,5 +170,9 @@ def _operator_row(item: OperatorSummary) -> dict[str, Any]:
         "candidate_time_ms": None if item.candidate_ns is None else item.candidate_ns / 1e6,
         "reference_time_ms": None if item.reference_ns is None else item.reference_ns / 1e6,
         "worst_over_bound": item.worst_over_bound,
+        "of_limit_percent": item.of_limit_percent,
+        "reference_of_limit_percent": item.reference_of_limit_percent,
+        "bound": "/".join(item.bounds) or None,
+        "over_limit_tests": item.over_limit_cases,
         **{name: item.counts.get(name, 0) for name in VERDICT_NAMES},
     }

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from torchstone.reports.summary import CaseResult, OperatorSummary, Summary
-from torchstone.reports.text import markdown_cell, microseconds, natural, ratio
+from torchstone.reports.text import markdown_cell, microseconds, natural, of_limit, ratio
 from torchstone.schema import Record, explain, verdict_name
 
 
@@ -68,9 +68,10 @@ def _operators(summary: Summary) -> str:
     """Fastest first, by number; those without a speedup after them, by name."""
     ordered = sorted(summary.operators, key=lambda item: (-(item.geomean_speedup or -math.inf), natural(item.operator)))
     head = (
-        "| Operator | Correctness Ratio | Speedup vs Eager | 95 % interval | Candidate µs | Reference µs | Verdicts |"
+        "| Operator | Correctness Ratio | Speedup vs Eager | 95 % interval | Candidate µs | Reference µs "
+        "| Of limit | Reference of limit | Verdicts |"
     )
-    rule = "| --- | ---: | ---: | --- | ---: | ---: | --- |"
+    rule = "| --- | ---: | ---: | --- | ---: | ---: | --- | ---: | --- |"
     return "\n".join((head, rule, *(_operator_line(item) for item in ordered)))
 
 
@@ -79,8 +80,10 @@ def _operator_line(item: OperatorSummary) -> str:
     interval = "–" if item.speedup_low is None else f"{item.speedup_low:.2f} to {item.speedup_high:.2f}"
     verdicts = ", ".join(f"{count} {name}" for name, count in item.counts.items())
     times = f"{microseconds(item.candidate_ns)} | {microseconds(item.reference_ns)}"
+    limit = of_limit(item.of_limit_percent, item.bounds, item.over_limit_cases)
+    limits = f"{limit} | {of_limit(item.reference_of_limit_percent, (), 0)}"
     name = markdown_cell(item.operator)
-    return f"| {name} | {score} | {ratio(item.geomean_speedup)} | {interval} | {times} | {verdicts} |"
+    return f"| {name} | {score} | {ratio(item.geomean_speedup)} | {interval} | {times} | {limits} | {verdicts} |"
 
 
 def _failure(record: Record) -> str:

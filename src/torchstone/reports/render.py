@@ -15,7 +15,7 @@ from rich.text import Text
 from torchstone.measuring import outcome_of
 from torchstone.reports.report import RunReport
 from torchstone.reports.summary import CaseResult, OperatorSummary, Summary
-from torchstone.reports.text import microseconds, one_line, ratio
+from torchstone.reports.text import microseconds, of_limit, one_line, ratio
 from torchstone.schema import explain, verdict_name
 
 MOST_FAILURES = 50
@@ -64,6 +64,7 @@ def operator_table(summary: Summary, console: Console) -> Table:
     table.add_column("95 % interval")
     table.add_column("candidate µs", justify="right")
     table.add_column("reference µs", justify="right")
+    table.add_column("of limit")
     table.add_column("error/bound", justify="right")
     for item in summary.operators:
         table.add_row(*_operator_cells(item))
@@ -79,8 +80,15 @@ def _operator_cells(item: OperatorSummary) -> tuple[Text, ...]:
         _interval(item),
         Text(microseconds(item.candidate_ns)),
         Text(microseconds(item.reference_ns)),
+        _of_limit(item),
         Text(bound),
     )
+
+
+def _of_limit(item: OperatorSummary) -> Text:
+    """How far the kernel is from what the device allows; in colour where that cannot be."""
+    shown = of_limit(item.of_limit_percent, item.bounds, item.over_limit_cases)
+    return Text(shown, "bold yellow" if item.over_limit_cases else "default")
 
 
 def _verdict_counts(item: OperatorSummary) -> Text:

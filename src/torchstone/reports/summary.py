@@ -15,7 +15,7 @@ from typing import get_args
 import msgspec
 
 from torchstone.backends import Problem
-from torchstone.measuring import Speedup, Timing, timing
+from torchstone.measuring import Attainment, Speedup, Timing, timing
 from torchstone.reports.text import natural
 from torchstone.schema import (
     Agrees,
@@ -44,6 +44,10 @@ class CaseResult(msgspec.Struct, frozen=True):
     @property
     def speedup(self) -> Speedup | None:
         return self.timing.speedup if self.timing is not None else None
+
+    @property
+    def attainment(self) -> Attainment | None:
+        return self.timing.attainment if self.timing is not None else None
 
     @property
     def errors(self) -> ErrorStatistics:
@@ -84,6 +88,13 @@ class OperatorSummary(msgspec.Struct, frozen=True):
     max_rel_error: float | None
     worst_over_bound: float | None
     """Largest error over its bound; above 1 does not agree."""
+    of_limit_percent: float | None = None
+    """Geometric mean over the resolved cases of the device's least time over the candidate's. Never cut at 100."""
+    reference_of_limit_percent: float | None = None
+    bounds: dict[str, int] = {}
+    """What sets the limit (memory, compute, latency), in how many cases."""
+    over_limit_cases: int = 0
+    """Cases in which the candidate is faster than the limit: work counted too high, or ceilings measured too low."""
 
 
 class IsolationSummary(msgspec.Struct, frozen=True):
@@ -187,6 +198,7 @@ def _operator(name: str, results: Sequence[CaseResult]) -> OperatorSummary:
     resolved = [item.timing for item in results if item.timing is not None and item.timing.resolved]
     ratios = [item.speedup for item in resolved if item.speedup is not None]
     low, high = _geomean_interval(ratios)
+    attained = [item.attainment for item in resolved if item.attainment is not None]
     return OperatorSummary(
         operator=name,
         cases=len(results),
@@ -207,6 +219,10 @@ def _operator(name: str, results: Sequence[CaseResult]) -> OperatorSummary:
         max_abs_error=_largest(results, lambda errors: errors.max_abs_error),
         max_rel_error=_largest(results, lambda errors: errors.max_rel_error),
         worst_over_bound=_largest(results, lambda errors: errors.worst_over_bound),
+        of_limit_percent=_geomean([item.candidate_percent for item in attained]),
+        reference_of_limit_percent=_geomean([item.reference_percent for item in attained]),
+        bounds=dict(sorted(Counter(item.bound for item in attained).items())),
+        over_limit_cases=sum(item.over_limit for item in attained),
     )
 
 

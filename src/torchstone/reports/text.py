@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _LIMIT = 300
 
@@ -31,6 +32,15 @@ def natural(text: str) -> tuple[str | int, ...]:
 def ratio(value: float | None) -> str:
     """``1.23x``, or a dash for what was not measured."""
     return "–" if value is None else f"{value:.2f}x" if value < 1000 else f"{value:.0f}x"
+
+
+def of_limit(percent: float | None, bounds: Iterable[str], over_limit: int) -> str:
+    """``63 % memory``; more than a hundred percent is marked, never cut."""
+    if percent is None:
+        return "–"
+    mark = " over limit" if over_limit else ""
+    shown = f"{percent:.0f}" if percent >= 10 else f"{percent:.2g}"
+    return f"{shown} % {'/'.join(bounds)}".rstrip() + mark
 
 
 def microseconds(value_ns: float | None) -> str:

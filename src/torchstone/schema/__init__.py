@@ -33,7 +33,7 @@ from torchstone.schema.implementation import (
 )
 from torchstone.schema.job import Deadlines, Effort, IsolationLevel, Job, Limits
 from torchstone.schema.manifest import Git, Gpu, Hardware, Manifest, Software, difference
-from torchstone.schema.measurement import Block, DeviceState, Measurement, Party
+from torchstone.schema.measurement import Block, DeviceState, FlopCount, Measurement, Party, SpeedOfLight
 from torchstone.schema.record import Isolation, Layer, Record
 from torchstone.schema.verdict import (
     Agrees,
@@ -71,6 +71,7 @@ __all__ = [
     "Effort",
     "ErrorStatistics",
     "Fill",
+    "FlopCount",
     "Git",
     "Gpu",
     "Hardware",
@@ -103,6 +104,7 @@ __all__ = [
     "SortedIntegers",
     "SourceFile",
     "SourceFiles",
+    "SpeedOfLight",
     "Stage",
     "Tensor",
     "TimedOut",

@@ -22,6 +22,36 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     """By the worker's clock, which the candidate could have touched. A claim, never the result."""
 
 
+FlopCount = Literal["formula", "pointwise", "none"]
+"""How arithmetic was counted: by torch's formula (matrix products, convolutions, attention), as one operation for each
+element of a pointwise result (a lower guess), or not at all."""
+
+
+class SpeedOfLight(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the device allows for one call: work counted from the reference, and ceilings measured on this device."""
+
+    read_bytes: int
+    """That any kernel must read: each element of the arguments once."""
+    written_bytes: int
+    """That any kernel must write."""
+    bytes_per_second: float
+    """The best of this device for this share of reading and writing, on as much memory as a long block goes through."""
+    latency_ns: float
+    """The best time per call of an operator that does next to nothing."""
+    flops: int = 0
+    flops_counted: FlopCount = "none"
+    flops_per_second: float | None = None
+    """The best matrix product in `dtype`; None: not known for it."""
+    dtype: str | None = None
+    """Of the arithmetic."""
+    measured_unix_ns: int = 0
+    """When the ceilings were measured."""
+
+    @property
+    def min_bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+
 class DeviceState(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the device was doing while it was measured. None: this device does not tell."""
 
@@ -49,3 +79,5 @@ class Measurement(msgspec.Struct, frozen=True):
     """Bytes of all inputs and outputs of one call."""
     before: DeviceState = DeviceState()
     after: DeviceState = DeviceState()
+    speed_of_light: SpeedOfLight | None = None
+    """None: the device's ceilings are not known."""
