@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from torchstone.errors import DeviceUnavailableError, InfrastructureError
-from torchstone.executors import ExecutorOptions, devices
+from torchstone.executors import ExecutorOptions, devices, local
 from torchstone.executors.devices import find_devices, visible_uuids
 from torchstone.executors.local import JudgeProcess, LocalExecutor
 from torchstone.schema import (
@@ -270,12 +270,30 @@ def test_a_judge_that_dies_on_every_job_is_given_up(monkeypatch: pytest.MonkeyPa
         self._process.kill()
 
     monkeypatch.setattr(JudgeProcess, "give", give_and_kill)
-    sizes = [Case("test", RELU.operator, (Tensor((size,), "float32", Normal()),)) for size in range(1, 5)]
+    monkeypatch.setattr(local, "_MOST_ATTEMPTS", 1)
+    jobs = [Job(RELU, source(f"def kernel(x): return x.clamp(min={number} - {number})")) for number in range(4)]
     records: list[Record] = []
     with pytest.raises(InfrastructureError, match="dies on every job"):
-        records.extend(LocalExecutor(ExecutorOptions()).run([Job(case, HONEST) for case in sizes]))
+        records.extend(LocalExecutor(ExecutorOptions()).run(jobs))
     assert len(records) == 3
-    assert all(isinstance(record.verdict, Unjudged) and record.attempts == 3 for record in records)
+    assert all(isinstance(record.verdict, Unjudged) and record.attempts == 1 for record in records)
+
+
+def test_one_candidate_that_kills_the_judge_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    give = JudgeProcess.give
+
+    def give_and_kill(self: JudgeProcess, job: Job, lost: int) -> None:
+        give(self, job, lost)
+        if job.implementation != ATEN:
+            assert self._process is not None
+            self._process.kill()
+
+    monkeypatch.setattr(JudgeProcess, "give", give_and_kill)
+    monkeypatch.setattr(local, "_MOST_ATTEMPTS", 1)
+    sizes = [Case("test", RELU.operator, (Tensor((size,), "float32", Normal()),)) for size in range(1, 5)]
+    *killed, last = judge_all(*(Job(case, HONEST) for case in sizes), Job(RELU, ATEN))
+    assert all(isinstance(verdict, Unjudged) for verdict in killed)
+    assert isinstance(last, Agrees)
 
 
 def test_closing_the_iterator_ends_the_judge_at_once() -> None:

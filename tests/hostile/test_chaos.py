@@ -1,4 +1,4 @@
-"""Twenty times ``kill -9`` at random moments of the hostile run: nothing is lost, nothing is counted twice."""
+"""Again and again ``kill -9`` at random moments of the hostile run: nothing is lost, nothing is counted twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hostile.command import RunFolder, run_sixty
 
 pytestmark = pytest.mark.adversary
 
-KILLS = 20
+KILLS = int(os.environ.get("TORCHSTONE_TEST_KILLS", "8"))
 _DRAWN_ANEW = ("error", "bound", "speedup")
 """Columns whose figures follow from the values drawn, and those are never the same twice."""
 ROLES = ("command line", "judge", "zygote", "worker")
