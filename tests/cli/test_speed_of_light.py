@@ -23,7 +23,7 @@ def torchstone(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 _SANE_PERCENT = 250
 """A hundred on a quiet machine. Ceilings and times are taken one after the other, and neighbours come and go."""
-_TRIES = 3
+_TRIES = 2
 """Beside other programs a time may stay unresolved, and has no share of the limit then."""
 
 
