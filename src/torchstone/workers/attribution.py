@@ -43,13 +43,18 @@ def attribute(
 
 
 def warm_up() -> None:
-    """Have torch import what watching operators needs: over a second, to be paid once by the zygote."""
+    """Have torch import what watching operators needs: to be paid once by the zygote."""
     with _Operators():
         torch.zeros(1).add_(1)
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts operators that compute."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch's own switch. By default it wraps the method below in something that imports the compiler: two seconds."""
+        return False
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

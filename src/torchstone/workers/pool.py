@@ -57,8 +57,9 @@ class WorkerOptions(msgspec.Struct, frozen=True):
 class Zygote:
     """The zygote process, started when first needed and again if it was killed."""
 
-    def __init__(self, staging: str) -> None:
+    def __init__(self, staging: str, device_type: str) -> None:
         self._staging = staging
+        self._device_type = device_type
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
@@ -67,7 +68,15 @@ class Zygote:
         ours, theirs = socket.socketpair()
         os.makedirs(self._staging, exist_ok=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "torchstone.workers.zygote", str(theirs.fileno()), self._staging],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "torchstone.workers.zygote",
+                str(theirs.fileno()),
+                self._staging,
+                self._device_type,
+            ],
             env=clean_environment(os.environ),
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
@@ -149,7 +158,7 @@ class WorkerPool:
         self._options = options
         self._folder = tempfile.mkdtemp(prefix="torchstone-")
         os.chmod(self._folder, 0o711)  # a worker of another uid walks through it to its scratch folder
-        self._zygote = Zygote(self._folder)
+        self._zygote = Zygote(self._folder, options.device_type)
         self._spares: deque[Worker] = deque()
         self._policy = Policy(
             level=options.isolation,

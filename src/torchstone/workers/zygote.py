@@ -30,12 +30,12 @@ DESCRIPTORS = 5
 
 
 def main() -> None:
-    """``python -m torchstone.workers.zygote CONTROL_DESCRIPTOR STAGING``."""
+    """``python -m torchstone.workers.zygote CONTROL_DESCRIPTOR STAGING DEVICE_TYPE``."""
     control = socket.socket(fileno=int(sys.argv[1]))
     staging = sys.argv[2]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle
     linux.keep_freed_memory()
-    _preload()
+    _preload(sys.argv[3])
     readable = sandbox.readable_paths()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # helpers and wardens are reaped by the kernel
     linux.adopt_orphans()
@@ -48,8 +48,8 @@ def main() -> None:
     shutil.rmtree(staging, ignore_errors=True)  # the judge is gone, perhaps killed: nothing may stay behind
 
 
-def _preload() -> None:
-    """Import what candidates import, without touching a device."""
+def _preload(device_type: str) -> None:
+    """Import what candidates import, without touching a device. The compiler takes seconds, and pays on a GPU only."""
     import torch
 
     import torchstone.workers.child  # noqa: F401
@@ -57,6 +57,8 @@ def _preload() -> None:
 
     torch.set_num_threads(1)
     attribution.warm_up()
+    if device_type != "cpu":
+        import torch._dynamo
     with contextlib.suppress(ImportError):
         import triton  # noqa: F401
 
