@@ -53,7 +53,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """torch's own switch. By default it wraps the method below in something that imports the compiler: two seconds."""
+        """torch's own switch. Its default wraps the method below in something that imports the compiler (2 s)."""
         return False
 
     def __init__(self) -> None:
