@@ -26,7 +26,7 @@ from torchstone.errors import TorchstoneError, UsageError
 from torchstone.judging import DrawnCall, Reference, ReferenceFailure, draw_calls
 from torchstone.workers.protocol import Failed
 
-_CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 1, "normal": 3, "thorough": 16}
+_CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 2, "normal": 3, "thorough": 16}
 """At least, beside the first call and one more, which are compared against float64; these are as far as need be."""
 _MOST_SETS = 256
 _MOST_RESULTS = 2048
