@@ -162,7 +162,7 @@ class _ReferenceRuns:
     def run(self, calls: int) -> tuple[int, int]:
         self._stand.present(self._draws.again(calls))
         try:
-            testimony = self._stand.call(calls, time.monotonic() + HOUSEKEEPING_SECONDS, self._pretend)
+            testimony = self._stand.time(calls, time.monotonic() + HOUSEKEEPING_SECONDS, self._pretend)
         except FAILURES as error:
             raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
         return testimony.elapsed_ns, testimony.done.claimed_ns

@@ -94,18 +94,19 @@ class Stand:
         self._arena_address = reply.arena_address
 
     def present(self, calls: Sequence[DrawnCall]) -> None:
-        """Write the calls' inputs into the buffers, and random garbage where results will go and in between."""
+        """Write the calls' inputs into the buffers, and random garbage in between."""
         rows = self._bytes[: len(calls) * self.layout.pitch_bytes].view(len(calls), self.layout.pitch_bytes)
         shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
         self._row = self._garbage[shift : shift + self.layout.pitch_bytes]
-        rows.copy_(self._row)
+        for start, end in self.layout.bands:
+            rows[:, start:end] = self._row[start:end]
         targets = [slot for index in range(len(calls)) for slot in self._slots[index] if slot.numel()]
         sources = [tensor.storage for call in calls for tensor in call.tensors if tensor.storage.numel()]
         if targets:
             torch._foreach_copy_(targets, sources)
         self._finish_device_work()
 
-    def call(self, count: int, deadline: float, pretend: bool = False) -> Testimony:
+    def call(self, count: int, deadline: float) -> Testimony:
         """Let the worker make the first ``count`` calls; the judge's clock runs as long as the worker does.
 
         It starts before the worker is let go and stops when every process of it stands still again: there is no
@@ -113,7 +114,19 @@ class Stand:
         stop with its process, so there the clock runs until the judge holds its copy of the results instead: work that
         is still under way is either on the clock or not in the copy. What this costs is the same for every party.
         """
+        testimony = self._call(Call(secrets.token_hex(8), 0, count), deadline, to_be_compared=True)
+        testimony.unpack()
+        self._take_back(testimony)
+        return testimony
+
+    def time(self, count: int, deadline: float, pretend: bool) -> Testimony:
+        """The same for who has nothing to gain: the clock and the memory see no difference, nothing is looked at."""
         command = Call(secrets.token_hex(8), 0, count, pretend)
+        testimony = self._call(command, deadline, to_be_compared=False)
+        self._overwrite(testimony)
+        return testimony
+
+    def _call(self, command: Call, deadline: float, to_be_compared: bool) -> Testimony:
         self.worker.post(command, deadline)
         began = time.perf_counter_ns()
         self.worker.thaw()
@@ -125,21 +138,21 @@ class Stand:
             raise CandidateFailedError(reply)
         if not isinstance(reply, Done):
             raise BadReplyError(f"expected the calls to be done, got {type(reply).__name__}")
-        testimony = self._take_down(reply, count)
+        testimony = self._take_down(reply, command.count, copies=to_be_compared or self.on_device)
         if self.on_device:
             self._finish_device_work()
             elapsed_ns = time.perf_counter_ns() - began
             self.worker.freeze()
         testimony.elapsed_ns = elapsed_ns
-        testimony.unpack()
-        self._take_back(testimony)
         return testimony
 
-    def _take_down(self, done: Done, count: int) -> Testimony:
+    def _take_down(self, done: Done, count: int, copies: bool) -> Testimony:
         """A private copy of everything that the calls left: arguments from the arena, results from where they lie."""
-        arena = self._bytes[: count * self.layout.pitch_bytes].clone()
-        testimony = Testimony(self.layout, done, count, arena, self._arena_address, self._row)
-        if testimony.spans:
+        arena = self._bytes[: count * self.layout.pitch_bytes]
+        testimony = Testimony(
+            self.layout, done, count, arena.clone() if copies else arena, self._arena_address, self._row
+        )
+        if testimony.spans and copies:
             try:
                 testimony.copies = self._reader.read(testimony.spans, done.segments)
             except UnreadableError as error:
@@ -148,21 +161,24 @@ class Stand:
 
     def _take_back(self, testimony: Testimony) -> None:
         """Overwrite what has been read, as its owner may, and see whether anything else changes with it."""
-        if not testimony.spans:
-            return
         # A device allocation of the worker's is not the arena: the driver exports no memory twice.
-        looks = not self.on_device and any(output.fresh for output in self.layout.new_tensors)
+        if self.on_device or not testimony.spans or not any(output.fresh for output in self.layout.new_tensors):
+            self._overwrite(testimony)
+            return
         index = secrets.randbelow(testimony.count)
+        follows = self._results_follow_arguments(testimony, index)
+        before = self._row_of(index).clone()
+        self._overwrite(testimony)
+        if follows or not torch.equal(self._row_of(index), before):
+            testimony.hidden_alias = index
+
+    def _overwrite(self, testimony: Testimony) -> None:
+        shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
         try:
-            tied = looks and self._results_follow_arguments(testimony, index)
-            shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
-            before = self._row_of(index).clone() if looks else None
             self._reader.overwrite(testimony.spans, self._garbage[shift:])
         except UnreadableError as error:
             raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
         self._finish_device_work()
-        if tied or (before is not None and not torch.equal(self._row_of(index), before)):
-            testimony.hidden_alias = index
 
     def _row_of(self, index: int) -> torch.Tensor:
         return self._bytes[index * self.layout.pitch_bytes : (index + 1) * self.layout.pitch_bytes]
@@ -175,7 +191,10 @@ class Stand:
         """
         spans, copies = testimony.read_of(index)
         self._row_of(index).copy_(self._garbage[secrets.randbelow(_GARBAGE_SHIFT_BYTES) :][: self.layout.pitch_bytes])
-        again = self._reader.read(spans, testimony.done.segments) if spans else ()
+        try:
+            again = self._reader.read(spans, testimony.done.segments)
+        except UnreadableError as error:
+            raise BadReplyError(f"a result that cannot be read: {error}") from error
         return any(not torch.equal(one, other) for one, other in zip(copies, again, strict=True))
 
     def attribute(self, deadline: float, with_kernels: bool) -> Attribution | Failed:
