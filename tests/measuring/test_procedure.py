@@ -16,6 +16,8 @@ from torchstone.schema import Block, Party
 class Steady:
     """A contestant that takes the same time for every call, and some for starting."""
 
+    captured = False
+
     def __init__(self, call_ns: int, start_ns: int = 50_000) -> None:
         self.call_ns, self.start_ns = call_ns, start_ns
         self.calls: list[int] = []

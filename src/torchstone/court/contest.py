@@ -14,14 +14,22 @@ from torchstone import schema
 from torchstone.court.guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
 from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError
 from torchstone.court.layout import Layout
+from torchstone.court.parties import (
+    CandidateCalls,
+    CandidateGraphs,
+    Draws,
+    ReferenceCalls,
+    ReferenceGraphs,
+    ReferenceLostError,
+)
 from torchstone.court.stand import Stand
-from torchstone.judging import DrawnCall, Expected, Reference, Work
+from torchstone.judging import Reference, UncapturableError, Work
 from torchstone.measuring import is_precise_enough, needs_confirmation, procedure
 from torchstone.workers.protocol import Load
 
-
-class ReferenceLostError(Exception):
-    """The reference's worker failed: nothing that a candidate could have done."""
+Parties = dict[schema.Party, procedure.Contestant]
+_CALLS_FOR_CALL_TIME = 16
+"""In a block that only serves to tell the time of a call with its start."""
 
 
 def measure(hearing: Hearing, stand: Stand, reference: Reference, work: Work) -> schema.Measurement:
@@ -61,37 +69,105 @@ def _reference_stand(hearing: Hearing, layout: Layout, sets: int) -> Stand:
 def _measure_rounds(
     hearing: Hearing, stand: Stand, other: Stand, reference: Reference, work: Work
 ) -> schema.Measurement:
-    room, plan = hearing.room, procedure.PLANS[hearing.job.effort]
-    draws = _Draws(hearing, reference)
-    candidate = _CandidateRuns(hearing, stand, draws)
-    contestants: dict[schema.Party, procedure.Contestant] = {
-        "candidate": candidate,
-        "reference": _ReferenceRuns(other, draws, pretend=False),
-        "shim": _ReferenceRuns(other, draws, pretend=True),
-    }
+    room = hearing.room
+    contest = _Contest(hearing, stand, other, reference)
     began, before = time.time_ns(), room.probe.state()
-    lengths = procedure.block_lengths(contestants, stand.sets, plan)
-    order = random.Random(secrets.randbits(64))
-    blocks = procedure.rounds(contestants, lengths, plan, order, is_precise_enough)
-    procedure.confirmations(contestants, blocks, plan, order, needs_confirmation)
+    blocks, long = contest.hold()
     measurement = schema.Measurement(
         method=procedure.METHOD,
         blocks=tuple(blocks),
         began_unix_ns=began,
         ended_unix_ns=time.time_ns(),
         threads=room.threads,
-        distinct_inputs=lengths[1],
+        distinct_inputs=long,
         bytes_per_call=stand.layout.bytes_per_call,
         before=before,
         after=room.probe.state(),
-        speed_of_light=room.speed_of_light(work, lengths[1]),
+        speed_of_light=room.speed_of_light(work, long),
+        uncaptured=contest.uncaptured,
+        cache=hearing.job.cache,
     )
-    _examine(hearing, measurement, candidate, other)
+    _examine(hearing, measurement, contest.latencies_ns, other)
     room.doubt_ceilings(measurement)
     return measurement
 
 
-def _examine(hearing: Hearing, measurement: schema.Measurement, candidate: _CandidateRuns, other: Stand) -> None:
+class _Contest:
+    """The blocks of one measurement."""
+
+    def __init__(self, hearing: Hearing, stand: Stand, other: Stand, reference: Reference) -> None:
+        self._plan = procedure.PLANS[hearing.job.effort]
+        self._order = random.Random(secrets.randbits(64))
+        self._stand = stand
+        draws = Draws(hearing, reference)
+        sweep = hearing.room.sweep_caches if hearing.job.cache == "cold" else None
+        self._called = CandidateCalls(hearing, stand, draws)
+        self._calls: Parties = {
+            "candidate": self._called,
+            "reference": ReferenceCalls(other, draws, pretend=False),
+            "shim": ReferenceCalls(other, draws, pretend=True),
+        }
+        self._played = CandidateGraphs(hearing, stand, draws, sweep)
+        self._graphs: Parties = {
+            "candidate": self._played,
+            "reference": ReferenceGraphs(other, draws, pretend=False, sweep=sweep),
+            "shim": ReferenceGraphs(other, draws, pretend=True, sweep=sweep),
+        }
+        self.uncaptured: str | None = None if stand.on_device else ""
+
+    @property
+    def latencies_ns(self) -> list[int]:
+        """How long the judge waited for the device before the candidate's blocks."""
+        return self._called.latencies_ns + self._played.latencies_ns
+
+    def hold(self) -> tuple[list[schema.Block], int]:
+        """Every block, and how many calls a long one has."""
+        if not self._stand.on_device or not self._reference_can_be_captured():
+            return self._by_calls()
+        try:
+            lengths = procedure.block_lengths(self._graphs, self._stand.sets, self._plan)
+        except UncapturableError as error:
+            self.uncaptured = f"the candidate: {error}"
+            return self._by_calls_against_graphs()
+        blocks = self._decide(self._graphs, lengths)
+        few = min(_CALLS_FOR_CALL_TIME, self._stand.sets)
+        blocks += procedure.some_rounds(self._calls, (few,), self._plan.rounds, self._order, 1 + blocks[-1].round)
+        return blocks, lengths[1]
+
+    def _reference_can_be_captured(self) -> bool:
+        """Asked of the reference first: what a case is measured by is not the candidate's to choose."""
+        try:
+            for party in ("reference", "shim"):
+                self._graphs[party].run(1)
+        except UncapturableError as error:
+            self.uncaptured = f"the reference: {error}"
+            return False
+        return True
+
+    def _by_calls(self) -> tuple[list[schema.Block], int]:
+        lengths = procedure.block_lengths(self._calls, self._stand.sets, self._plan)
+        return self._decide(self._calls, lengths), lengths[1]
+
+    def _by_calls_against_graphs(self) -> tuple[list[schema.Block], int]:
+        """Only the candidate cannot be captured: its call time is held against the reference's device time.
+
+        Everything that starting the candidate's calls costs then counts, and nothing of the reference's: refusing to
+        be captured never pays.
+        """
+        blocks, long = self._by_calls()
+        theirs: Parties = {party: runs for party, runs in self._graphs.items() if party != "candidate"}
+        for runs in theirs.values():
+            runs.run(long)
+        count = len({block.round for block in blocks if block.calls == long})
+        return blocks + procedure.some_rounds(theirs, (long,), count, self._order, 1 + blocks[-1].round), long
+
+    def _decide(self, parties: Parties, lengths: tuple[int, int]) -> list[schema.Block]:
+        blocks = procedure.rounds(parties, lengths, self._plan, self._order, is_precise_enough)
+        procedure.confirmations(parties, blocks, self._plan, self._order, needs_confirmation)
+        return blocks
+
+
+def _examine(hearing: Hearing, measurement: schema.Measurement, latencies_ns: list[int], other: Stand) -> None:
     """Ask every guard; the first that proves something decides."""
 
     def latency_without_candidate_ns() -> float:
@@ -100,7 +176,7 @@ def _examine(hearing: Hearing, measurement: schema.Measurement, candidate: _Cand
 
     written_bytes = other.layout.written_bytes
     guards: list[Guard] = [
-        QuiescenceGuard(candidate.latencies_ns, latency_without_candidate_ns),
+        QuiescenceGuard(latencies_ns, latency_without_candidate_ns),
         ClockGuard(),
         FloorGuard(written_bytes, hearing.room.peak_bytes_per_second),
     ]
@@ -108,61 +184,3 @@ def _examine(hearing: Hearing, measurement: schema.Measurement, candidate: _Cand
         proof = guard.examine(measurement)
         if proof is not None:
             raise VerdictError(proof)
-
-
-class _Draws:
-    """Calls for the parties of one measurement.
-
-    The candidate gets values that nobody has seen; the reference and the shim, which have nothing to gain, get the
-    candidate's last ones again: drawing costs more than calling.
-    """
-
-    def __init__(self, hearing: Hearing, reference: Reference) -> None:
-        self._hearing, self._reference = hearing, reference
-        self._last: dict[int, list[DrawnCall]] = {}
-
-    def fresh(self, calls: int) -> tuple[list[DrawnCall], list[Expected]]:
-        drawn, expected = self._hearing.draw(self._reference, calls, calibrate=False)
-        self._last[calls] = drawn
-        return drawn, expected
-
-    def again(self, calls: int) -> list[DrawnCall]:
-        if calls not in self._last:
-            self.fresh(calls)
-        return self._last[calls]
-
-
-class _CandidateRuns:
-    """The candidate as a contestant: every timed call has fresh values and a verified result."""
-
-    def __init__(self, hearing: Hearing, stand: Stand, draws: _Draws) -> None:
-        self._hearing, self._stand, self._draws = hearing, stand, draws
-        self.latencies_ns: list[int] = []
-        self._ready: dict[int, tuple[list[DrawnCall], list[Expected]]] = {}
-
-    def prepare(self, lengths: tuple[int, ...]) -> None:
-        self._ready = {calls: self._draws.fresh(calls) for calls in lengths}
-
-    def run(self, calls: int) -> tuple[int, int]:
-        drawn, expected = self._ready.pop(calls) if calls in self._ready else self._draws.fresh(calls)
-        if self._stand.on_device:
-            self.latencies_ns.append(self._stand.device_latency_ns())
-        return self._hearing.call_and_verify(self._stand, drawn, expected)
-
-
-class _ReferenceRuns:
-    """The reference, or the shim alone, on values of the same kind."""
-
-    def __init__(self, stand: Stand, draws: _Draws, pretend: bool) -> None:
-        self._stand, self._draws, self._pretend = stand, draws, pretend
-
-    def prepare(self, lengths: tuple[int, ...]) -> None:
-        """The candidate's draws serve."""
-
-    def run(self, calls: int) -> tuple[int, int]:
-        self._stand.present(self._draws.again(calls))
-        try:
-            testimony = self._stand.time(calls, time.monotonic() + HOUSEKEEPING_SECONDS, self._pretend)
-        except FAILURES as error:
-            raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
-        return testimony.elapsed_ns, testimony.done.claimed_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from functools import cached_property
 
@@ -17,6 +18,8 @@ from torchstone.measuring.device import DeviceProbe
 from torchstone.workers.handle import Worker
 from torchstone.workers.pool import WorkerPool
 
+_LEAST_CACHE_BYTES = 256 << 10
+"""Where the system does not tell."""
 _DOUBTFUL_PERCENT = 110.0
 """Noise of a time passes the limit by less."""
 
@@ -62,6 +65,21 @@ class Courtroom:
     def peak_bytes_per_second(self) -> float:
         """Measured once per session, when it is first asked for."""
         return peak_bandwidth(self.device)
+
+    def sweep_caches(self) -> None:
+        """Drive out of the device's cache what lies in it, by reading twice as much."""
+        self._sweeping.amax()
+
+    @cached_property
+    def _sweeping(self) -> torch.Tensor:
+        return torch.zeros(max(1, 2 * self.cache_bytes // 4), dtype=torch.int32, device=self.device)
+
+    @property
+    def cache_bytes(self) -> int:
+        """The largest cache of the device, or the one of each core."""
+        if self.device.type == "cuda":
+            return int(torch.cuda.get_device_properties(self.device).L2_cache_size)
+        return max(os.sysconf("SC_LEVEL2_CACHE_SIZE"), _LEAST_CACHE_BYTES)
 
     def work_of(self, expected: Expected) -> Work:
         """What its case must do at least. Counted once per case."""

@@ -118,7 +118,9 @@ class ViewGuard:
         return None
 
 
-BLOCK_GUARDS: tuple[BlockGuard, ...] = (BandGuard(), OwnMemoryGuard(), ViewGuard())
+PLACE_GUARDS: tuple[BlockGuard, ...] = (OwnMemoryGuard(), ViewGuard())
+"""Those that look at where results lie."""
+BLOCK_GUARDS: tuple[BlockGuard, ...] = (BandGuard(), *PLACE_GUARDS)
 
 
 class _Result(NamedTuple):

@@ -33,8 +33,10 @@ class Figures:
     """A measurement's long blocks as arrays over rounds."""
 
     def __init__(self, measurement: Measurement) -> None:
-        self.calls = max(block.calls for block in measurement.blocks)
-        self._blocks = [block for block in measurement.blocks if block.calls == self.calls]
+        captured = any(block.captured and block.party == "candidate" for block in measurement.blocks)
+        blocks = [block for block in measurement.blocks if block.captured == captured]
+        self.calls = max(block.calls for block in blocks)
+        self._blocks = [block for block in blocks if block.calls == self.calls]
 
     def seen_ns(self, party: Party) -> Floats:
         """Per call, with the shim's cost taken off."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging import DrawnCall, Expected
+from torchstone.judging import DrawnCall, Expected, batched_view
 from torchstone.workers.protocol import Output, Placement
 
 _ALIGNMENT = 512
@@ -102,6 +102,21 @@ class Layout:
         """The flat storages of a call's tensor arguments within a copy of the arena."""
         return [_slice(memory, index * self.pitch_bytes, place) for place, _ in self._inputs]
 
+    def stacked_inputs_in(self, memory: torch.Tensor, count: int) -> list[torch.Tensor]:
+        """For each tensor argument ``(count, elements)``: its storages in the first rows, as they lie there."""
+        return [
+            memory.view(dtype).as_strided(
+                (count, elements), (self.pitch_bytes // dtype.itemsize, 1), offset // dtype.itemsize
+            )
+            if elements
+            else torch.empty((count, 0), dtype=dtype, device=memory.device)
+            for (offset, elements, dtype), _ in self._inputs
+        ]
+
+    def stacked_argument(self, storages: torch.Tensor, position: int) -> torch.Tensor:
+        """The view that calls have of a tensor argument, over its stacked storages."""
+        return batched_view(storages, self._inputs[position][1])
+
     def argument_at(self, offset: int) -> int | None:
         """The tensor argument that lies at this offset of the arena."""
         within = offset % self.pitch_bytes
@@ -121,6 +136,12 @@ class Layout:
             else:
                 leaves.append(next(tensors) if _is_new_tensor(output) else next(values, None))
         return leaves
+
+    def returned_arguments(self) -> list[tuple[int, int]]:
+        """Begin and size in bytes, within a row, of arguments that a call writes and returns."""
+        positions = {output.is_argument for output in self.outputs if output.is_argument is not None}
+        places = [self._inputs[position][0] for position in sorted(positions)]
+        return [(offset, elements * dtype.itemsize) for offset, elements, dtype in places if elements]
 
     @property
     def written_bytes(self) -> int:

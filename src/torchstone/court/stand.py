@@ -95,16 +95,53 @@ class Stand:
 
     def present(self, calls: Sequence[DrawnCall]) -> None:
         """Write the calls' inputs into the buffers, and random garbage in between."""
-        rows = self._bytes[: len(calls) * self.layout.pitch_bytes].view(len(calls), self.layout.pitch_bytes)
-        shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
-        self._row = self._garbage[shift : shift + self.layout.pitch_bytes]
-        for start, end in self.layout.bands:
-            rows[:, start:end] = self._row[start:end]
+        self._fill_bands(len(calls))
         targets = [slot for index in range(len(calls)) for slot in self._slots[index] if slot.numel()]
         sources = [tensor.storage for call in calls for tensor in call.tensors if tensor.storage.numel()]
         if targets:
             torch._foreach_copy_(targets, sources)
-        self._finish_device_work()
+        self.finish_device_work()
+
+    def present_stacked(self, storages: Sequence[torch.Tensor]) -> None:
+        """The same for calls whose storages are stacked, with one copy for each argument."""
+        count = len(storages[0]) if storages else 0
+        self._fill_bands(count)
+        for target, storage in zip(self.layout.stacked_inputs_in(self._bytes, count), storages, strict=True):
+            target.copy_(storage)
+
+    def _fill_bands(self, count: int) -> None:
+        rows = self.rows(count).view(count, self.layout.pitch_bytes)
+        shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
+        self._row = self._garbage[shift : shift + self.layout.pitch_bytes]
+        for start, end in self.layout.bands:
+            rows[:, start:end] = self._row[start:end]
+
+    def rows(self, count: int) -> torch.Tensor:
+        """The bytes of the first calls' buffers, which the worker sees."""
+        return self._bytes[: count * self.layout.pitch_bytes]
+
+    def take_down(self, done: Done, count: int) -> Testimony:
+        """What a reply says about calls, in front of a private copy of their arguments."""
+        return Testimony(self.layout, done, count, self.rows(count).clone(), self._arena_address, self._row)
+
+    def garbage(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """Random bits, other ones each time, for at most as much as a result takes."""
+        shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES // dtype.itemsize) * dtype.itemsize
+        return self._garbage[shift : shift + elements * dtype.itemsize].view(dtype)
+
+    @property
+    def row(self) -> torch.Tensor:
+        """What lies in the bands of each row since arguments were last presented."""
+        return self._row
+
+    @property
+    def arena_address(self) -> int:
+        """Where the judge itself sees the buffers."""
+        return self._arena.address
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
 
     def call(self, count: int, deadline: float) -> Testimony:
         """Let the worker make the first ``count`` calls; the judge's clock runs as long as the worker does.
@@ -140,7 +177,7 @@ class Stand:
             raise BadReplyError(f"expected the calls to be done, got {type(reply).__name__}")
         testimony = self._take_down(reply, command.count, copies=to_be_compared or self.on_device)
         if self.on_device:
-            self._finish_device_work()
+            self.finish_device_work()
             elapsed_ns = time.perf_counter_ns() - began
             self.worker.freeze()
         testimony.elapsed_ns = elapsed_ns
@@ -173,12 +210,14 @@ class Stand:
             testimony.hidden_alias = index
 
     def _overwrite(self, testimony: Testimony) -> None:
+        if not testimony.spans:
+            return
         shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
         try:
             self._reader.overwrite(testimony.spans, self._garbage[shift:])
         except UnreadableError as error:
             raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
-        self._finish_device_work()
+        self.finish_device_work()
 
     def _row_of(self, index: int) -> torch.Tensor:
         return self._bytes[index * self.layout.pitch_bytes : (index + 1) * self.layout.pitch_bytes]
@@ -211,10 +250,10 @@ class Stand:
         """How long the judge waits for next to nothing on the device: long, if someone else keeps it busy."""
         began = time.perf_counter_ns()
         self._row[:1].clone()
-        self._finish_device_work()
+        self.finish_device_work()
         return time.perf_counter_ns() - began
 
-    def _finish_device_work(self) -> None:
+    def finish_device_work(self) -> None:
         """The judge's own device work must be over before the worker's clock starts, and before a copy is read."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)

@@ -15,11 +15,12 @@ import torch
 
 from torchstone import schema
 from torchstone.court import wording
-from torchstone.court.contest import ReferenceLostError, measure
+from torchstone.court.contest import measure
 from torchstone.court.courtroom import Courtroom
 from torchstone.court.guards import DeviceBusyError
 from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError, WorkerLostError
 from torchstone.court.layout import Layout
+from torchstone.court.parties import ReferenceLostError
 from torchstone.court.stand import Stand
 from torchstone.court.variants import check_hidden
 from torchstone.errors import TorchstoneError, UsageError
@@ -28,7 +29,7 @@ from torchstone.workers.protocol import Failed
 
 _CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 2, "normal": 3, "thorough": 16}
 """At least, beside the first call and one more, which are compared against float64; these are as far as need be."""
-_MOST_SETS = 256
+_MOST_SETS = {"cpu": 256, "cuda": 1024}
 _MOST_RESULTS = 2048
 """In a block: a reply says where each lies, and replies are short."""
 _ARENA_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
@@ -110,9 +111,11 @@ class Trial:
     def _sets(self, layout: Layout, checks: int, timed: bool) -> int:
         if not timed:
             return checks
-        fitting = _ARENA_BYTES[self._room.device.type] // layout.footprint_bytes
+        kind = self._room.device.type
+        room_bytes = _ARENA_BYTES[kind] if self._job.cache == "cold" else self._room.cache_bytes // 2
+        fitting = room_bytes // layout.footprint_bytes
         telling = _MOST_RESULTS // max(1, len(layout.outputs))
-        return max(checks, min(_MOST_SETS, fitting, telling), 2)
+        return max(checks, min(_MOST_SETS[kind], fitting, telling), 2)
 
     def _check(self, stand: Stand, reference: Reference, checks: int) -> None:
         """Further calls on values drawn after the first, then other sizes and layouts."""
@@ -214,6 +217,6 @@ def _fault(error: Exception, room: Courtroom) -> schema.Verdict:
 
 def _drawn_again(replay: schema.Replay, device: torch.device) -> DrawnCall:
     """The call that a record tells of. Records can be edited; what makes no sense is the user's mistake."""
-    if not 0 <= replay.index < replay.count <= _MOST_SETS:
+    if not 0 <= replay.index < replay.count <= max(_MOST_SETS.values()):
         raise UsageError(f"there is no call {replay.index} of {replay.count} to make again.")
     return draw_calls(replay.case, replay.seed, replay.count, device)[replay.index]

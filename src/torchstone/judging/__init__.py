@@ -4,9 +4,10 @@ from torchstone.judging.agreement import compare, compare_many
 from torchstone.judging.evaluation import Place, ReferenceFailure
 from torchstone.judging.hidden import hidden_cases
 from torchstone.judging.information import calls_to_tell
-from torchstone.judging.inputs import DrawnCall, DrawnTensor, draw_call, draw_calls
+from torchstone.judging.inputs import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
 from torchstone.judging.outcome import Agreement, Mismatch, worst_of
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
+from torchstone.judging.series import Series, UncapturableError
 from torchstone.judging.work import Work, work_of
 
 __all__ = [
@@ -19,8 +20,11 @@ __all__ = [
     "Place",
     "Reference",
     "ReferenceFailure",
+    "Series",
+    "UncapturableError",
     "Values",
     "Work",
+    "batched_view",
     "calls_to_tell",
     "compare",
     "compare_many",

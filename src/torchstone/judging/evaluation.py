@@ -65,9 +65,12 @@ class Evaluator:
     def native(self, calls: Sequence[DrawnCall]) -> Evaluation | None:
         """The calls as they stand. None where the shapes of the results differ from call to call."""
         columns = zip(*(call.tensors for call in calls), strict=True)
-        storages = [torch.stack([tensor.storage for tensor in column]) for column in columns]
+        return self.native_on([torch.stack([tensor.storage for tensor in column]) for column in columns], len(calls))
+
+    def native_on(self, storages: Sequence[torch.Tensor], count: int) -> Evaluation | None:
+        """The same for calls whose arguments are stacked. Operators that write do so to these storages themselves."""
         views = [batched_view(s, recipe).unbind(0) for s, recipe in zip(storages, self.recipes, strict=True)]
-        rows: Sequence[Sequence[torch.Tensor]] = list(zip(*views, strict=True)) if views else [()] * len(calls)
+        rows: Sequence[Sequence[torch.Tensor]] = list(zip(*views, strict=True)) if views else [()] * count
         try:
             results = [self._call(self.case, row) for row in rows]
         except OPERATOR_ERRORS as error:

@@ -82,15 +82,47 @@ def draw_calls(case: schema.Case, seed: int, count: int, device: torch.device) -
     The calls are independent of one another, but call k of n is not the call that ``draw_call`` gives for the
     same seed: to replay it, draw n again and take the k-th.
     """
+    return calls_on(case, draw_storages(case, seed, count, device), seed, count, device)
+
+
+def draw_storages(case: schema.Case, seed: int, count: int, device: torch.device) -> list[torch.Tensor]:
+    """For each tensor argument ``(count, extent)``: the values of these calls, stacked."""
     dice = Dice(torch.Generator(device).manual_seed(seed & _SEED_MASK), random.Random(seed & _SEED_MASK))
     repeats = case.operator.split(".")[1] not in _TIES_UNDEFINED
-    columns = [_draw_column(recipe, count, dice, repeats) for recipe in schema.tensors_of(case)]
-    rows: Sequence[tuple[DrawnTensor, ...]] = list(zip(*columns, strict=True)) if columns else [()] * count
+    recipes = schema.tensors_of(case)
+    storages = [_draw_column(recipe, count, dice, repeats) for recipe in recipes]
     if contrasts.concern(case.operator):
-        for row in rows:
-            own = [(tensor.recipe, tensor.view) for tensor in row if not _overlaps(tensor.recipe)]
+        for row in _views(recipes, storages, count):
+            own = [(recipe, view) for recipe, view in zip(recipes, row, strict=True) if not _overlaps(recipe)]
             contrasts.vary(case.operator, own, dice)
-    return [DrawnCall(case, row, device, seed, count, index) for index, row in enumerate(rows)]
+    return storages
+
+
+def calls_on(
+    case: schema.Case, storages: Sequence[torch.Tensor], seed: int, count: int, device: torch.device
+) -> list[DrawnCall]:
+    """The calls that stacked storages hold, each a row of them."""
+    recipes = schema.tensors_of(case)
+    rows = [storage.unbind(0) for storage in storages]
+    return [
+        DrawnCall(
+            case,
+            tuple(DrawnTensor(recipe, rows[place][index], views[place]) for place, recipe in enumerate(recipes)),
+            device,
+            seed,
+            count,
+            index,
+        )
+        for index, views in enumerate(_views(recipes, storages, count))
+    ]
+
+
+def _views(
+    recipes: Sequence[schema.Tensor], storages: Sequence[torch.Tensor], count: int
+) -> Sequence[tuple[torch.Tensor, ...]]:
+    """Per call, the recipes' views onto its storages."""
+    columns = [batched_view(storage, recipe).unbind(0) for storage, recipe in zip(storages, recipes, strict=True)]
+    return list(zip(*columns, strict=True)) if columns else [()] * count
 
 
 def batched_view(storages: torch.Tensor, recipe: schema.Tensor) -> torch.Tensor:
@@ -100,15 +132,14 @@ def batched_view(storages: torch.Tensor, recipe: schema.Tensor) -> torch.Tensor:
     return storages.as_strided((storages.shape[0], *recipe.shape), (storages.stride(0), *strides), offset)
 
 
-def _draw_column(recipe: schema.Tensor, count: int, dice: Dice, repeats: bool) -> list[DrawnTensor]:
-    """One tensor argument for every call."""
-    extent = operators.storage_extent(recipe)
-    storages = _draw(recipe, (count, extent), dice, repeats)
+def _draw_column(recipe: schema.Tensor, count: int, dice: Dice, repeats: bool) -> torch.Tensor:
+    """The storages of one tensor argument for every call."""
+    storages = _draw(recipe, (count, operators.storage_extent(recipe)), dice, repeats)
     views = batched_view(storages, recipe)
     if isinstance(recipe.fill, schema.SortedIntegers | schema.Simplex | schema.PositiveDefinite) and views.numel():
         _refuse_overlap(recipe)
         views.copy_(_draw_shaped(recipe, views, dice))
-    return [DrawnTensor(recipe, s, view) for s, view in zip(storages.unbind(0), views.unbind(0), strict=True)]
+    return storages
 
 
 def _draw(recipe: schema.Tensor, shape: tuple[int, int], dice: Dice, repeats: bool) -> torch.Tensor:

@@ -167,6 +167,11 @@ class Reference:
         """For operators that draw random numbers, which are judged by distribution."""
 
     @property
+    def evaluator(self) -> Evaluator:
+        """What calls torch's own operator."""
+        return self._evaluator
+
+    @property
     def screens(self) -> bool:
         """Whether results can be screened against torch's own: neither undefined nor random."""
         return not self.undefined and (self.lottery is None or bool(self.lottery.idle))

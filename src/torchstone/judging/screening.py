@@ -63,17 +63,17 @@ def _screen_stretch(
         source = outputs if place.kind == "output" else inputs_after
         got = stacked([of_call[place.position] for of_call in source])
         screen = None if exactly else batch.reference.screen(place, native.dtype, native[0].numel())
-        passed &= _all_of_each(native[rows], got, screen)
+        passed &= all_of_each(native[rows], got, screen)
     written = batch.reference.contract.mutated
     for position in range(len(batch.calls[0].tensors)):
         if position not in written:
             before = stacked([call.tensors[position].storage for call in batch.calls[rows]])
             after = stacked([of_call[position] for of_call in inputs_after])
-            passed &= _all_of_each(bits(before), bits(after), None)
+            passed &= all_of_each(bits(before), bits(after), None)
     return passed
 
 
-def _all_of_each(native: torch.Tensor, got: torch.Tensor, screen: Screen | None) -> torch.Tensor:
+def all_of_each(native: torch.Tensor, got: torch.Tensor, screen: Screen | None) -> torch.Tensor:
     """Per call of a ``(calls, ...)`` tensor, whether every element passes the screen. Piece by piece, as bytes."""
     calls = native.shape[0]
     passed = torch.ones(calls, dtype=torch.bool, device=native.device)

@@ -36,8 +36,9 @@ Floats = NDArray[np.float64]
 def own_times_ns(blocks: Sequence[Block]) -> Floats:
     """Per round: what a single call of the candidate and of the reference took beyond the shim's."""
     rounds: dict[int, dict[Party, int]] = defaultdict(dict)
+    captured = any(block.captured and block.party == "candidate" for block in blocks)
     for block in blocks:
-        if block.calls == 1:
+        if block.calls == 1 and block.captured == captured:
             rounds[block.round][block.party] = block.elapsed_ns
     rows = [
         (parties["candidate"] - parties.get("shim", 0), parties["reference"] - parties.get("shim", 0))

@@ -21,12 +21,17 @@ from torchstone.schema import Block, Effort, Party
 METHOD = "blocks-less-shim"
 _CALLS_IN_LONG_BLOCK = 8
 """At least, as far as there are distinct inputs: in shorter ones the cost of the block itself drowns the calls."""
+_CALLS_IN_PROBE = {False: 8, True: 64}
+"""To guess how long a call takes. Captured ones are shorter, and cost nothing to start."""
 _CONFIRMATIONS_AT_A_TIME = 5
 _ROUNDS_BETWEEN_LOOKS = 4
 
 
 class Contestant(Protocol):
     """Something that can be called a number of times in a row, on inputs never used before."""
+
+    captured: bool
+    """Whether its calls are started together, as a graph of the device."""
 
     def prepare(self, lengths: tuple[int, ...]) -> None:
         """Get ready for a round with blocks of these lengths, so that nothing but the calls comes between blocks.
@@ -66,7 +71,7 @@ PLANS: dict[Effort, Plan] = {
 def block_lengths(contestants: Mapping[Party, Contestant], most_calls: int, plan: Plan) -> tuple[int, int]:
     """Calls in a short block (one) and in a long one, from a first look at how long calls take."""
     most_calls = max(2, most_calls)
-    probe = min(8, most_calls)
+    probe = min(_CALLS_IN_PROBE[any(contestant.captured for contestant in contestants.values())], most_calls)
     working = [contestant for party, contestant in contestants.items() if party != "shim"]
     per_call = max(1, min(_per_call_ns(contestant, probe) for contestant in working))
     long = int(min(most_calls, max(_CALLS_IN_LONG_BLOCK, plan.block_ns // per_call)))
@@ -104,6 +109,16 @@ def rounds(
     return blocks
 
 
+def some_rounds(
+    contestants: Mapping[Party, Contestant], lengths: tuple[int, ...], count: int, order: random.Random, first: int
+) -> list[Block]:
+    """As many rounds as asked for, after one that does not count."""
+    for contestant in contestants.values():
+        for calls in lengths:
+            contestant.run(calls)
+    return [block for number in range(first, first + count) for block in _round(contestants, lengths, number, order)]
+
+
 def confirmations(
     contestants: Mapping[Party, Contestant],
     blocks: list[Block],
@@ -128,4 +143,4 @@ def _round(
     order.shuffle(turns)
     for party, calls in turns:
         elapsed_ns, claimed_ns = contestants[party].run(calls)
-        yield Block(number, party, calls, elapsed_ns, claimed_ns)
+        yield Block(number, party, calls, elapsed_ns, claimed_ns, contestants[party].captured)

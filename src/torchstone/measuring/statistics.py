@@ -7,7 +7,6 @@ folded again. Everything here is deterministic and does not depend on the order 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
@@ -18,7 +17,8 @@ from numpy.typing import NDArray
 
 from torchstone.measuring import confirmation
 from torchstone.measuring.light import Attainment, attainment
-from torchstone.schema import Block, Measurement, Party
+from torchstone.measuring.per_call import Clocked, paired, per_call
+from torchstone.schema import Block, Measurement
 
 Outcome = Literal["faster", "slower", "same", "undecided"]
 
@@ -31,6 +31,9 @@ LEAST_SHARE = 0.05
 """A party whose own part of a call is smaller than this share cannot be told from the cost of calling it."""
 HOPELESS = 0.5
 """Nobody needs to know more exactly how much slower than this a candidate is."""
+MOST_DOUBT = 0.1
+"""Claims are believed within the judge's doubt, and never if that is larger than this."""
+CLOCK_SLACK = 0.01
 LEAST_ROUNDS_FOR_DEPENDENCE = 6
 LEAST_ROUNDS = 3
 """Fewer paired rounds give no interval worth printing."""
@@ -81,6 +84,9 @@ class Speedup(msgspec.Struct, frozen=True):
     one_at_a_time: confirmation.Finding = "open"
     """What single calls say. There is no `faster` that they do not confirm; where they refute the ratio of long blocks,
     ratio and interval are theirs."""
+    judged_low: float | None = None
+    """Where the ratio is from the workers' claims: the interval of the judge's own clock, which bears them out."""
+    judged_high: float | None = None
     minimum_detectable_effect: float = math.nan
     """The smallest true difference (0.05 is 5 %) that a measurement this noisy would notice four times of five."""
 
@@ -103,6 +109,11 @@ class Timing(msgspec.Struct, frozen=True):
     unresolved: str = ""
     attainment: Attainment | None = None
     """How far the parties are from what the device allows; None unless resolved, or if the limit is not known."""
+    clocked: Clocked = "calls"
+    """What the times above are of, and the speedup."""
+    candidate_call_ns: float | None = None
+    """Per call, when each is started on its own: what the host needs or the device, whichever is longer."""
+    reference_call_ns: float | None = None
 
     @property
     def resolved(self) -> bool:
@@ -135,26 +146,39 @@ def distribution(samples: Iterable[float], percentiles: Iterable[float] = ()) ->
 
 def timing(measurement: Measurement) -> Timing:
     """Fold the raw blocks of a measurement into times per call and a paired speedup."""
-    per_call = _per_call_ns(measurement.blocks)
-    if per_call.shape[0] == 0:
+    times = per_call(measurement.blocks)
+    if times.net.shape[0] == 0:
         raise ValueError("a measurement needs at least one round with both the candidate and the reference")
-    shim = per_call[:, 2:]
-    net = per_call[:, :2] - shim
-    candidate_ns, reference_ns = (float(value) for value in np.median(net, axis=0))
     speedup, unresolved = speedup_in_long_blocks(measurement.blocks)
+    if times.claimed is not None and speedup is not None and speedup.judged_low is not None:
+        times = times._replace(net=times.claimed)
+    candidate_ns, reference_ns = (float(value) for value in np.median(times.net, axis=0))
     if speedup is not None:
         speedup, unresolved = _as_far_as_confirmed(speedup, confirmation.own_times_ns(measurement.blocks))
+    candidate_call_ns, reference_call_ns = _call_times_ns(measurement.blocks)
     return Timing(
         candidate_ns=candidate_ns,
         reference_ns=reference_ns,
-        shim_ns=float(np.median(shim)),
-        rounds=int(per_call.shape[0]),
-        candidate_rounds_ns=distribution(net[:, 0]),
-        reference_rounds_ns=distribution(net[:, 1]),
+        shim_ns=times.shim_ns,
+        rounds=int(times.net.shape[0]),
+        candidate_rounds_ns=distribution(times.net[:, 0]),
+        reference_rounds_ns=distribution(times.net[:, 1]),
         speedup=speedup,
         unresolved=unresolved,
         attainment=_attainment(measurement, speedup, candidate_ns, reference_ns),
+        clocked=times.clocked,
+        candidate_call_ns=candidate_call_ns,
+        reference_call_ns=reference_call_ns,
     )
+
+
+def _call_times_ns(blocks: Sequence[Block]) -> tuple[float | None, float | None]:
+    """What calls take when each is started on its own, where there are blocks of such."""
+    net = paired([block for block in blocks if not block.captured]).net
+    if not net.shape[0]:
+        return None, None
+    candidate_ns, reference_ns = (float(value) for value in np.median(net, axis=0))
+    return candidate_ns, reference_ns
 
 
 def _attainment(
@@ -166,40 +190,6 @@ def _attainment(
     if speedup.one_at_a_time == "refuted":
         candidate_ns = reference_ns / speedup.ratio
     return attainment(measurement.speed_of_light, candidate_ns, reference_ns)
-
-
-def _per_call_ns(blocks: Sequence[Block]) -> Floats:
-    """One row a round (candidate, reference, shim), for the rounds in which both parties were measured."""
-    rounds: dict[int, dict[Party, list[float]]] = defaultdict(lambda: defaultdict(list))
-    long = max((block.calls for block in blocks), default=0)
-    for block in blocks:
-        if block.calls == long:
-            rounds[block.round][block.party].append(block.elapsed_ns / long)
-    paired = (rounds[number] for number in sorted(rounds))
-    rows = [_round_per_call_ns(parties) for parties in paired if {"candidate", "reference"} <= parties.keys()]
-    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
-    return _with_usual_shim(table)
-
-
-def _round_per_call_ns(parties: dict[Party, list[float]]) -> tuple[float, float, float]:
-    """Time over calls of the long block. What a block costs beside its calls is in the shim's too, and goes with it.
-
-    Not the slope between a long block and a single call: a candidate that dawdles over single calls would shrink it.
-    """
-
-    def per_call(party: Party) -> float:
-        taken = parties.get(party, [])
-        return sum(taken) / len(taken) if taken else math.nan
-
-    return per_call("candidate"), per_call("reference"), per_call("shim")
-
-
-def _with_usual_shim(table: Floats) -> Floats:
-    """Rounds without a shim get the median of those with one; a measurement without any takes nothing off."""
-    shim = table[:, 2]
-    known = shim[~np.isnan(shim)]
-    usual = float(np.median(known)) if known.size else 0.0
-    return np.column_stack((table[:, :2], np.where(np.isnan(shim), usual, shim)))
 
 
 def _speedup(gross: Floats, net: Floats) -> tuple[Speedup | None, str]:
@@ -238,8 +228,27 @@ def _dependence(logs: Floats) -> float:
 
 def speedup_in_long_blocks(blocks: Sequence[Block]) -> tuple[Speedup | None, str]:
     """The paired speedup, or why there is none. What single calls say about it is another question."""
-    per_call = _per_call_ns(blocks)
-    return _speedup(per_call[:, :2], per_call[:, :2] - per_call[:, 2:])
+    times = per_call(blocks)
+    judged, unresolved = _speedup(times.gross, times.net)
+    if judged is None or times.claimed is None:
+        return judged, unresolved
+    return _as_claimed(judged, times.claimed), ""
+
+
+def _as_claimed(judged: Speedup, claimed: Floats) -> Speedup:
+    """The workers' claims, which are far more precise, as far as the judge's own clock bears them out.
+
+    The judge must be sure within a tenth, and the claims must lie within its doubt: a worker that lies gains less than
+    that. Where they do not, what the judge saw counts.
+    """
+    doubt = math.log(judged.high / judged.low) / 2
+    if doubt > MOST_DOUBT or np.any(claimed <= 0):
+        return judged
+    logs = np.log(claimed)
+    found = _speedup_of_logs(logs[:, 1] - logs[:, 0])
+    if abs(math.log(found.ratio / judged.ratio)) > DECISION_WIDTH * doubt + CLOCK_SLACK:
+        return judged
+    return msgspec.structs.replace(found, judged_low=judged.low, judged_high=judged.high)
 
 
 def is_precise_enough(blocks: Sequence[Block], half_width: float) -> bool:
@@ -247,7 +256,10 @@ def is_precise_enough(blocks: Sequence[Block], half_width: float) -> bool:
     speedup, _ = speedup_in_long_blocks(blocks)
     if speedup is None:
         return False
-    return math.log(speedup.high / speedup.low) / 2 <= half_width or speedup.high < HOPELESS
+    if speedup.high < HOPELESS:
+        return True
+    sure = speedup.judged_low is not None or not any(block.captured for block in blocks)
+    return sure and math.log(speedup.high / speedup.low) / 2 <= half_width
 
 
 def needs_confirmation(blocks: Sequence[Block]) -> bool:
@@ -271,7 +283,7 @@ def _as_far_as_confirmed(speedup: Speedup, own: Floats) -> tuple[Speedup | None,
     if seen is not None:
         ratio, low, high = seen
         effect = _minimum_detectable_effect(math.log(high / low) / 2)
-        return Speedup(ratio, low, high, outcome_of(low, high), found, effect), ""
+        return Speedup(ratio, low, high, outcome_of(low, high), found, minimum_detectable_effect=effect), ""
     if found == "refuted" or (speedup.outcome == "faster" and found != "confirmed"):
         return None, f"{speedup.ratio:.2f}x in long blocks, which single calls do not confirm"
     return msgspec.structs.replace(speedup, one_at_a_time=found), ""

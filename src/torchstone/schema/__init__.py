@@ -33,7 +33,7 @@ from torchstone.schema.implementation import (
 )
 from torchstone.schema.job import Deadlines, Effort, IsolationLevel, Job, Limits
 from torchstone.schema.manifest import Git, Gpu, Hardware, Manifest, Software, difference
-from torchstone.schema.measurement import Block, DeviceState, FlopCount, Measurement, Party, SpeedOfLight
+from torchstone.schema.measurement import Block, Cache, DeviceState, FlopCount, Measurement, Party, SpeedOfLight
 from torchstone.schema.record import Isolation, Layer, Record
 from torchstone.schema.verdict import (
     Agrees,
@@ -60,6 +60,7 @@ __all__ = [
     "Attribution",
     "Block",
     "Booleans",
+    "Cache",
     "Case",
     "Cheated",
     "Crashed",

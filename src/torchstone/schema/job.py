@@ -10,6 +10,7 @@ import msgspec
 from torchstone.schema.case import Case
 from torchstone.schema.codec import content_key
 from torchstone.schema.implementation import Implementation
+from torchstone.schema.measurement import Cache
 from torchstone.schema.verdict import Replay
 
 Effort = Literal["quick", "normal", "thorough"]
@@ -51,6 +52,8 @@ class Job(msgspec.Struct, frozen=True, dict=True):
     """False: check only, even if the case is a timed one."""
     require_authored: bool = False
     """Whether work that torch or a library does counts as the candidate's. True: it does not."""
+    cache: Cache = "cold"
+    """What lies in the device's cache when a timed call begins."""
     replay: Replay | None = None
     """Make this one call again instead of judging the case."""
 
@@ -59,4 +62,5 @@ class Job(msgspec.Struct, frozen=True, dict=True):
         """What makes a job the same job when a run is resumed. Deadlines do not: raising one is no new job."""
         kind = (self.effort, self.measured, self.require_authored)
         replayed = () if self.replay is None else (self.replay,)
-        return content_key(self.case.key, self.implementation.key, *kind, *replayed)
+        warm = () if self.cache == "cold" else (self.cache,)
+        return content_key(self.case.key, self.implementation.key, *kind, *warm, *replayed)

@@ -6,6 +6,10 @@ from typing import Literal
 
 import msgspec
 
+Cache = Literal["cold", "warm"]
+"""Whether the arguments of a call lie in the device's cache when it begins. On the CPU, cold is as cold as rotating
+through more memory than is cached makes it."""
+
 Party = Literal["candidate", "reference", "shim"]
 """Who was called. `shim` is a candidate that returns a ready result: what calling and copying out costs."""
 
@@ -20,6 +24,8 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     """By the judge's clock, from letting the worker go until it stood still again."""
     claimed_ns: int
     """By the worker's clock, which the candidate could have touched. A claim, never the result."""
+    captured: bool = False
+    """Whether the calls were started together as a graph of the device, so that starting them is not in the time."""
 
 
 FlopCount = Literal["formula", "pointwise", "none"]
@@ -81,3 +87,6 @@ class Measurement(msgspec.Struct, frozen=True):
     after: DeviceState = DeviceState()
     speed_of_light: SpeedOfLight | None = None
     """None: the device's ceilings are not known."""
+    uncaptured: str | None = None
+    """Why calls were not captured, and whose; empty: this kind of device captures nothing. None: they were."""
+    cache: Cache = "cold"

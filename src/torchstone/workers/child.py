@@ -34,6 +34,7 @@ from torchstone.workers.protocol import (
     Bind,
     Bound,
     Call,
+    Capture,
     Command,
     Done,
     Failed,
@@ -43,6 +44,7 @@ from torchstone.workers.protocol import (
     Output,
     Place,
     PlainLeaf,
+    Play,
     Ready,
     Release,
     Reply,
@@ -52,6 +54,7 @@ from torchstone.workers.protocol import (
     frame_length,
     span_elements,
 )
+from torchstone.workers.recording import Recording
 
 
 def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: int, log: int) -> NoReturn:
@@ -179,6 +182,14 @@ class _Server:
                 candidate = self._bound.pretend if pretend else self._candidate
                 assert candidate is not None, "Call before Load"
                 return self._bound.call(token, candidate, first, count)
+            case Capture(token=token, count=count, pretend=pretend):
+                assert self._bound is not None, "Capture before Bind"
+                candidate = self._bound.pretend_on_device if pretend else self._candidate
+                assert candidate is not None, "Capture before Load"
+                return self._bound.capture(token, candidate, count, pretend)
+            case Play(token=token, count=count, pretend=pretend):
+                assert self._bound is not None, "Play before Bind"
+                return self._bound.play(token, count, pretend)
 
 
 def load_candidate(implementation: Any, scratch: Path) -> Callable[..., Any]:
@@ -216,8 +227,10 @@ class _BoundCase:
             self._calls.append(operators.build_arguments(bind.case, tensors, device))
         self._kept: list[Any] = []
         """Results of the last calls: the judge reads them where they lie."""
+        self._recordings: dict[tuple[int, bool], Recording] = {}
         self._ready_results: list[Any] | None = None
         self._pretended = 0
+        self._speck = torch.zeros(1, device=device)
 
     @property
     def arena_address(self) -> int:
@@ -228,6 +241,7 @@ class _BoundCase:
 
     def close(self) -> None:
         self._kept.clear()
+        self._recordings.clear()
         if isinstance(self._memory, OpenedDeviceMemory):
             self._memory.close()
 
@@ -238,9 +252,16 @@ class _BoundCase:
     def pretend(self, *args: Any, **kwargs: Any) -> Any:
         """A candidate that takes no time: results made beforehand, the arguments themselves where in place."""
         if self._ready_results is None:
-            self._ready_results = [self._ready_result(index) for index in range(len(self._calls))]
+            self._begin_pretending()
+        assert self._ready_results is not None
         self._pretended = (self._pretended + 1) % len(self._ready_results)
         return self._ready_results[self._pretended - 1]
+
+    def _begin_pretending(self) -> None:
+        """From the first call on."""
+        if self._ready_results is None:
+            self._ready_results = [self._ready_result(index) for index in range(len(self._calls))]
+        self._pretended = 0
 
     def _ready_result(self, index: int) -> Any:
         leaves = [
@@ -265,6 +286,31 @@ class _BoundCase:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return msgspec.structs.replace(reply, claimed_ns=time.perf_counter_ns() - began)
+
+    def capture(self, token: str, candidate: Callable[..., Any], count: int, pretend: bool) -> Done:
+        """Record the calls as a graph; their results are kept for as long as it may be played."""
+        kept = self._kept
+        self._kept = []
+        try:
+            if pretend:
+                self._begin_pretending()
+            recording = Recording(candidate, self._calls[:count], self._device, called_before=pretend)
+            reply = self._testify(token, 0, recording.results)
+            recording.kept = self._kept
+        finally:
+            self._kept = kept
+        self._recordings[count, pretend] = recording
+        return reply
+
+    def play(self, token: str, count: int, pretend: bool) -> Done:
+        """The recorded calls, and nothing else."""
+        return Done(token, self._recordings[count, pretend].play_ns())
+
+    def pretend_on_device(self, *args: Any, **kwargs: Any) -> Any:
+        """As :meth:`pretend`; the first call also starts a kernel that does next to nothing, as any graph has one."""
+        if self._pretended == 0:
+            self._speck.zero_()
+        return self.pretend(*args, **kwargs)
 
     def _testify(self, token: str, first: int, results: list[Any]) -> Done:
         """Where the results lie; or which is not what the operator returns."""

@@ -39,7 +39,8 @@ PIPE_BYTES = 1 << 20
 _LOG_READS = 4
 """At a time: a candidate that prints without end must not keep the judge from looking at the clock."""
 _WATCH_SECONDS = 0.05
-_SPIN_SECONDS = 0.002
+_SPIN_SECONDS = 0.05
+"""How long an answer is looked for again and again before the judge sleeps: longer than any timed block takes."""
 _END_SECONDS = 5.0
 _STILL_SECONDS = 1.0
 _GONE = -1
@@ -101,6 +102,7 @@ class Worker:
         self._held: dict[int, int | None] = {}
         """Threads that stand still, and the signal that each was about to get (0: none)."""
         self._watch_again = time.monotonic() + _WATCH_SECONDS
+        self._spin_until = 0.0
         self._ended = False
         self._closed = False
         self._ending: Ending | None = None
@@ -167,6 +169,7 @@ class Worker:
 
     def answer_to(self, command: Command, deadline: float) -> Reply:
         """Wait for the reply to a command that was posted."""
+        self._spin_until = time.monotonic() + _SPIN_SECONDS
         reply = self._receive(deadline)
         if isinstance(reply, Ready) or reply.token != command.token:
             raise BadReplyError("a reply to something that was not asked")
@@ -236,10 +239,12 @@ class Worker:
         the same. Not where the judge has no core of its own to do it on.
         """
         if self._may_spin:
-            until = time.monotonic() + min(seconds, _SPIN_SECONDS)
+            end = time.monotonic() + seconds
+            until = min(self._spin_until, end)
             while time.monotonic() < until:
                 if self._poll.poll(0):
                     return True
+            seconds = max(0.0, end - time.monotonic())
         return bool(self._poll.poll(seconds * 1000))
 
     def _read_available(self) -> None:
@@ -332,6 +337,7 @@ class Worker:
     def thaw(self) -> None:
         """Let it go on. Quick: this is on the clock."""
         held, self._held = self._held, {}
+        # The main thread first, which has furthest to go: it was held first, or as the last of several processes.
         ended = [
             thread
             for thread, signal_number in held.items()

@@ -104,6 +104,26 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     """Skip the candidate and return ready results: what the shim itself costs. Only asked of the reference's worker."""
 
 
+class Capture(msgspec.Struct, frozen=True, tag="capture"):
+    """Record the candidate's calls on the first input sets as one graph of the device, and say where results will lie.
+
+    Nothing is computed yet. Replaces an earlier recording of as many calls.
+    """
+
+    token: str
+    count: int
+    pretend: bool = False
+    """Record next to nothing instead: what a block costs beside its calls. Only asked of the reference's worker."""
+
+
+class Play(msgspec.Struct, frozen=True, tag="play"):
+    """Make the recorded calls, on what the input sets hold now."""
+
+    token: str
+    count: int
+    pretend: bool = False
+
+
 class Release(msgspec.Struct, frozen=True, tag="release"):
     """Let go of the arena: the judge is about to free it."""
 
@@ -118,7 +138,7 @@ class Attribute(msgspec.Struct, frozen=True, tag="attribute"):
     """Watch device kernels too, which needs a profiler and a second call."""
 
 
-Command = Load | Bind | Call | Release | Attribute
+Command = Load | Bind | Call | Capture | Play | Release | Attribute
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

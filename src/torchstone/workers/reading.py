@@ -116,7 +116,14 @@ class DeviceReader:
         self._driver = Driver()
         self._opened: dict[str, Span] = {}
         """By handle, where the judge sees an allocation; its size as the driver tells it, not as the worker does."""
+        self._lasting: set[str] = set()
+        """Handles of what is read again without being named again."""
         self._here: list[int] = []
+
+    def locate(self, spans: Sequence[Span], segments: Sequence[Segment]) -> list[int]:
+        """Where the judge sees these spans, for as long as this reader is open."""
+        self._lasting |= {segment.handle for segment in segments}
+        return [self._locate(span, segments)[0] for span in spans]
 
     def read(self, spans: Sequence[Span], segments: Sequence[Segment]) -> Copies:
         self._forget_all_but(segments)
@@ -137,7 +144,7 @@ class DeviceReader:
         device with them.
         """
         if len(self._opened) > _MOST_OPENED:
-            for handle in self._opened.keys() - {segment.handle for segment in segments}:
+            for handle in self._opened.keys() - self._lasting - {segment.handle for segment in segments}:
                 self._close(handle)
 
     def _locate(self, span: Span, segments: Sequence[Segment]) -> tuple[int, int]:
@@ -159,7 +166,13 @@ class DeviceReader:
                 raise UnreadableError(str(error)) from error
         return self._opened[handle]
 
+    def forget_lasting(self) -> None:
+        """What was located is not read again."""
+        self._lasting.clear()
+
     def overwrite(self, spans: Sequence[Span], garbage: torch.Tensor) -> None:
+        if not spans:
+            return
         for here, span in zip(self._here, spans, strict=True):
             DeviceMemory(here, self._device).tensor(0, span.size_bytes, torch.uint8).copy_(garbage[: span.size_bytes])
 

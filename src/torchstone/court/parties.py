@@ -1,0 +1,170 @@
+"""Who takes part in a measurement, and what a block of calls is for each.
+
+Two ways to make a block: called one after another, so that starting each call is on the clock (call time); or recorded
+as a graph of the device and started together, so that only the device's work is (device time). The candidate gets
+values that nobody has seen, and every result is verified; the reference and the shim, which have nothing to gain, get
+the candidate's last values again: drawing costs more than calling.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+
+from torchstone import schema
+from torchstone.court import wording
+from torchstone.court.captured import Captured
+from torchstone.court.evidence import BandGuard, Objection
+from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError
+from torchstone.court.stand import Stand
+from torchstone.judging import DrawnCall, Expected, Mismatch, Reference, Series
+
+Sweep = Callable[[], None]
+
+
+class ReferenceLostError(Exception):
+    """The reference's worker failed: nothing that a candidate could have done."""
+
+
+class Draws:
+    """Calls for the parties of one measurement."""
+
+    def __init__(self, hearing: Hearing, reference: Reference) -> None:
+        self._hearing, self._reference = hearing, reference
+        self._last: dict[int, list[DrawnCall]] = {}
+        self._series: dict[int, Series] = {}
+
+    def fresh(self, calls: int) -> tuple[list[DrawnCall], list[Expected]]:
+        drawn, expected = self._hearing.draw(self._reference, calls, calibrate=False)
+        self._last[calls] = drawn
+        return drawn, expected
+
+    def again(self, calls: int) -> list[DrawnCall]:
+        if calls not in self._last:
+            self.fresh(calls)
+        return self._last[calls]
+
+    def series(self, calls: int) -> Series:
+        """For captured calls: always the same one for as many calls, which is drawn anew for each block."""
+        if calls not in self._series:
+            self._series[calls] = Series(self._reference, calls)
+        return self._series[calls]
+
+
+class CandidateCalls:
+    """The candidate, called one call after another."""
+
+    captured = False
+
+    def __init__(self, hearing: Hearing, stand: Stand, draws: Draws) -> None:
+        self._hearing, self._stand, self._draws = hearing, stand, draws
+        self.latencies_ns: list[int] = []
+        self._ready: dict[int, tuple[list[DrawnCall], list[Expected]]] = {}
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        self._ready = {calls: self._draws.fresh(calls) for calls in lengths}
+
+    def run(self, calls: int) -> tuple[int, int]:
+        drawn, expected = self._ready.pop(calls) if calls in self._ready else self._draws.fresh(calls)
+        if self._stand.on_device:
+            self.latencies_ns.append(self._stand.device_latency_ns())
+        return self._hearing.call_and_verify(self._stand, drawn, expected)
+
+
+class ReferenceCalls:
+    """The reference, or the shim alone, likewise."""
+
+    captured = False
+
+    def __init__(self, stand: Stand, draws: Draws, pretend: bool) -> None:
+        self._stand, self._draws, self._pretend = stand, draws, pretend
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        """The candidate's draws serve."""
+
+    def run(self, calls: int) -> tuple[int, int]:
+        self._stand.present(self._draws.again(calls))
+        try:
+            testimony = self._stand.time(calls, time.monotonic() + HOUSEKEEPING_SECONDS, self._pretend)
+        except FAILURES as error:
+            raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
+        return testimony.elapsed_ns, testimony.done.claimed_ns
+
+
+class CandidateGraphs:
+    """The candidate, its calls captured."""
+
+    captured = True
+
+    def __init__(self, hearing: Hearing, stand: Stand, draws: Draws, sweep: Sweep | None) -> None:
+        self._hearing, self._stand, self._draws, self._sweep = hearing, stand, draws, sweep
+        self._captured: dict[int, Captured] = {}
+        self.latencies_ns: list[int] = []
+        self._drawn: set[int] = set()
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        for calls in lengths:
+            self._draws.series(calls).draw(secrets.randbits(63))
+        self._drawn = set(lengths)
+
+    def run(self, calls: int) -> tuple[int, int]:
+        captured = self._captured.get(calls) or self._capture(calls)
+        series = self._draws.series(calls)
+        if calls not in self._drawn:
+            series.draw(secrets.randbits(63))
+        self._drawn.discard(calls)
+        self._stand.present_stacked(series.storages)
+        self.latencies_ns.append(self._stand.device_latency_ns())
+        times = self._hearing.allow(captured.play)
+        self._verify(captured, series)
+        return times
+
+    def _capture(self, calls: int) -> Captured:
+        captured = self._hearing.allow(lambda deadline: Captured(self._stand, calls, deadline, sweep=self._sweep))
+        self._captured[calls] = captured
+        self._object(captured.objection())
+        return captured
+
+    def _verify(self, captured: Captured, series: Series) -> None:
+        outputs = captured.collect()
+        stage = self._hearing.stage
+        if not captured.was_finished():
+            message = "results changed after the calls were reported done: work went on behind the reply"
+            raise VerdictError(schema.Cheated(stage, "late-work", message))
+        self._object(BandGuard().examine(captured.testimony))
+        match series.compare(outputs, captured.arguments_after()):
+            case Mismatch(reason=reason, message=message, errors=errors, call=index):
+                replay = wording.replay_of(series.calls()[index])
+                raise VerdictError(schema.Disagrees(stage, reason, message, errors, replay))
+        self._hearing.verified += series.count
+
+    def _object(self, objection: Objection | None) -> None:
+        if objection is not None:
+            raise VerdictError(schema.Disagrees(self._hearing.stage, objection.reason, objection.message))
+
+
+class ReferenceGraphs:
+    """The reference, or the shim alone, likewise."""
+
+    captured = True
+
+    def __init__(self, stand: Stand, draws: Draws, pretend: bool, sweep: Sweep | None) -> None:
+        self._stand, self._draws, self._pretend, self._sweep = stand, draws, pretend, sweep
+        self._captured: dict[int, Captured] = {}
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        """The candidate's draws serve."""
+
+    def run(self, calls: int) -> tuple[int, int]:
+        try:
+            captured = self._captured.get(calls) or self._capture(calls)
+            self._stand.present_stacked(self._draws.series(calls).storages)
+            return captured.play(time.monotonic() + HOUSEKEEPING_SECONDS)
+        except FAILURES as error:
+            raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
+
+    def _capture(self, calls: int) -> Captured:
+        deadline = time.monotonic() + HOUSEKEEPING_SECONDS
+        self._captured[calls] = Captured(self._stand, calls, deadline, self._pretend, self._sweep)
+        return self._captured[calls]

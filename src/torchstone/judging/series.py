@@ -1,0 +1,117 @@
+"""Many calls of one case, drawn, evaluated and screened together, again and again: for blocks of captured calls.
+
+What :mod:`torchstone.judging.inputs`, :mod:`reference` and :mod:`agreement` do call by call is done here on stacked
+tensors, with a handful of launches for any number of calls. On CUDA torch's own operator is captured as a graph once
+and played for every draw. Who does not pass the screen is compared in full, call by call, as always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from torchstone.judging.agreement import compare_many
+from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluation, ReferenceFailure
+from torchstone.judging.inputs import DrawnCall, calls_on, draw_storages
+from torchstone.judging.moved import lost_sign
+from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch
+from torchstone.judging.reference import Reference
+from torchstone.judging.screening import all_of_each
+from torchstone.judging.untouched import bits
+
+
+class UncapturableError(Exception):
+    """These calls cannot be recorded as a graph."""
+
+
+class Series:
+    """``count`` calls of a reference's case, with new values whenever they are drawn."""
+
+    def __init__(self, reference: Reference, count: int) -> None:
+        """Raises UncapturableError where torch's own operator cannot be captured or its results not be screened."""
+        if not reference.screens:
+            raise UncapturableError("results of this operator are not compared by their values alone")
+        self.reference = reference
+        self.count = count
+        self._seed = 0
+        self.storages = draw_storages(reference.case, 0, count, reference.device)
+        """Per tensor argument ``(count, extent)``: the values drawn last."""
+        self._given = [storage.clone() for storage in self.storages]
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._expected = self._evaluate()
+        self._only_moves = reference.only_moves(self.calls()[0], self._expected.results[0])
+        if reference.device.type == "cuda":
+            self._graph, self._expected = _captured(self._evaluate)
+
+    def _evaluate(self) -> Evaluation:
+        found = self.reference.evaluator.native_on(self._given, self.count)
+        if found is None:
+            raise UncapturableError("the shapes of the results depend on the values")
+        return found
+
+    def draw(self, seed: int) -> None:
+        """New values, and what torch makes of them."""
+        self._seed = seed
+        self.storages = draw_storages(self.reference.case, seed, self.count, self.reference.device)
+        for given, drawn in zip(self._given, self.storages, strict=True):
+            given.copy_(drawn)
+        if self._graph is None:
+            self._expected = self._evaluate()
+        else:
+            self._graph.replay()
+
+    def compare(self, outputs: Sequence[torch.Tensor], inputs_after: Sequence[torch.Tensor]) -> Agreement | Mismatch:
+        """Compare the calls' stacked results, leaf by leaf, and the stacked storages of their arguments."""
+        if self._all_pass(outputs, inputs_after):
+            return Agreement(UNKNOWN, self.count)
+        rows = [[leaf[index] for leaf in outputs] for index in range(self.count)]
+        after = [[storage[index] for storage in inputs_after] for index in range(self.count)]
+        return compare_many(self.reference.expect_many(self.calls()), rows, after)
+
+    def calls(self) -> list[DrawnCall]:
+        """The calls one by one."""
+        case, device = self.reference.case, self.reference.device
+        return calls_on(case, self.storages, self._seed, self.count, device)
+
+    def _all_pass(self, outputs: Sequence[torch.Tensor], inputs_after: Sequence[torch.Tensor]) -> bool:
+        """Whether every call is certainly right. One transfer from the device."""
+        passed = torch.ones(self.count, dtype=torch.bool, device=self.reference.device)
+        for place, native in self._expected.tensors.items():
+            got = (outputs if place.kind == "output" else inputs_after)[place.position]
+            if got.shape != native.shape or got.dtype != native.dtype:
+                return False
+            screen = self.reference.screen(place, native.dtype, native[0].numel())
+            passed &= all_of_each(native, got, screen)
+        for position, (before, after) in enumerate(zip(self.storages, inputs_after, strict=True)):
+            if not self.reference.evaluator.is_written(position) and before.numel():
+                passed &= all_of_each(bits(before), bits(after), None)
+        return bool(passed.all()) and not self._lost_sign(outputs)
+
+    def _lost_sign(self, outputs: Sequence[torch.Tensor]) -> bool:
+        if not self._only_moves:
+            return False
+        native: list[Any] = [tensor for place, tensor in self._expected.tensors.items() if place.kind == "output"]
+        return lost_sign(native, outputs) is not None
+
+
+def _captured(evaluate: Any) -> tuple[torch.cuda.CUDAGraph, Evaluation]:
+    """The evaluation as a graph; its results lie in the same memory whenever it is played."""
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    try:
+        with torch.cuda.stream(stream):
+            evaluate()  # libraries set themselves up for a stream when they first see it
+            torch.cuda.synchronize()
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                evaluation = evaluate()
+            finally:
+                graph.capture_end()
+    except (ReferenceFailure, *OPERATOR_ERRORS) as error:
+        raise UncapturableError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+    finally:
+        torch.cuda.synchronize()
+    return graph, evaluation

@@ -1,0 +1,92 @@
+"""From raw blocks to times per call, one row a round: which blocks decide, and what is taken off them.
+
+The time of a call is what a long block takes beyond the shim's, per call. Not the slope between a long block and a
+single call: a candidate that dawdles over single calls would shrink it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from torchstone.schema import Block, Party
+
+Floats = NDArray[np.float64]
+
+Clocked = Literal["device", "calls", "calls against device"]
+"""`device`: both parties captured, starting calls is not on the clock. `calls`: neither. `calls against device`: only
+the candidate could not be captured, and what it takes to start its calls counts while the reference's does not."""
+
+
+class PerCall(NamedTuple):
+    """Nanoseconds per call; columns candidate and reference, one row a round."""
+
+    gross: Floats
+    net: Floats
+    """Without the shim."""
+    shim_ns: float
+    """Median of what was taken off the candidate's."""
+    clocked: Clocked
+    claimed: Floats | None = None
+    """What the devices' own clocks say, read by the workers: for captured calls only."""
+
+
+def per_call(blocks: Sequence[Block]) -> PerCall:
+    """The times that decide, for the rounds in which both parties were measured."""
+    captured = {block.party for block in blocks if block.captured}
+    graphs = [block for block in blocks if block.captured]
+    calls = [block for block in blocks if not block.captured]
+    if {"candidate", "reference"} <= captured:
+        claims = paired([msgspec.structs.replace(block, elapsed_ns=block.claimed_ns) for block in graphs])
+        return paired(graphs)._replace(clocked="device", claimed=claims.net)
+    if "reference" in captured:
+        return _side_by_side(calls, graphs)
+    return paired(calls)
+
+
+def paired(blocks: Sequence[Block]) -> PerCall:
+    """Blocks of one kind, paired within rounds."""
+    rounds = _rounds(blocks)
+    both = [parties for parties in rounds if {"candidate", "reference"} <= parties.keys()]
+    gross = np.array([[parties["candidate"], parties["reference"]] for parties in both], dtype=np.float64)
+    shim = _shims(both)
+    return PerCall(gross.reshape(-1, 2), gross.reshape(-1, 2) - shim[:, np.newaxis], _median(shim), "calls")
+
+
+def _side_by_side(calls: Sequence[Block], graphs: Sequence[Block]) -> PerCall:
+    """The candidate from blocks of one kind, the reference from those of the other."""
+    mine = [parties for parties in _rounds(calls) if "candidate" in parties]
+    theirs = [parties for parties in _rounds(graphs) if "reference" in parties]
+    count = min(len(mine), len(theirs))
+    own_shim, other_shim = _shims(mine)[:count], _shims(theirs)[:count]
+    gross = np.array(
+        [[mine[number]["candidate"], theirs[number]["reference"]] for number in range(count)], dtype=np.float64
+    ).reshape(-1, 2)
+    net = gross - np.column_stack((own_shim, other_shim)).reshape(-1, 2)
+    return PerCall(gross, net, _median(own_shim), "calls against device")
+
+
+def _rounds(blocks: Sequence[Block]) -> list[dict[Party, float]]:
+    """Per round, in order, each party's time over calls in the longest blocks."""
+    long = max((block.calls for block in blocks), default=0)
+    taken: dict[int, dict[Party, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for block in blocks:
+        if block.calls == long:
+            taken[block.round][block.party].append(block.elapsed_ns / long)
+    return [{party: sum(times) / len(times) for party, times in taken[number].items()} for number in sorted(taken)]
+
+
+def _shims(rounds: Iterable[dict[Party, float]]) -> Floats:
+    """Rounds without a shim get the median of those with one; blocks without any have nothing taken off."""
+    shim = np.array([parties.get("shim", np.nan) for parties in rounds], dtype=np.float64)
+    known = shim[~np.isnan(shim)]
+    return np.where(np.isnan(shim), float(np.median(known)) if known.size else 0.0, shim)
+
+
+def _median(values: Floats) -> float:
+    return float(np.median(values)) if values.size else 0.0

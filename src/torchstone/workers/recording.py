@@ -1,0 +1,65 @@
+"""A candidate's calls as one graph of the device: launched together, so that no launch stands between kernels.
+
+Runs in the worker, beside the candidate, and is therefore not trusted: the judge fills the arguments before every
+play, takes the time and verifies every result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+
+class Recording:
+    """Calls that were recorded, and can be made again on what their arguments hold then."""
+
+    def __init__(
+        self,
+        candidate: Callable[..., Any],
+        calls: Sequence[tuple[list[Any], dict[str, Any]]],
+        device: torch.device,
+        called_before: bool,
+    ) -> None:
+        """Unless it was called before there, the candidate is first called once on the stream of the recording."""
+        if device.type != "cuda":
+            raise NotImplementedError(f"a {device.type} device records no calls")
+        self._device = device
+        self._graph = torch.cuda.CUDAGraph()
+        self._began, self._ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        self.kept: list[Any] = []
+        """What the results lie in."""
+        self.results = self._record(candidate, calls, called_before)
+
+    def _record(
+        self, candidate: Callable[..., Any], calls: Sequence[tuple[list[Any], dict[str, Any]]], called_before: bool
+    ) -> list[Any]:
+        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize(self._device)
+        args, kwargs = calls[0]
+        with torch.cuda.stream(stream), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "the graph is empty" is ours to find out
+            if not called_before:
+                candidate(*args, **kwargs)  # libraries set themselves up for a stream when they first see it
+            torch.cuda.synchronize(self._device)
+            self._graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                results = [candidate(*args, **kwargs) for args, kwargs in calls]
+            except BaseException:
+                with contextlib.suppress(RuntimeError):
+                    self._graph.capture_end()
+                raise
+            self._graph.capture_end()
+        torch.cuda.synchronize(self._device)
+        return results
+
+    def play_ns(self) -> int:
+        """Make the calls; how long the device says that they took."""
+        self._began.record()
+        self._graph.replay()
+        self._ended.record()
+        torch.cuda.synchronize(self._device)
+        return max(0, int(self._began.elapsed_time(self._ended) * 1e6))
