@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,9 +23,10 @@ from torchstone.court.testimony import Testimony
 from torchstone.judging import UncapturableError
 from torchstone.workers.buffers import DeviceMemory
 from torchstone.workers.handle import BadReplyError
-from torchstone.workers.protocol import Capture, Done, Failed, Play, span_elements
+from torchstone.workers.protocol import Armed, Capture, Done, Failed, Play, Reply, span_elements
 from torchstone.workers.reading import DeviceReader, UnreadableError
 
+R = TypeVar("R")
 _GLANCES = 4096
 """Bytes that are looked at on the clock. Who leaves a thousandth of the results for later is seen in 98 of 100
 blocks."""
@@ -100,29 +102,35 @@ class Captured:
         """What is wrong with where the results lie: the same for every time that the calls are made."""
         return next((found for guard in PLACE_GUARDS if (found := guard.examine(self.testimony))), None)
 
-    def play(self, deadline: float) -> tuple[int, int]:
-        """Make the calls on what was presented: nanoseconds by the judge's clock, and by the worker's claim."""
-        worker = self._stand.worker
+    def play(self, storages: Sequence[torch.Tensor], deadline: float) -> tuple[int, int]:
+        """Make the calls on these values: nanoseconds by the judge's clock, and by the worker's claim.
+
+        The worker is woken first, and waits. Then the clock starts, and only then are the values written where it can
+        see them: there is no moment in which it has them and the clock does not run, and what waking up costs, which
+        is never twice the same, is not on it. Writing them is, for every party alike, and goes with the shim.
+        """
+        worker, stand = self._stand.worker, self._stand
         for results in self._results:
             results.spoil()
+        stand.conceal(self.count)
         self._where = self._glances.choose()
-        if self._sweep is not None:
-            self._sweep()
-        self._stand.finish_device_work()
         command = Play(secrets.token_hex(8), self.count, self._pretend)
         worker.post(command, deadline)
-        began = time.perf_counter_ns()
         worker.thaw()
+        _expect(worker.answer_to(command, deadline), Armed)
+        stand.finish_device_work()
+        began = time.perf_counter_ns()
+        stand.reveal(storages)
+        if self._sweep is not None:
+            self._sweep()
+        stand.finish_device_work()
+        worker.go()
         reply = worker.answer_to(command, deadline)
         self._seen = self._glances.look(self._where)
-        self._stand.finish_device_work()
+        stand.finish_device_work()
         elapsed_ns = time.perf_counter_ns() - began
         worker.freeze()
-        if isinstance(reply, Failed):
-            raise CandidateFailedError(reply)
-        if not isinstance(reply, Done):
-            raise BadReplyError(f"expected the calls to be made, got {type(reply).__name__}")
-        return elapsed_ns, reply.claimed_ns
+        return elapsed_ns, _expect(reply, Done).claimed_ns
 
     def collect(self) -> list[torch.Tensor]:
         """Private copies of what the calls returned, leaf by leaf, each stacked over the calls."""
@@ -145,6 +153,14 @@ class Captured:
     def was_finished(self) -> bool:
         """Whether what was seen on the clock is still what lies there. Ask after :meth:`collect`."""
         return torch.equal(self._seen, self._glances.look(self._where))
+
+
+def _expect(reply: Reply, kind: type[R]) -> R:
+    if isinstance(reply, Failed):
+        raise CandidateFailedError(reply)
+    if not isinstance(reply, kind):
+        raise BadReplyError(f"expected a worker that is {kind.__name__.lower()}, got {type(reply).__name__}")
+    return reply
 
 
 class _Results:

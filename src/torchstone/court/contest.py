@@ -9,11 +9,13 @@ import random
 import secrets
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Literal
 
 from torchstone import schema
 from torchstone.court.guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
 from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError
-from torchstone.court.layout import Layout
 from torchstone.court.parties import (
     CandidateCalls,
     CandidateGraphs,
@@ -28,6 +30,7 @@ from torchstone.measuring import is_precise_enough, needs_confirmation, procedur
 from torchstone.workers.protocol import Load
 
 Parties = dict[schema.Party, procedure.Contestant]
+_OWN_PARTIES: tuple[Literal["reference"], Literal["shim"]] = ("reference", "shim")
 _CALLS_FOR_CALL_TIME = 16
 """In a block that only serves to tell the time of a call with its start."""
 
@@ -35,42 +38,44 @@ _CALLS_FOR_CALL_TIME = 16
 def measure(hearing: Hearing, stand: Stand, reference: Reference, work: Work) -> schema.Measurement:
     """Time the candidate on its stand against the reference, and ask every guard about the figures."""
     room, job = hearing.room, hearing.job
-    other = _reference_stand(hearing, stand.layout, stand.sets)
-    try:
-        room.pool.settle()
-        with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
-            measurement = _measure_rounds(hearing, stand, other, reference, work)
-        other.release(time.monotonic() + HOUSEKEEPING_SECONDS)
-    except BaseException:
-        room.dismiss_reference()
-        raise
-    finally:
-        other.close()
+    with ExitStack() as stack:
+        try:
+            other, blank = (stack.enter_context(_own_stand(hearing, stand, party)) for party in _OWN_PARTIES)
+            room.pool.settle()
+            with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
+                measurement = _hold(hearing, _Contest(hearing, stand, other, blank, reference), work)
+            for own in (other, blank):
+                own.release(time.monotonic() + HOUSEKEEPING_SECONDS)
+        except BaseException:
+            room.dismiss_own_workers()
+            raise
     return measurement
 
 
-def _reference_stand(hearing: Hearing, layout: Layout, sets: int) -> Stand:
-    """The reference on its own stand. Its failures are ours, not the candidate's."""
+@contextmanager
+def _own_stand(hearing: Hearing, like: Stand, party: Literal["reference", "shim"]) -> Iterator[Stand]:
+    """The reference, or the shim, on a stand of its own. Its failures are ours, not the candidate's."""
     room, case = hearing.room, hearing.job.case
     deadline = time.monotonic() + HOUSEKEEPING_SECONDS
     native = schema.Implementation("aten", case.operator, schema.ImportPath("torch", f"ops.{case.operator}"), "aten")
-    worker = room.reference_worker()
-    stand = Stand(worker, case, layout, sets, room.device)
+    worker = room.own_worker(party)
+    stand = Stand(worker, case, like.layout, like.sets, room.device)
     try:
-        worker.ask(Load(secrets.token_hex(8), native), deadline)
-        stand.bind(deadline)
-    except FAILURES as error:
-        room.dismiss_reference()
+        try:
+            worker.ask(Load(secrets.token_hex(8), native), deadline)
+            stand.bind(deadline)
+        except FAILURES as error:
+            raise ReferenceLostError(f"the {party}'s worker failed: {error!r}") from error
+        yield stand
+    except BaseException:
+        room.dismiss_own_workers()  # before the buffers that they see are freed
+        raise
+    finally:
         stand.close()
-        raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
-    return stand
 
 
-def _measure_rounds(
-    hearing: Hearing, stand: Stand, other: Stand, reference: Reference, work: Work
-) -> schema.Measurement:
+def _hold(hearing: Hearing, contest: _Contest, work: Work) -> schema.Measurement:
     room = hearing.room
-    contest = _Contest(hearing, stand, other, reference)
     began, before = time.time_ns(), room.probe.state()
     blocks, long = contest.hold()
     measurement = schema.Measurement(
@@ -80,14 +85,14 @@ def _measure_rounds(
         ended_unix_ns=time.time_ns(),
         threads=room.threads,
         distinct_inputs=long,
-        bytes_per_call=stand.layout.bytes_per_call,
+        bytes_per_call=contest.other.layout.bytes_per_call,
         before=before,
         after=room.probe.state(),
         speed_of_light=room.speed_of_light(work, long),
         uncaptured=contest.uncaptured,
         cache=hearing.job.cache,
     )
-    _examine(hearing, measurement, contest.latencies_ns, other)
+    _examine(hearing, measurement, contest)
     room.doubt_ceilings(measurement)
     return measurement
 
@@ -95,7 +100,8 @@ def _measure_rounds(
 class _Contest:
     """The blocks of one measurement."""
 
-    def __init__(self, hearing: Hearing, stand: Stand, other: Stand, reference: Reference) -> None:
+    def __init__(self, hearing: Hearing, stand: Stand, other: Stand, blank: Stand, reference: Reference) -> None:
+        self.other = other
         self._plan = procedure.PLANS[hearing.job.effort]
         self._order = random.Random(secrets.randbits(64))
         self._stand = stand
@@ -105,13 +111,13 @@ class _Contest:
         self._calls: Parties = {
             "candidate": self._called,
             "reference": ReferenceCalls(other, draws, pretend=False),
-            "shim": ReferenceCalls(other, draws, pretend=True),
+            "shim": ReferenceCalls(blank, draws, pretend=True),
         }
         self._played = CandidateGraphs(hearing, stand, draws, sweep)
         self._graphs: Parties = {
             "candidate": self._played,
             "reference": ReferenceGraphs(other, draws, pretend=False, sweep=sweep),
-            "shim": ReferenceGraphs(other, draws, pretend=True, sweep=sweep),
+            "shim": ReferenceGraphs(blank, draws, pretend=True, sweep=sweep),
         }
         self.uncaptured: str | None = None if stand.on_device else ""
 
@@ -167,18 +173,17 @@ class _Contest:
         return blocks
 
 
-def _examine(hearing: Hearing, measurement: schema.Measurement, latencies_ns: list[int], other: Stand) -> None:
+def _examine(hearing: Hearing, measurement: schema.Measurement, contest: _Contest) -> None:
     """Ask every guard; the first that proves something decides."""
 
     def latency_without_candidate_ns() -> float:
         hearing.dismiss()
-        return statistics.median(other.device_latency_ns() for _ in range(9))
+        return statistics.median(contest.other.device_latency_ns() for _ in range(9))
 
-    written_bytes = other.layout.written_bytes
     guards: list[Guard] = [
-        QuiescenceGuard(latencies_ns, latency_without_candidate_ns),
+        QuiescenceGuard(contest.latencies_ns, latency_without_candidate_ns),
         ClockGuard(),
-        FloorGuard(written_bytes, hearing.room.peak_bytes_per_second),
+        FloorGuard(contest.other.layout.written_bytes, hearing.room.peak_bytes_per_second),
     ]
     for guard in guards:
         proof = guard.examine(measurement)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from functools import cached_property
+from typing import Literal
 
 import torch
 
@@ -55,7 +56,7 @@ class Courtroom:
         self._ceilings = ceilings
         self._work: dict[str, Work] = {}
         self._candidate_worker: Worker | None = None
-        self._reference_worker: Worker | None = None
+        self._own_workers: dict[Literal["reference", "shim"], Worker] = {}
         self.profiled: set[str] = set()
         """Candidates whose device kernels have been looked at."""
         self._calls_to_tell: dict[str, int] = {}
@@ -145,16 +146,19 @@ class Courtroom:
             self._candidate_worker.kill()
             self._candidate_worker = None
 
-    def reference_worker(self) -> Worker:
-        """The worker in which references are timed, through the same shim and the same sandbox."""
-        if self._reference_worker is None:
-            self._reference_worker = self.pool.take()
-        return self._reference_worker
+    def own_worker(self, party: Literal["reference", "shim"]) -> Worker:
+        """A worker in which we ourselves are timed, in the same sandbox as the candidate.
 
-    def dismiss_reference(self) -> None:
-        if self._reference_worker is not None:
-            self._reference_worker.kill()
-            self._reference_worker = None
+        One for each party: a process that is called twice as often as another is quicker to wake.
+        """
+        if party not in self._own_workers:
+            self._own_workers[party] = self.pool.take()
+        return self._own_workers[party]
+
+    def dismiss_own_workers(self) -> None:
+        for worker in self._own_workers.values():
+            worker.kill()
+        self._own_workers.clear()
 
     def remember_failed_load(self, key: str, verdict: schema.Verdict, outcome: Outcome) -> None:
         """A candidate that does not load does not load for its other cases either."""
@@ -165,6 +169,6 @@ class Courtroom:
 
     def close(self) -> None:
         self.dismiss_candidate()
-        self.dismiss_reference()
+        self.dismiss_own_workers()
         self.pool.close()
         self.lane.close()

@@ -114,9 +114,9 @@ class CandidateGraphs:
         if calls not in self._drawn:
             series.draw(secrets.randbits(63))
         self._drawn.discard(calls)
-        self._stand.present_stacked(series.storages)
+        self._stand.finish_device_work()
         self.latencies_ns.append(self._stand.device_latency_ns())
-        times = self._hearing.allow(captured.play)
+        times = self._hearing.allow(lambda deadline: captured.play(series.storages, deadline))
         self._verify(captured, series)
         return times
 
@@ -159,8 +159,8 @@ class ReferenceGraphs:
     def run(self, calls: int) -> tuple[int, int]:
         try:
             captured = self._captured.get(calls) or self._capture(calls)
-            self._stand.present_stacked(self._draws.series(calls).storages)
-            return captured.play(time.monotonic() + HOUSEKEEPING_SECONDS)
+            values = self._draws.series(calls).storages
+            return captured.play(values, time.monotonic() + HOUSEKEEPING_SECONDS)
         except FAILURES as error:
             raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
 

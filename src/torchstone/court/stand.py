@@ -102,10 +102,13 @@ class Stand:
             torch._foreach_copy_(targets, sources)
         self.finish_device_work()
 
-    def present_stacked(self, storages: Sequence[torch.Tensor]) -> None:
-        """The same for calls whose storages are stacked, with one copy for each argument."""
-        count = len(storages[0]) if storages else 0
+    def conceal(self, count: int) -> None:
+        """Random garbage between the arguments of calls whose values are to be revealed."""
         self._fill_bands(count)
+
+    def reveal(self, storages: Sequence[torch.Tensor]) -> None:
+        """Write the values of calls, which are stacked, with one copy for each argument. Quick: it is on the clock."""
+        count = len(storages[0]) if storages else 0
         for target, storage in zip(self.layout.stacked_inputs_in(self._bytes, count), storages, strict=True):
             target.copy_(storage)
 

@@ -207,7 +207,7 @@ def _fault(error: Exception, room: Courtroom) -> schema.Verdict:
     """A job that the judge stumbled over is unjudged. If its device is spoilt, the judge must end and start afresh."""
     traceback.print_exception(error)  # into the judge's own log
     room.dismiss_candidate()
-    room.dismiss_reference()
+    room.dismiss_own_workers()
     if room.device.type == "cuda":
         torch.cuda.synchronize(room.device)
     place = traceback.extract_tb(error.__traceback__)[-1]

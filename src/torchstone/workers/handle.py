@@ -20,6 +20,7 @@ from torchstone.errors import InfrastructureError
 from torchstone.schema import Layer, Limits, decode
 from torchstone.workers import linux
 from torchstone.workers.protocol import (
+    GO,
     HEADER_BYTES,
     MAX_REPLY_BYTES,
     Command,
@@ -174,6 +175,14 @@ class Worker:
         if isinstance(reply, Ready) or reply.token != command.token:
             raise BadReplyError("a reply to something that was not asked")
         return reply
+
+    def go(self) -> None:
+        """Let a worker that is armed begin."""
+        try:
+            self._commands.send(GO)
+        except OSError:
+            self._await_end()
+            raise WorkerEndedError(self._ending) from None
 
     def check_silence(self) -> None:
         """Between commands a worker has nothing to say: bytes on the reply pipe were written by the candidate."""
@@ -337,7 +346,6 @@ class Worker:
     def thaw(self) -> None:
         """Let it go on. Quick: this is on the clock."""
         held, self._held = self._held, {}
-        # The main thread first, which has furthest to go: it was held first, or as the last of several processes.
         ended = [
             thread
             for thread, signal_number in held.items()

@@ -26,6 +26,7 @@ MOST_SPARSE = 2
 
 _HEADER = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size
+GO = b"!"
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -117,7 +118,10 @@ class Capture(msgspec.Struct, frozen=True, tag="capture"):
 
 
 class Play(msgspec.Struct, frozen=True, tag="play"):
-    """Make the recorded calls, on what the input sets hold now."""
+    """Get ready to make the recorded calls, say so, and make them as soon as a byte comes.
+
+    The byte is sent when the input sets hold their values: what waking up costs is then not on the clock.
+    """
 
     token: str
     count: int
@@ -186,6 +190,12 @@ class Done(msgspec.Struct, frozen=True, tag="done", omit_defaults=True):
     odd_leaves: tuple[Leaf, ...] = ()
 
 
+class Armed(msgspec.Struct, frozen=True, tag="armed"):
+    """Awake, and waiting for nothing but the byte."""
+
+    token: str
+
+
 class Bound(msgspec.Struct, frozen=True, tag="bound"):
     """The argument lists are made."""
 
@@ -210,7 +220,7 @@ class Attributed(msgspec.Struct, frozen=True, tag="attributed"):
     attribution: Attribution
 
 
-Reply = Ready | Bound | Done | Failed | Attributed
+Reply = Ready | Armed | Bound | Done | Failed | Attributed
 
 
 class Spawn(msgspec.Struct, frozen=True):
