@@ -162,8 +162,6 @@ class _Contest:
         """
         blocks, long = self._by_calls()
         theirs: Parties = {party: runs for party, runs in self._graphs.items() if party != "candidate"}
-        for runs in theirs.values():
-            runs.run(long)
         count = len({block.round for block in blocks if block.calls == long})
         return blocks + procedure.some_rounds(theirs, (long,), count, self._order, 1 + blocks[-1].round), long
 

@@ -19,6 +19,8 @@ from torchstone.measuring.device import DeviceProbe
 from torchstone.workers.handle import Worker
 from torchstone.workers.pool import WorkerPool
 
+_HOST_ARENA_BYTES = 64 << 20
+_DEVICE_PARTS = 64
 _LEAST_CACHE_BYTES = 256 << 10
 """Where the system does not tell."""
 _DOUBTFUL_PERCENT = 110.0
@@ -74,6 +76,15 @@ class Courtroom:
     @cached_property
     def _sweeping(self) -> torch.Tensor:
         return torch.zeros(max(1, 2 * self.cache_bytes // 4), dtype=torch.int32, device=self.device)
+
+    @property
+    def arena_bytes(self) -> int:
+        """What arguments and results of a block may take. On a device they exist several times, in every party's
+        memory and in the judge's.
+        """
+        if self.device.type == "cuda":
+            return int(torch.cuda.get_device_properties(self.device).total_memory // _DEVICE_PARTS)
+        return _HOST_ARENA_BYTES
 
     @property
     def cache_bytes(self) -> int:

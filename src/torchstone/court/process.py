@@ -147,8 +147,6 @@ def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool, cores: t
             job = decode(data, Job)
             record = judge(job, room, charge.device_label, charge.manifest_key, charge.isolation)
             send(connection, Judged(record))
-            if device.type == "cuda":
-                torch.cuda.empty_cache()  # what one job needed must not be missing to the next
     finally:
         room.close()
 

@@ -32,7 +32,6 @@ _CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 2, "normal": 3, "thorough":
 _MOST_SETS = {"cpu": 256, "cuda": 1024}
 _MOST_RESULTS = 2048
 """In a block: a reply says where each lies, and replies are short."""
-_ARENA_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 _LOST_WORKERS = 5
 """A worker that was killed from outside is our loss; one that dies so every time is the candidate's doing."""
 
@@ -112,7 +111,7 @@ class Trial:
         if not timed:
             return checks
         kind = self._room.device.type
-        room_bytes = _ARENA_BYTES[kind] if self._job.cache == "cold" else self._room.cache_bytes // 2
+        room_bytes = self._room.arena_bytes if self._job.cache == "cold" else self._room.cache_bytes // 2
         fitting = room_bytes // layout.footprint_bytes
         telling = _MOST_RESULTS // max(1, len(layout.outputs))
         return max(checks, min(_MOST_SETS[kind], fitting, telling), 2)
@@ -186,6 +185,8 @@ def judge(
         except Exception as error:  # noqa: BLE001 - a fault of ours, perhaps provoked: it must not take other jobs along
             verdict = _fault(error, room)
             break
+    if room.device.type == "cuda":
+        torch.cuda.empty_cache()  # what one job needed must not be missing to the next
     return schema.Record(
         job_key=job.key,
         case=job.case,

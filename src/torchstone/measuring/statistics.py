@@ -31,7 +31,7 @@ LEAST_SHARE = 0.05
 """A party whose own part of a call is smaller than this share cannot be told from the cost of calling it."""
 HOPELESS = 0.5
 """Nobody needs to know more exactly how much slower than this a candidate is."""
-MOST_DOUBT = 0.1
+MOST_DOUBT = 0.06
 """Claims are believed within the judge's doubt, and never if that is larger than this."""
 CLOCK_SLACK = 0.01
 LEAST_ROUNDS_FOR_DEPENDENCE = 6
@@ -238,8 +238,8 @@ def speedup_in_long_blocks(blocks: Sequence[Block]) -> tuple[Speedup | None, str
 def _as_claimed(judged: Speedup, claimed: Floats) -> Speedup:
     """The workers' claims, which are far more precise, as far as the judge's own clock bears them out.
 
-    The judge must be sure within a tenth, and the claims must lie within its doubt: a worker that lies gains less than
-    that. Where they do not, what the judge saw counts.
+    The judge must be sure within a few percent, and the claims must lie within its doubt: a worker that lies gains no
+    more than that. Where they do not, what the judge saw counts.
     """
     doubt = math.log(judged.high / judged.low) / 2
     if doubt > MOST_DOUBT or np.any(claimed <= 0):

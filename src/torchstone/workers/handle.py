@@ -227,7 +227,7 @@ class Worker:
         del self._reply_bytes[: HEADER_BYTES + length]
         try:
             return decode(data, Reply)  # type: ignore[arg-type]
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise BadReplyError(f"a reply that does not decode: {error}") from None
 
     def _pump(self, deadline: float) -> None:

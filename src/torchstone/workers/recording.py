@@ -29,7 +29,11 @@ class Recording:
             raise NotImplementedError(f"a {device.type} device records no calls")
         self._device = device
         self._graph = torch.cuda.CUDAGraph()
-        self._began, self._ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        # Recorded within the graph: what it takes to launch it is not between them.
+        self._began, self._ended = (
+            torch.cuda.Event(enable_timing=True, external=True)  # type: ignore[no-untyped-call]
+            for _ in range(2)
+        )
         self.kept: list[Any] = []
         """What the results lie in."""
         self.results = self._record(candidate, calls, called_before)
@@ -47,7 +51,9 @@ class Recording:
             torch.cuda.synchronize(self._device)
             self._graph.capture_begin(capture_error_mode="thread_local")
             try:
+                self._began.record()
                 results = [candidate(*args, **kwargs) for args, kwargs in calls]
+                self._ended.record()
             except BaseException:
                 with contextlib.suppress(RuntimeError):
                     self._graph.capture_end()
@@ -58,8 +64,6 @@ class Recording:
 
     def play_ns(self) -> int:
         """Make the calls; how long the device says that they took."""
-        self._began.record()
         self._graph.replay()
-        self._ended.record()
         torch.cuda.synchronize(self._device)
         return max(0, int(self._began.elapsed_time(self._ended) * 1e6))
