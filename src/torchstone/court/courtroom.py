@@ -7,14 +7,15 @@ from functools import cached_property
 
 import torch
 
-from torchstone import schema
+from torchstone import operators, schema
 from torchstone.court.guards import peak_bandwidth
 from torchstone.court.lane import Lane
-from torchstone.judging import Expected, Work, calls_to_tell, work_of
+from torchstone.judging import DrawnCall, Expected, Work, calls_to_tell, work_of
 from torchstone.measuring import timing
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device import DeviceProbe
 from torchstone.workers.handle import Worker
+from torchstone.workers.memory import PeakMemory
 from torchstone.workers.pool import WorkerPool
 
 _DOUBTFUL_PERCENT = 110.0
@@ -51,6 +52,7 @@ class Courtroom:
         self.probe = probe
         self._ceilings = ceilings
         self._work: dict[str, Work] = {}
+        self._reference_peaks: dict[str, int | None] = {}
         self._candidate_worker: Worker | None = None
         self._reference_worker: Worker | None = None
         self.profiled: set[str] = set()
@@ -69,6 +71,13 @@ class Courtroom:
         if case.key not in self._work:
             self._work[case.key] = work_of(case, expected.new_tensors)
         return self._work[case.key]
+
+    def reference_peak_bytes(self, call: DrawnCall) -> int | None:
+        """The memory that torch's own operator needs for it beyond its arguments. Watched once per case."""
+        key = call.case.key
+        if key not in self._reference_peaks:
+            self._reference_peaks[key] = _reference_peak_bytes(call)
+        return self._reference_peaks[key]
 
     def know_ceilings(self, work: Work) -> None:
         """Measure what is not known yet of the device, before any candidate can use it: on a GPU it might not rest."""
@@ -150,3 +159,12 @@ class Courtroom:
         self.dismiss_reference()
         self.pool.close()
         self.lane.close()
+
+
+def _reference_peak_bytes(call: DrawnCall) -> int | None:
+    try:
+        with PeakMemory(call.device.type) as peak:
+            operators.resolve(call.case.operator)(*call.args, **call.kwargs)
+    except RuntimeError:  # too little memory left: it goes without
+        return None
+    return peak.size_bytes
