@@ -39,14 +39,21 @@ class PeakMemory:
 
 
 class _DeviceAllocator:
-    """torch keeps count of its device memory."""
+    """torch keeps count of its device memory; here of what was asked for, not of the blocks that it was rounded to."""
 
     def begin(self) -> None:
-        self._before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
+        self._before = self._stat("current")
 
-    def end(self) -> int:
-        return max(0, torch.cuda.max_memory_allocated() - self._before)
+    def end(self) -> int | None:
+        peak = self._stat("peak")
+        return None if peak is None or self._before is None else max(0, peak - self._before)
+
+    @staticmethod
+    def _stat(kind: str) -> int | None:
+        """None: another allocator was put in the place of torch's."""
+        found: int | None = torch.cuda.memory_stats().get(f"requested_bytes.all.{kind}")
+        return found
 
 
 class _HostAllocator:
