@@ -47,16 +47,14 @@ def probe() -> DeviceProbe:
     return DeviceProbe("cuda", f"GPU-{torch.cuda.get_device_properties(0).uuid}")
 
 
+def source(text: str) -> Implementation:
+    return Implementation("test", RELU.operator, SourceFiles((SourceFile("kernel.py", text),), "kernel"), "triton")
+
+
 @pytest.fixture(scope="module")
 def attributions() -> list[Attribution]:
     """Of the Triton kernel and of the wasteful one, by one judge."""
-    jobs = [
-        Job(
-            RELU,
-            Implementation("test", RELU.operator, SourceFiles((SourceFile("kernel.py", text),), "kernel"), "triton"),
-        )
-        for text in (TRITON, WASTEFUL)
-    ]
+    jobs = [Job(RELU, source(text)) for text in (TRITON, WASTEFUL)]
     records = {record.job_key: record for record in LocalExecutor(ExecutorOptions(device="cuda:0")).run(jobs)}
     found = [records[job.key] for job in jobs]
     assert all(isinstance(record.verdict, Agrees) for record in found), [record.verdict for record in found]
