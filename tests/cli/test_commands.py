@@ -201,6 +201,17 @@ def test_show_tells_the_same_as_the_run(capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(capsys.readouterr().out)["summary"]["operators_missing"] == 1
 
 
+def test_show_tells_all_about_single_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    main(RUN)
+    capsys.readouterr()
+    assert main(["show", "torchstone_runs/x", "--case", "[2]"]) == 0
+    assert "  verdict           agrees" in capsys.readouterr().out
+    assert main(["show", "torchstone_runs/x", "--case", "aten", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["records"]) == len(CASES)
+    assert main(["show", "torchstone_runs/x", "--case", "no such case"]) == 2
+    assert "no case of this run contains" in capsys.readouterr().err
+
+
 def test_show_of_something_else_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "nowhere"]) == 2
     assert "error: nowhere is no run folder" in capsys.readouterr().err

@@ -420,3 +420,4 @@ def test_the_record_says_what_did_the_work() -> None:
     assert isinstance(own.verdict, Agrees), own.verdict
     assert own.attribution is not None
     assert own.attribution.operators == {}
+    assert (own.attribution.peak_memory_bytes, own.attribution.reference_peak_memory_bytes) == (4 * 35, 4 * 35)

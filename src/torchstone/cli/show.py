@@ -26,8 +26,14 @@ if TYPE_CHECKING:
     metavar="FILE.svg",
     help="Also write a plot of the timed cases under the ceilings of their device.",
 )
+@click.option(
+    "--case",
+    "case_text",
+    metavar="TEXT",
+    help="All that is known about the cases whose operator and arguments contain this, or of this job key.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
-def show(run_folder: Path, p: float, roofline: Path | None, as_json: bool) -> int:
+def show(run_folder: Path, p: float, roofline: Path | None, case_text: str | None, as_json: bool) -> int:
     """Show the results of a run folder again: a finished run, a stopped one, or one that is still going on."""
     from torchstone.cli.output import print_json, print_report
     from torchstone.reports import make_report
@@ -42,11 +48,33 @@ def show(run_folder: Path, p: float, roofline: Path | None, as_json: bool) -> in
     report = make_report(stored.records, stored.problems, p)
     if roofline is not None:
         _write_roofline(report, roofline)
-    if as_json:
+    if case_text is not None:
+        _print_cases(report, run_folder, case_text, as_json)
+    elif as_json:
         print_json(report, run_folder)
     else:
         print_report(report, run_folder)
     return 0
+
+
+def _print_cases(report: RunReport, run_folder: Path, text: str, as_json: bool) -> None:
+    from torchstone.errors import UsageError
+    from torchstone.reports.detail import details, matching
+    from torchstone.reports.text import one_line
+    from torchstone.schema import encode
+
+    found = matching(report.results, text)
+    if not found:
+        raise UsageError(f"no case of this run contains '{text}'. Operators: {one_line(_some_operators(report))}.")
+    if as_json:
+        click.echo(encode({"run_folder": str(run_folder), "records": [item.record for item in found]}))
+    else:
+        click.echo(details(found))
+
+
+def _some_operators(report: RunReport) -> str:
+    names = [item.operator for item in report.summary.operators]
+    return ", ".join(names[:10]) + (" …" if len(names) > 10 else "")
 
 
 def _write_roofline(report: RunReport, path: Path) -> None:

@@ -9,14 +9,15 @@ from typing import Literal
 
 import torch
 
-from torchstone import schema
+from torchstone import operators, schema
 from torchstone.court.guards import peak_bandwidth
 from torchstone.court.lane import Lane
-from torchstone.judging import Expected, Work, calls_to_tell, work_of
+from torchstone.judging import DrawnCall, Expected, Work, calls_to_tell, work_of
 from torchstone.measuring import timing
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device import DeviceProbe
 from torchstone.workers.handle import Worker
+from torchstone.workers.memory import PeakMemory
 from torchstone.workers.pool import WorkerPool
 
 _HOST_ARENA_BYTES = 64 << 20
@@ -57,6 +58,7 @@ class Courtroom:
         self.probe = probe
         self._ceilings = ceilings
         self._work: dict[str, Work] = {}
+        self._reference_peaks: dict[str, int | None] = {}
         self._candidate_worker: Worker | None = None
         self._own_workers: dict[Literal["reference", "shim"], Worker] = {}
         self.profiled: set[str] = set()
@@ -99,6 +101,13 @@ class Courtroom:
         if case.key not in self._work:
             self._work[case.key] = work_of(case, expected.new_tensors)
         return self._work[case.key]
+
+    def reference_peak_bytes(self, call: DrawnCall) -> int | None:
+        """The memory that torch's own operator needs for it beyond its arguments. Watched once per case."""
+        key = call.case.key
+        if key not in self._reference_peaks:
+            self._reference_peaks[key] = _reference_peak_bytes(call)
+        return self._reference_peaks[key]
 
     def know_ceilings(self, work: Work) -> None:
         """Measure what is not known yet of the device, before any candidate can use it: on a GPU it might not rest."""
@@ -183,3 +192,12 @@ class Courtroom:
         self.dismiss_own_workers()
         self.pool.close()
         self.lane.close()
+
+
+def _reference_peak_bytes(call: DrawnCall) -> int | None:
+    try:
+        with PeakMemory(call.device.type) as peak:
+            operators.resolve(call.case.operator)(*call.args, **call.kwargs)
+    except RuntimeError:  # too little memory left: it goes without
+        return None
+    return peak.size_bytes

@@ -138,7 +138,7 @@ def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool, cores: t
     folder = Path(charge.ceilings_folder) if charge.ceilings_folder else None
     kept = KeptCeilings(folder, charge.device_name, charge.threads, cores, str(torch.__version__))
     ceilings = DeviceCeilings(device, charge.threads, cores, kept)
-    probe = DeviceProbe(charge.device_type, charge.device_name)
+    probe = DeviceProbe(charge.device_type, charge.device_name, cores)
     room = Courtroom(pool, lane, device, charge.threads, probe, ceilings)
     pool.refill()
     send(connection, Opened())

@@ -11,6 +11,7 @@ import time
 import traceback
 from contextlib import ExitStack
 
+import msgspec
 import torch
 
 from torchstone import schema
@@ -143,12 +144,15 @@ class Trial:
     def _attribute(self, stand: Stand) -> None:
         """A last, unscored call tells what did the work; under a policy, work that torch did is not the candidate's."""
         hearing = self._hearing
-        with hearing.in_stage("attribute", self._job.deadlines.check_seconds):
-            stand.present(draw_calls(self._job.case, secrets.randbits(63), 1, self._room.device))
+        with self._room.lane.shared(), hearing.in_stage("attribute", self._job.deadlines.check_seconds):
+            calls = draw_calls(self._job.case, secrets.randbits(63), 1, self._room.device)
+            stand.present(calls)
             with_kernels = self._wants_kernels()
             found = hearing.allow(lambda deadline: stand.attribute(deadline, with_kernels))
+            reference_bytes = self._room.reference_peak_bytes(calls[0])
         if isinstance(found, Failed):
             found = schema.Attribution({}, note=f"the kernel failed while it was watched: {found.message}"[:500])
+        found = msgspec.structs.replace(found, reference_peak_memory_bytes=reference_bytes)
         hearing.outcome.attribution = found
         delegated = wording.delegated(found)
         if self._job.require_authored and delegated:

@@ -1,58 +1,140 @@
-"""What a device is doing: clocks, temperature, power, throttling. Reads only; never changes a setting."""
+"""What a device and its machine are doing, and whether something else had a hand in a measurement. Reads only.
+
+A *state* is for the record: clocks, temperature, who else is there. A *glance* is for before and after a round: it
+reads counters that only ever grow, so that nothing in between is missed, however short it was.
+"""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Collection, Iterator
+from typing import Any
 
-from torchstone.schema import DeviceState
+import msgspec
 
-_THROTTLE_BITS = {
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-}
+from torchstone.measuring.nvml import NvmlDevice
+from torchstone.measuring.processor import Processor
+from torchstone.schema import DeviceState, Disturbance
+
+_WAITED_SHARE = 0.01
+_LEAST_WAIT_NS = 50_000
+"""A worker that is woken has no core for some microseconds, every time."""
+_PRESSED_SHARE = 0.1
+"""Of the machine as a whole: its other cores are always doing something."""
+
+
+class Glance(msgspec.Struct, frozen=True):
+    """Counters at one moment. They have a meaning only as a difference, see :func:`disturbances`."""
+
+    taken_ns: int
+    slowed: dict[str, int] = {}
+    """How long each reason has lowered the device's clocks, in the driver's unit."""
+    energy_millijoules: int | None = None
+    waited_ns: dict[int, int] = {}
+    """By worker, how long it was ready to run and had no core."""
+    pressure_us: int | None = None
+    """How long some thread of the machine was ready to run and had no core."""
+    stolen_ticks: int | None = None
+    throttled_us: int | None = None
 
 
 class DeviceProbe:
     """Reads the state of one device; what the device does not tell stays None."""
 
-    def __init__(self, device_type: str, uuid: str | None = None) -> None:
-        self._handle = _nvml_handle(uuid) if device_type == "cuda" else None
+    def __init__(
+        self, device_type: str, uuid: str | None = None, cores: tuple[int, ...] = (), *, nvml: Any = None
+    ) -> None:
+        """``cores``: those that workers are bound to, if they are to any; ``nvml`` stands in for the module pynvml."""
+        self._gpu = NvmlDevice.open(uuid, nvml) if device_type == "cuda" else None
+        self._processor = Processor(cores)
+        # On CUDA the thread that launches is the one that matters, and a context brings a dozen others.
+        self._all_threads = device_type == "cpu"
 
     def state(self) -> DeviceState:
-        """One reading."""
-        load_average = round(os.getloadavg()[0], 2)
-        if self._handle is None:
-            return DeviceState(load_average=load_average)
-        return _nvml_state(self._handle, load_average)
-
-
-def _nvml_handle(uuid: str | None) -> object | None:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        if uuid is not None:
-            return pynvml.nvmlDeviceGetHandleByUUID(uuid)  # type: ignore[no-any-return]
-        return pynvml.nvmlDeviceGetHandleByIndex(0)  # type: ignore[no-any-return]
-    except pynvml.NVMLError:
-        return None
-
-
-def _nvml_state(handle: object, load_average: float) -> DeviceState:
-    import pynvml
-
-    try:
-        reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+        """One full reading."""
+        numbers = self._gpu.process_numbers() if self._gpu is not None else None
         return DeviceState(
-            sm_clock_mhz=pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-            memory_clock_mhz=pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
-            temperature_celsius=pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
-            power_watts=pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-            throttle_reasons=tuple(name for bit, name in _THROTTLE_BITS.items() if reasons & bit),
-            load_average=load_average,
+            **(self._gpu.facts() if self._gpu is not None else {}),
+            load_average=round(os.getloadavg()[0], 2),
+            cpu_mhz=self._processor.clock_mhz(),
+            processes=None if numbers is None else len(numbers),
+            other_processes=None if numbers is None else self._others(numbers),
         )
-    except pynvml.NVMLError:
-        return DeviceState(load_average=load_average)
+
+    def _others(self, numbers: list[int]) -> int | None:
+        """How many of them are neither this process nor started by it.
+
+        A judge on this device is in the list. If it is not, the driver numbers processes as somebody outside of our
+        container sees them, and a number says nothing.
+        """
+        if numbers and os.getpid() not in numbers:
+            return None
+        return sum(not self._processor.descends_from(number, os.getpid()) for number in numbers)
+
+    def glance(self, workers: Collection[int] = ()) -> Glance:
+        """One reading of the counters, as cheap as it gets; ``workers`` are the processes of the parties."""
+        slowed, energy = self._gpu.counters() if self._gpu is not None else ({}, None)
+        return Glance(
+            time.monotonic_ns(),
+            slowed,
+            energy,
+            self._processor.waited_ns(workers, self._all_threads),
+            self._processor.pressure_us(),
+            self._processor.stolen_ticks(),
+            self._processor.throttled_us(),
+        )
+
+
+def disturbances(before: Glance, after: Glance) -> tuple[str, ...]:
+    """What had a hand in the time between two glances, by name; nothing for counters that one of them lacks."""
+    return tuple(_reasons(before, after))
+
+
+def _reasons(before: Glance, after: Glance) -> Iterator[str]:
+    window_ns = after.taken_ns - before.taken_ns
+    yield from (name for name, value in after.slowed.items() if value > before.slowed.get(name, value))
+    waits = [value - before.waited_ns[pid] for pid, value in after.waited_ns.items() if pid in before.waited_ns]
+    if max(waits, default=0) > max(_LEAST_WAIT_NS, _WAITED_SHARE * window_ns):
+        yield "waited for a core"
+    if 1000 * _growth(before.pressure_us, after.pressure_us) > max(_LEAST_WAIT_NS, _PRESSED_SHARE * window_ns):
+        yield "machine overloaded"
+    if _growth(before.stolen_ticks, after.stolen_ticks) > 0:
+        yield "core taken by the host"
+    if _growth(before.throttled_us, after.throttled_us) > 0:
+        yield "core quota used up"
+
+
+def _growth(before: int | None, after: int | None) -> int:
+    return 0 if before is None or after is None else after - before
+
+
+class Watch:
+    """Looks at the device before and after every round, and remembers which were disturbed."""
+
+    def __init__(self, probe: DeviceProbe, workers: Collection[int] = ()) -> None:
+        self._probe, self._workers = probe, tuple(workers)
+        self._first = self._before = self._last = probe.glance(self._workers)
+        self._found: list[Disturbance] = []
+
+    def begin(self) -> None:
+        """A round is about to begin. What happened since the last one does not count."""
+        self._before = self._probe.glance(self._workers)
+
+    def end(self, number: int) -> None:
+        """The round is over."""
+        self._last = self._probe.glance(self._workers)
+        reasons = disturbances(self._before, self._last)
+        if reasons:
+            self._found.append(Disturbance(number, reasons))
+
+    @property
+    def disturbances(self) -> tuple[Disturbance, ...]:
+        """Of the rounds so far, in their order."""
+        return tuple(self._found)
+
+    @property
+    def energy_millijoules(self) -> int | None:
+        """Drawn by the device from the beginning of the watch to the end of the last round."""
+        first, last = self._first.energy_millijoules, self._last.energy_millijoules
+        return None if first is None or last is None else last - first

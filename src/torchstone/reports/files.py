@@ -63,6 +63,7 @@ def _row(result: CaseResult) -> dict[str, Any]:
         "worst_over_bound": result.errors.worst_over_bound,
         **_speed_fields(result),
         **_limit_fields(result),
+        **_circumstance_fields(result),
         "device": record.device,
         "implementation": record.implementation.where,
         "implementation_key": record.implementation.key,
@@ -103,6 +104,17 @@ def _limit_fields(result: CaseResult) -> dict[str, Any]:
         "min_bytes": light.min_bytes if light else None,
         "flops": light.flops if light else None,
         "flops_counted": light.flops_counted if light else None,
+    }
+
+
+def _circumstance_fields(result: CaseResult) -> dict[str, Any]:
+    """What it needed and what else had a hand in it; null where nobody told."""
+    found, measured = result.record.attribution, result.record.measurement
+    return {
+        "peak_memory_bytes": found.peak_memory_bytes if found else None,
+        "reference_peak_memory_bytes": found.reference_peak_memory_bytes if found else None,
+        "energy_millijoules": measured.energy_millijoules if measured else None,
+        "disturbed_rounds": len(measured.disturbances) if measured else None,
     }
 
 

@@ -43,6 +43,16 @@ def of_limit(percent: float | None, bounds: Iterable[str], over_limit: int) -> s
     return f"{shown} % {'/'.join(bounds)}".rstrip() + mark
 
 
+def byte_size(value: int) -> str:
+    """``1.5 MiB``: three significant digits in the unit that fits."""
+    size, unit = float(value), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{value} B" if unit == "B" else f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
+
+
 def microseconds(value_ns: float | None) -> str:
     """Three significant digits, no exponent."""
     if value_ns is None:

@@ -1,6 +1,6 @@
 """THE NOUNS. Frozen data that crosses the walls between rooms and processes. No torch here."""
 
-from torchstone.schema.attribution import Attribution, KernelShare
+from torchstone.schema.attribution import Attribution, KernelCode, KernelShare
 from torchstone.schema.case import (
     Argument,
     Booleans,
@@ -33,7 +33,16 @@ from torchstone.schema.implementation import (
 )
 from torchstone.schema.job import Deadlines, Effort, IsolationLevel, Job, Limits
 from torchstone.schema.manifest import Git, Gpu, Hardware, Manifest, Software, difference
-from torchstone.schema.measurement import Block, Cache, DeviceState, FlopCount, Measurement, Party, SpeedOfLight
+from torchstone.schema.measurement import (
+    Block,
+    Cache,
+    DeviceState,
+    Disturbance,
+    FlopCount,
+    Measurement,
+    Party,
+    SpeedOfLight,
+)
 from torchstone.schema.record import Isolation, Layer, Record
 from torchstone.schema.verdict import (
     Agrees,
@@ -69,6 +78,7 @@ __all__ = [
     "Delegated",
     "DeviceState",
     "Disagrees",
+    "Disturbance",
     "Effort",
     "ErrorStatistics",
     "Fill",
@@ -84,6 +94,7 @@ __all__ = [
     "IsolationLevel",
     "Job",
     "JudgedDevice",
+    "KernelCode",
     "KernelShare",
     "Language",
     "Layer",

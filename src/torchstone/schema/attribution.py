@@ -12,6 +12,7 @@ import msgspec
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 """Bounded, because it is the candidate's process that tells it."""
+Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 
 
 class KernelShare(msgspec.Struct, frozen=True):
@@ -22,6 +23,27 @@ class KernelShare(msgspec.Struct, frozen=True):
     """`library`: torch's and its vendors'; `cuda`: any other compiled kernel."""
     launches: Count
     device_ns: Count
+
+
+class KernelCode(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a device kernel takes of a multiprocessor. None: neither its compiler nor the profiler told."""
+
+    name: str
+    registers_per_thread: Count | None = None
+    spilled_registers: Count | None = None
+    """Words of four bytes that each thread keeps in memory for want of registers. Told by Triton only."""
+    shared_memory_bytes: Count | None = None
+    """Of one block."""
+    warps: Count | None = None
+    """Of one block."""
+    stages: Count | None = None
+    """Of Triton's software pipeline."""
+    grid: tuple[Count, Count, Count] | None = None
+    """Blocks of a launch; told by the profiler only."""
+    block: tuple[Count, Count, Count] | None = None
+    """Threads of a block; told by the profiler only."""
+    occupancy_percent: Percent | None = None
+    """Estimated by the profiler."""
 
 
 class Attribution(msgspec.Struct, frozen=True):
@@ -36,6 +58,13 @@ class Attribution(msgspec.Struct, frozen=True):
     """Device streams that kernels ran on."""
     note: str = ""
     """What could not be seen, and why."""
+    code: tuple[KernelCode, ...] = ()
+    """Registers, shared memory and the like of the kernels that ran, where that is told."""
+    peak_memory_bytes: Count | None = None
+    """The most that was allocated at once beyond the arguments, results included. Of torch's allocator for the device:
+    what a kernel gets elsewhere is not seen. None: not told."""
+    reference_peak_memory_bytes: Count | None = None
+    """The same for torch's own operator, told by the judge."""
 
     @property
     def library_share(self) -> float | None:

@@ -66,7 +66,22 @@ class DeviceState(msgspec.Struct, frozen=True, omit_defaults=True):
     temperature_celsius: int | None = None
     power_watts: float | None = None
     throttle_reasons: tuple[str, ...] = ()
+    """At this moment. What happened between two moments is in `Measurement.disturbances`."""
     load_average: float | None = None
+    cpu_mhz: int | None = None
+    """Mean over the cores that workers are bound to, or over all."""
+    processes: int | None = None
+    """Programs that use the device, the judge and its workers included."""
+    other_processes: int | None = None
+    """Those that are neither. None: the driver's process numbers are not those that the judge sees."""
+
+
+class Disturbance(msgspec.Struct, frozen=True):
+    """Something besides the parties had a hand in a round. A note for readers: no round is left out because of it."""
+
+    round: int
+    reasons: tuple[str, ...]
+    """Named in ``measuring/device.py``: ``power cap``, ``waited for a core`` and so on."""
 
 
 class Measurement(msgspec.Struct, frozen=True):
@@ -90,3 +105,8 @@ class Measurement(msgspec.Struct, frozen=True):
     uncaptured: str | None = None
     """Why calls were not captured, and whose; empty: this kind of device captures nothing. None: they were."""
     cache: Cache = "cold"
+    disturbances: tuple[Disturbance, ...] = ()
+    """Rounds that were disturbed, as far as the machine tells; those not named were not seen to be."""
+    energy_millijoules: int | None = None
+    """That the device drew while it was measured: all parties, the judge's own work and pauses together. Devices count
+    in steps of 20 to 100 ms, so this is no energy per call. None: not told."""

@@ -1,4 +1,4 @@
-"""Watch one call: which torch operators it dispatches, which kernels it launches. Runs in the worker."""
+"""Watch one call: which torch operators it dispatches, which kernels it launches, what it needs. Runs in the worker."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchstone.schema import Attribution, KernelShare
+from torchstone.workers.kernel_code import NAME_CHARACTERS, TritonLaunches, merged, traced_code
+from torchstone.workers.memory import PeakMemory
 
 _MOST_NAMES = 64
 _LIBRARY = re.compile(
@@ -27,19 +30,34 @@ def attribute(
     candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any], with_kernels: bool
 ) -> Attribution:
     """What a call set in motion. Watching device kernels takes a second call."""
-    threads = len(os.listdir("/proc/self/task"))
-    seen = _Operators()
-    with seen:
-        candidate(*args, **kwargs)
-    started = max(0, len(os.listdir("/proc/self/task")) - threads)
-    operators = dict(seen.counts.most_common(_MOST_NAMES))
+    seen = _watch(candidate, args, kwargs)
     if not with_kernels:
-        return Attribution(operators, threads_started=started)
+        return seen
     try:
-        kernels, streams = _kernels(candidate, args, kwargs)
+        profile = _profiled(candidate, args, kwargs)
     except RuntimeError as error:  # another profiler is attached, or the driver refuses
-        return Attribution(operators, threads_started=started, note=f"no kernels seen: {error}"[:500])
-    return Attribution(operators, kernels, started, streams)
+        return replace(seen, note=f"no kernels seen: {error}"[:500])
+    kernels, streams = _kernels(profile)
+    return replace(seen, kernels=kernels, streams=streams, code=merged(traced_code(profile), seen.code, _MOST_NAMES))
+
+
+def _watch(candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any]) -> Attribution:
+    """What can be seen without a profiler of the device, in one call."""
+    threads = len(os.listdir("/proc/self/task"))
+    operators, launches, peak = _Operators(), TritonLaunches(), PeakMemory(_device_type())
+    with launches, peak, operators:
+        candidate(*args, **kwargs)
+    return Attribution(
+        dict(operators.counts.most_common(_MOST_NAMES)),
+        threads_started=max(0, len(os.listdir("/proc/self/task")) - threads),
+        code=launches.code()[:_MOST_NAMES],
+        peak_memory_bytes=peak.size_bytes,
+    )
+
+
+def _device_type() -> str:
+    """A worker opens its device before it is asked for anything."""
+    return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
 
 
 def warm_up() -> None:
@@ -77,13 +95,15 @@ def _computes(operator: Any) -> bool:
     return not any(item.alias_info is not None and not item.alias_info.is_write for item in schema.returns)
 
 
-def _kernels(
-    candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any]
-) -> tuple[tuple[KernelShare, ...], int]:
+def _profiled(candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any]) -> Any:
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profile:
         candidate(*args, **kwargs)
         torch.cuda.synchronize()
+    return profile
+
+
+def _kernels(profile: Any) -> tuple[tuple[KernelShare, ...], int]:
     own = _triton_names()
     launches: Counter[str] = Counter()
     nanoseconds: Counter[str] = Counter()
@@ -94,7 +114,7 @@ def _kernels(
             nanoseconds[event.name()] += event.duration_ns()
             streams.add(event.device_resource_id())
     shares = tuple(
-        KernelShare(name[:300], _kind(name, own), launches[name], total)
+        KernelShare(name[:NAME_CHARACTERS], _kind(name, own), launches[name], total)
         for name, total in nanoseconds.most_common(_MOST_NAMES)
     )
     return shares, len(streams)

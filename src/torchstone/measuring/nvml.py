@@ -1,0 +1,92 @@
+"""One CUDA device as its driver sees it (NVML). Reads only, needs no rights; every fact may be missing by itself."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_THROTTLE_BITS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+_SLOWED_FIELDS = {
+    74: "power cap",
+    75: "thermal limit",
+    77: "board limit",
+    79: "reliability limit",
+    269: "software thermal",
+    270: "hardware thermal",
+    271: "power brake",
+}
+"""NVML_FI_DEV_PERF_POLICY_* and NVML_FI_DEV_CLOCKS_EVENT_REASON_*: how long each has lowered the clocks, ever."""
+_ENERGY_FIELD = 83
+"""NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, millijoules since the driver was loaded."""
+_VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""By NVML's number of the value's type."""
+
+
+class NvmlDevice:
+    """A device that answers. ``nvml`` is the module ``pynvml``, or what stands in for it."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        # Each asked alone once: a driver may refuse a whole list for one field that it does not know.
+        self._fields = [field for field in (*_SLOWED_FIELDS, _ENERGY_FIELD) if self._read_fields([field])]
+
+    @classmethod
+    def open(cls, uuid: str | None, nvml: Any = None) -> NvmlDevice | None:
+        """The device of that UUID, or the first. None: there is no driver, or it does not know the device."""
+        if nvml is None:
+            nvml = importlib.import_module("pynvml")
+        try:
+            nvml.nvmlInit()
+            if uuid is None:
+                return cls(nvml, nvml.nvmlDeviceGetHandleByIndex(0))
+            return cls(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid))
+        except nvml.NVMLError:
+            return None
+
+    def counters(self) -> tuple[dict[str, int], int | None]:
+        """How long each reason has lowered the clocks, and the energy drawn, both ever. One call to the driver."""
+        values = self._read_fields(self._fields)
+        energy = values.pop(_ENERGY_FIELD, None)
+        return {_SLOWED_FIELDS[field]: value for field, value in values.items()}, energy
+
+    def _read_fields(self, fields: list[int]) -> dict[int, int]:
+        if not fields:
+            return {}
+        found = self._tell(lambda: self._nvml.nvmlDeviceGetFieldValues(self._handle, fields))
+        told = {} if found is None else {item.fieldId: item for item in found if item.nvmlReturn == 0}
+        return {field: int(getattr(item.value, _VALUE_MEMBERS[item.valueType])) for field, item in told.items()}
+
+    def facts(self) -> dict[str, Any]:
+        """What it is doing at this moment, under the names of ``DeviceState``."""
+        nvml, handle = self._nvml, self._handle
+        bits = self._tell(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
+        milliwatts = self._tell(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        return {
+            "sm_clock_mhz": self._tell(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            "memory_clock_mhz": self._tell(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+            "temperature_celsius": self._tell(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            "power_watts": None if milliwatts is None else milliwatts / 1000,
+            "throttle_reasons": tuple(name for bit, name in _THROTTLE_BITS.items() if bits & bit),
+        }
+
+    def process_numbers(self) -> list[int] | None:
+        """Of all programs that compute on the device, as the driver numbers them."""
+        found = self._tell(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        return None if found is None else [item.pid for item in found]
+
+    def _tell(self, question: Callable[[], T]) -> T | None:
+        """The answer. None: this device or its driver does not know."""
+        try:
+            return question()
+        except self._nvml.NVMLError:
+            return None

@@ -1,0 +1,135 @@
+"""All that is known about one case, in lines: what tables have no room for. Names that kernels chose are made safe."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from torchstone.reports.summary import CaseResult
+from torchstone.reports.text import byte_size, microseconds, of_limit, one_line, ratio
+from torchstone.schema import Attribution, DeviceState, KernelCode, KernelShare, Measurement, explain, verdict_name
+
+_NAME_CHARACTERS = 80
+_INDENT = 18
+
+
+def matching(results: Iterable[CaseResult], text: str) -> list[CaseResult]:
+    """The cases whose operator and arguments contain the text, or whose job key begins with it."""
+    return [
+        item
+        for item in results
+        if text in f"{item.record.case.operator} {item.record.case.label}" or item.record.job_key.startswith(text)
+    ]
+
+
+def details(results: Sequence[CaseResult]) -> str:
+    """A paragraph for each."""
+    return "\n\n".join("\n".join(_paragraph(item)) for item in results)
+
+
+def _paragraph(result: CaseResult) -> Iterator[str]:
+    record = result.record
+    yield f"{one_line(record.case.operator)}  {one_line(record.case.label)}"
+    for name, text in _lines(result):
+        yield f"  {name:<{_INDENT}}{one_line(text, limit=1000)}".rstrip()
+
+
+def _lines(result: CaseResult) -> Iterator[tuple[str, str]]:
+    record = result.record
+    yield "job", record.job_key
+    verdict = verdict_name(record.verdict)
+    yield "verdict", verdict if verdict == "agrees" else f"{verdict}: {explain(record.verdict)}"
+    yield from _speed_lines(result)
+    if record.measurement is not None:
+        yield from _measurement_lines(record.measurement)
+    if record.attribution is not None:
+        yield from _attribution_lines(record.attribution)
+
+
+def _speed_lines(result: CaseResult) -> Iterator[tuple[str, str]]:
+    timing, speedup, reached = result.timing, result.speedup, result.attainment
+    if timing is None:
+        return
+    if speedup is None:
+        yield "speedup", f"not resolved: {timing.unresolved}"
+        return
+    times = f"{microseconds(timing.candidate_ns)} µs, reference {microseconds(timing.reference_ns)} µs"
+    yield "time per call", times
+    yield "speedup", f"{ratio(speedup.ratio)} ({speedup.low:.2f} to {speedup.high:.2f}), {speedup.outcome}"
+    if reached is not None:
+        yield "of limit", of_limit(reached.candidate_percent, (reached.bound,), int(reached.over_limit))
+
+
+def _measurement_lines(measured: Measurement) -> Iterator[tuple[str, str]]:
+    before, after = _state(measured.before), _state(measured.after)
+    if before or after:
+        yield "device before", before or "–"
+        yield "device after", after or "–"
+    others = max(measured.before.other_processes or 0, measured.after.other_processes or 0)
+    if others:
+        yield "others on device", f"{others} {'process' if others == 1 else 'processes'}"
+    if measured.energy_millijoules is not None:
+        joules, seconds = measured.energy_millijoules / 1000, (measured.ended_unix_ns - measured.began_unix_ns) / 1e9
+        mean = f", {joules / seconds:.0f} W on average" if seconds > 0 else ""
+        yield "energy", f"{joules:.3g} J for all that was measured, in {seconds:.2g} s{mean}"
+    if measured.disturbances:
+        yield "disturbed rounds", _disturbed(measured)
+
+
+def _disturbed(measured: Measurement) -> str:
+    """``2 of 7: power cap 2, waited for a core 1``."""
+    rounds = len({block.round for block in measured.blocks})
+    reasons = Counter(reason for item in measured.disturbances for reason in item.reasons)
+    return f"{len(measured.disturbances)} of {rounds}: {', '.join(f'{name} {n}' for name, n in reasons.most_common())}"
+
+
+def _state(state: DeviceState) -> str:
+    facts = (
+        (state.sm_clock_mhz, "{} MHz"),
+        (state.memory_clock_mhz, "memory {} MHz"),
+        (state.temperature_celsius, "{} °C"),
+        (state.power_watts, "{:.0f} W"),
+        (state.cpu_mhz, "CPU {} MHz"),
+        (state.load_average, "load {:.2f}"),
+    )
+    told = [form.format(value) for value, form in facts if value is not None]
+    return ", ".join([*told, *state.throttle_reasons])
+
+
+def _attribution_lines(found: Attribution) -> Iterator[tuple[str, str]]:
+    if found.peak_memory_bytes is not None:
+        reference = found.reference_peak_memory_bytes
+        beside = "" if reference is None else f", reference {byte_size(reference)}"
+        yield "peak memory", byte_size(found.peak_memory_bytes) + beside
+    if found.operators:
+        yield "torch operators", ", ".join(f"{name} ({count}x)" for name, count in found.operators.items())
+    for kernel in found.kernels:
+        yield "kernel", _share(kernel)
+    for code in found.code:
+        yield "code", _code(code)
+    if found.note:
+        yield "not seen", found.note
+
+
+def _share(kernel: KernelShare) -> str:
+    name = one_line(kernel.name, limit=_NAME_CHARACTERS)
+    return f"{name}: {kernel.kind}, {kernel.launches}x, {microseconds(kernel.device_ns)} µs"
+
+
+def _code(code: KernelCode) -> str:
+    facts = (
+        (code.registers_per_thread, "{} registers"),
+        (code.spilled_registers, "{} spilled"),
+        (code.shared_memory_bytes, "{} B shared"),
+        (code.warps, "{} warps"),
+        (code.stages, "{} stages"),
+        (_extent(code.grid), "grid {}"),
+        (_extent(code.block), "block {}"),
+        (code.occupancy_percent, "occupancy {:.0f} %"),
+    )
+    told = [form.format(value) for value, form in facts if value is not None]
+    return f"{one_line(code.name, limit=_NAME_CHARACTERS)}: {', '.join(told) or 'nothing told'}"
+
+
+def _extent(sizes: tuple[int, int, int] | None) -> str | None:
+    return None if sizes is None else "x".join(map(str, sizes))
