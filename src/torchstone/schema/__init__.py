@@ -34,6 +34,7 @@ from torchstone.schema.implementation import (
 from torchstone.schema.job import Deadlines, Effort, IsolationLevel, Job, Limits
 from torchstone.schema.manifest import Git, Gpu, Hardware, Manifest, Software, difference
 from torchstone.schema.measurement import Block, DeviceState, FlopCount, Measurement, Party, SpeedOfLight
+from torchstone.schema.profile import Profile, ProfiledKernel, ProfilerResult, ProfilerStatus
 from torchstone.schema.record import Isolation, Layer, Record
 from torchstone.schema.verdict import (
     Agrees,
@@ -95,6 +96,10 @@ __all__ = [
     "Origin",
     "Party",
     "PositiveDefinite",
+    "Profile",
+    "ProfiledKernel",
+    "ProfilerResult",
+    "ProfilerStatus",
     "Record",
     "Replay",
     "Scalar",
