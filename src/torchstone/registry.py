@@ -1,7 +1,8 @@
-"""Name -> suite, backend, executor. The one place where names are resolved.
+"""Name -> suite, backend, executor, profiler. The one place where names are resolved.
 
 Built-ins are listed here as import paths, so that nothing is imported before it is asked for; other packages
-add theirs by entry points (``torchstone.suites``, ``torchstone.backends``, ``torchstone.executors``).
+add theirs by entry points (``torchstone.suites``, ``torchstone.backends``, ``torchstone.executors``,
+``torchstone.profilers``).
 A built-in name cannot be taken over by an installed package: `smoke` always means ours.
 """
 
@@ -69,4 +70,12 @@ backends = Registry(
 executors = Registry(
     "executor",
     {"local": "torchstone.executors.local:LocalExecutor"},
+)
+profilers = Registry(
+    "profiler",
+    {
+        "torch": "torchstone.profiling.torch_profiler:TorchProfiler",
+        "ncu": "torchstone.profiling.nsight_compute:NsightCompute",
+        "nsys": "torchstone.profiling.nsight_systems:NsightSystems",
+    },
 )

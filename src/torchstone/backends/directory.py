@@ -54,7 +54,7 @@ class DirectoryBackend:
 
     def __init__(self, options: BackendOptions) -> None:
         root = _require_folder(options.kernels_dir)
-        self._kernels: dict[str, _Kernel] = {}
+        self._kernels: dict[str, FolderKernel] = {}
         self._problems: list[Problem] = []
         for preference, folder in enumerate(self._operator_folders(root)):
             try:
@@ -105,14 +105,24 @@ class DirectoryBackend:
         return f"{first.where}: {first.reason}" + (f" (and {len(others)} more)" if others else "")
 
 
-class _Kernel(msgspec.Struct, frozen=True):
+class FolderKernel(msgspec.Struct, frozen=True):
     """What one operator folder offers."""
 
     operator: str
+    """`aten.add.Tensor`, or `aten.add` if the folder is named after the operator alone."""
     preference: int
     """Lower wins."""
     origin: SourceFiles
     language: Language
+
+
+def kernel_in(folder: Path) -> FolderKernel:
+    """The kernel of this one operator folder, whatever lies beside it."""
+    try:
+        return _read_kernel(folder, folder, 0)
+    except (_UnreadableError, OSError) as error:
+        reason = _system_reason(error) if isinstance(error, OSError) else str(error)
+        raise UsageError(f"no kernel can be read from {_shown(folder)}: {reason}.") from error
 
 
 class _UnreadableError(Exception):
@@ -182,7 +192,7 @@ def _by_exactness(name: str) -> tuple[bool, str]:
 # ---- one operator folder
 
 
-def _read_kernel(folder: Path, root: Path, preference: int) -> _Kernel:
+def _read_kernel(folder: Path, root: Path, preference: int) -> FolderKernel:
     operator = operator_name(folder.name)
     if operator is None:
         raise _UnreadableError("the name is no operator's; write for instance 'relu' or 'add__Tensor'")
@@ -200,7 +210,7 @@ def _read_kernel(folder: Path, root: Path, preference: int) -> _Kernel:
     if not files[0].text.strip():
         raise _UnreadableError(f"{newest} is empty")
     origin = SourceFiles(files, f"{folder.name}_kernel_impl", _shown((folder / newest).relative_to(root)))
-    return _Kernel(operator, preference, origin, _language(files))
+    return FolderKernel(operator, preference, origin, _language(files))
 
 
 def _age(file: str, folder: str) -> tuple[int, str] | None:

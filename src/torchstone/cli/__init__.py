@@ -18,6 +18,7 @@ COMMANDS = {
     "run": ("torchstone.cli.run:run", "Judge a backend's kernels on a suite of cases."),
     "show": ("torchstone.cli.show:show", "Show the results of a run folder again."),
     "replay": ("torchstone.cli.replay:replay", "Make the calls of recorded disagreements again, with the same values."),
+    "profile": ("torchstone.cli.profile:profile", "Show where a kernel's time goes: torch's profiler, ncu, nsys."),
     "list": ("torchstone.cli.names:names", "List suites, backends, or the operators of a suite."),
     "audit-suite": ("torchstone.cli.audit_suite:audit_suite", "Run trivial adversaries against every case of a suite."),
     "redteam": (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import shutil
 import sys
 from typing import Any
 
@@ -122,10 +121,12 @@ def _advice(layer: str) -> str:
 
 
 def _profilers() -> list[Finding]:
+    from torchstone.profiling.tools import find_tool
+
     found = []
     for name, advice in _PROFILERS.items():
-        path = shutil.which(name)
-        found.append(Finding("profiler", name, path is not None, path or "not on the PATH", "" if path else advice))
+        path = find_tool(name)
+        found.append(Finding("profiler", name, path is not None, path or "not found", "" if path else advice))
     return found
 
 

@@ -40,15 +40,13 @@ class StoredRun(NamedTuple):
 
 
 @contextlib.contextmanager
-def writing_to(folder: Path) -> Iterator[None]:
+def writing_to(folder: Path, what: str = "run folder") -> Iterator[None]:
     """Turn what the file system says into one line for the user."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UsageError(
-            f"cannot write the run folder {folder}: {reason}. Choose another with --output-dir."
-        ) from error
+        raise UsageError(f"cannot write the {what} {folder}: {reason}. Choose another with --output-dir.") from error
 
 
 def open_folder(request: RunRequest, manifest: Manifest) -> Path:

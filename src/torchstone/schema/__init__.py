@@ -43,6 +43,7 @@ from torchstone.schema.measurement import (
     Party,
     SpeedOfLight,
 )
+from torchstone.schema.profile import Profile, ProfiledKernel, ProfilerResult, ProfilerStatus
 from torchstone.schema.record import Isolation, Layer, Record
 from torchstone.schema.verdict import (
     Agrees,
@@ -107,6 +108,10 @@ __all__ = [
     "Origin",
     "Party",
     "PositiveDefinite",
+    "Profile",
+    "ProfiledKernel",
+    "ProfilerResult",
+    "ProfilerStatus",
     "Record",
     "Replay",
     "Scalar",

@@ -52,6 +52,8 @@ from torchstone.workers.protocol import (
     Reply,
     Segment,
     TensorLeaf,
+    Trace,
+    Traced,
     frame,
     frame_length,
     span_elements,
@@ -189,6 +191,12 @@ class _Server:
                 return Attributed(
                     token, attribute(self._candidate, args, kwargs, kernels and self._device.type == "cuda")
                 )
+            case Trace(token=token, sets=sets):
+                assert self._bound is not None, "Trace before Bind"
+                assert self._candidate is not None, "Trace before Load"
+                assert descriptor is not None, "Trace without memory"
+                arguments = [self._bound.arguments(index) for index in range(sets)]
+                return Traced(token, trace(self._candidate, arguments, command, descriptor, self._device))
             case Call(token=token, first=first, count=count, pretend=pretend):
                 assert self._bound is not None, "Call before Bind"
                 candidate = self._bound.pretend if pretend else self._candidate
@@ -211,6 +219,13 @@ def load_candidate(implementation: Any, scratch: Path) -> Callable[..., Any]:
     from torchstone.workers.loading import load
 
     return load(implementation, scratch)
+
+
+def trace(*what: Any) -> int:
+    """Imported late: `tracing` is only needed when a kernel is profiled."""
+    from torchstone.workers.tracing import trace as write_trace
+
+    return write_trace(*what)
 
 
 class _BoundCase:

@@ -142,7 +142,20 @@ class Attribute(msgspec.Struct, frozen=True, tag="attribute"):
     """Watch device kernels too, which needs a profiler and a second call."""
 
 
-Command = Load | Bind | Call | Capture | Play | Release | Attribute
+class Trace(msgspec.Struct, frozen=True, tag="trace"):
+    """Call the candidate under torch's profiler and write a Chrome trace into the memory file that comes with this."""
+
+    token: str
+    sets: int
+    """Input sets that are bound; calls go through them in turn."""
+    warmup_calls: int
+    """Made first and not traced: they may compile."""
+    calls: int
+    room_bytes: int
+    """Of the memory file. A longer trace is not written at all."""
+
+
+Command = Load | Bind | Call | Capture | Play | Release | Attribute | Trace
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -220,7 +233,15 @@ class Attributed(msgspec.Struct, frozen=True, tag="attributed"):
     attribution: Attribution
 
 
-Reply = Ready | Armed | Bound | Done | Failed | Attributed
+class Traced(msgspec.Struct, frozen=True, tag="traced"):
+    """The calls were made under the profiler."""
+
+    token: str
+    trace_bytes: Size
+    """How long the trace is. More than there was room for: it was not written."""
+
+
+Reply = Ready | Armed | Bound | Done | Failed | Attributed | Traced
 
 
 class Spawn(msgspec.Struct, frozen=True):

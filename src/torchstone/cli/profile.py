@@ -1,0 +1,97 @@
+"""``torchstone profile``: where a kernel's time goes, by profilers. Never a measurement."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchstone.cli.parameters import split_commas
+
+if TYPE_CHECKING:
+    from torchstone.profiling import Profiled, ProfileRequest
+    from torchstone.schema import Profile
+
+_SAME_NAME = ("kernel", "suite", "backend", "kernels_dir", "operator", "entry", "case", "device", "calls", "threads")
+
+
+@click.command(short_help="Show where a kernel's time goes: torch's profiler, ncu, nsys.")
+@click.argument("kernel")
+@click.option("--with", "profilers", multiple=True, metavar="NAMES", help="torch,ncu,nsys; torch otherwise.")
+@click.option("--suite", default="smoke", show_default=True, help="Where the case comes from.")
+@click.option("--backend", help="Where an operator's kernel comes from; directory with --kernels-dir, else aten.")
+@click.option("--kernels-dir", type=click.Path(path_type=Path), help="Folder of kernels, for backends that read one.")
+@click.option("--operator", metavar="NAME", help="Which operator a kernel file computes; its name says so otherwise.")
+@click.option("--entry", metavar="NAME", help="The function of a kernel file; found by its name otherwise.")
+@click.option("--case", metavar="TEXT", help="Key or label, or a part of either; the largest timed case otherwise.")
+@click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option("--calls", type=click.IntRange(min=1, max=10_000), default=5, show_default=True, help="Calls to profile.")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads of the kernel.")
+@click.option("--isolation", type=click.Choice(["strict", "best", "none"]), default="best", show_default=True)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=86_400),
+    default=180.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For each profiler.",
+)
+@click.option("--output-dir", type=click.Path(path_type=Path), default=Path("torchstone_profiles"), show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
+def profile(**given: Any) -> int:
+    """Run a kernel on one case under profilers and keep what they saw in a folder. Times in it are no measurements.
+
+    KERNEL is a kernel file, a folder of kernels, or an operator's name.
+    Exit code 0: some profiler saw it. 1: the kernel failed under all that ran. 3: none could be used.
+    """
+    from torchstone.profiling import profile as make_profile
+
+    if given["isolation"] == "none":
+        _say("--isolation none: the kernel runs with your rights on this machine. Profile only code you trust.")
+    made = make_profile(_request(given), _say)
+    code = exit_code(made.profile)
+    _tell(made, code, given["as_json"])
+    return code
+
+
+def _request(given: dict[str, Any]) -> ProfileRequest:
+    from torchstone.profiling import ProfileRequest
+
+    return ProfileRequest(
+        profilers=split_commas(given["profilers"]) or ("torch",),
+        dtypes=split_commas(given["dtypes"]),
+        seconds=given["timeout"],
+        isolation=given["isolation"],
+        output_dir=given["output_dir"],
+        **{name: given[name] for name in _SAME_NAME},
+    )
+
+
+def exit_code(profile: Profile) -> int:
+    """One profiler that worked is an answer; else a failing kernel weighs more than a missing tool."""
+    statuses = {result.status for result in profile.results}
+    if "profiled" in statuses:
+        return 0
+    return 1 if "failed" in statuses else 3
+
+
+def _say(message: str) -> None:
+    from torchstone.reports.text import one_line
+
+    click.echo(f"notice: {one_line(message, limit=1000)}", err=True)
+
+
+def _tell(made: Profiled, code: int, as_json: bool) -> None:
+    if as_json:
+        from torchstone.schema import encode
+
+        whole = {"profile_folder": str(made.folder), "exit_code": code, "profile": made.profile}
+        click.echo(encode(whole).decode())
+        return
+    from torchstone.profiling.render import render
+    from torchstone.reports.render import make_console
+
+    render(made.profile, made.folder, make_console(sys.stdout))

@@ -1,0 +1,195 @@
+"""What ncu and nsys have in common: a subject process under a tool, a report that is kept, a table that is read."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from torchstone.profiling.base import LOG_CHARACTERS, Subject, unavailable, with_kernels
+from torchstone.profiling.order import MOST_SAID_BYTES, ORDER, SAID, Order, Said
+from torchstone.profiling.tools import Ended, find_tool, run, version_of
+from torchstone.runs.folder import writing_to
+from torchstone.schema import ProfiledKernel, ProfilerResult, decode, encode
+from torchstone.workers.pool import clean_environment
+
+UNSANDBOXED = (
+    "the kernel runs outside the sandbox, with your rights, because {name} must inject itself and write. "
+    "Profile only code you trust; --isolation strict leaves {name} out."
+)
+_MOST_REPORT_BYTES = 2 << 30
+_MOST_TABLE_BYTES = 64 << 20
+_READ_SECONDS = 120.0
+_GRACE_SECONDS = 30
+
+
+class UnreadableTableError(Exception):
+    """The tool's table is not what it was expected to be."""
+
+
+class Tool(NamedTuple):
+    """One external profiler."""
+
+    name: str
+    product: str
+    suffix: str
+    """Of its reports."""
+    launching: Callable[[str, Path], list[str]]
+    """Tool and report without suffix -> the command that goes before the subject's."""
+    reading: Callable[[str, Path], list[str]]
+    """Tool and report -> the command that prints its table."""
+    parse: Callable[[str], list[ProfiledKernel]]
+    """What was printed -> kernels; raises UnreadableTableError."""
+    refusals: dict[str, str]
+    """What it prints when the machine refuses -> what to do."""
+
+
+def caution(tool: Tool, subject: Subject) -> str:
+    """What the user should know before the kernel runs; empty if it will not."""
+    return "" if _obstacle(tool, subject) is not None else UNSANDBOXED.format(name=tool.name)
+
+
+def profile_with(tool: Tool, subject: Subject) -> ProfilerResult:
+    """The subject under the tool, unless something stands in the way."""
+    obstacle = _obstacle(tool, subject)
+    if obstacle is not None:
+        return obstacle
+    path = find_tool(tool.name)
+    assert path is not None, "an obstacle otherwise"
+    return launch(tool, path, subject)
+
+
+def _obstacle(tool: Tool, subject: Subject) -> ProfilerResult | None:
+    if find_tool(tool.name) is None:
+        notice = f"not on this machine. Install NVIDIA {tool.product}, or put {tool.name} on the PATH."
+        return ProfilerResult(tool.name, "absent", notice)
+    if subject.device.kind != "cuda":
+        return unavailable(tool.name, "it sees CUDA kernels, and this is the CPU. Use --device cuda.")
+    if subject.isolation == "strict":
+        return unavailable(tool.name, "--isolation strict: it cannot watch a kernel in the sandbox. Use best.")
+    return None
+
+
+def launch(tool: Tool, path: str, subject: Subject) -> ProfilerResult:
+    """Run the subject under the program at this path, keep its report, read its table."""
+    with tempfile.TemporaryDirectory(prefix="torchstone-profile-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)
+        environment = _environment(subject, scratch)
+        version = version_of(path, environment, scratch)
+        if version is None:
+            return ProfilerResult(tool.name, "absent", f"{path} does not start. Reinstall NVIDIA {tool.product}.")
+        ended = _run_subject(tool, path, subject, scratch, environment)
+        result = ProfilerResult(
+            tool.name, "profiled", version=version, log_tail=ended.output[-LOG_CHARACTERS:], sandboxed=False
+        )
+        report = scratch / f"report{tool.suffix}"
+        refusal = "" if _is_plain_file(report) else _refusal(tool, ended)
+        if refusal:
+            return msgspec.structs.replace(result, status="unavailable", notice=refusal)
+        failure = _failure(ended, subject, scratch)
+        if failure:
+            return msgspec.structs.replace(result, status="failed", notice=failure)
+        if not _is_plain_file(report):
+            return msgspec.structs.replace(result, status="unavailable", notice=_no_report(ended))
+        return _read(tool, path, report, subject, environment, result)
+
+
+def _environment(subject: Subject, scratch: Path) -> dict[str, str]:
+    """What a worker's zygote gets, with homes and caches in the scratch folder and numbers written with points."""
+    home = scratch / "home"
+    home.mkdir(exist_ok=True)
+    own = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(home))
+    return {
+        **clean_environment(os.environ),
+        **own,
+        "USER": "candidate",
+        "LC_ALL": "C.UTF-8",
+        **subject.device.environment(),
+    }
+
+
+def _run_subject(tool: Tool, path: str, subject: Subject, scratch: Path, environment: dict[str, str]) -> Ended:
+    order = Order(
+        subject.case,
+        subject.implementation,
+        subject.device.kind,
+        calls=subject.calls,
+        warmup_calls=subject.warmup_calls,
+        threads=subject.threads,
+        seconds=math.ceil(subject.seconds) + _GRACE_SECONDS,
+        file_bytes=subject.limits.file_bytes,
+    )
+    (scratch / ORDER).write_bytes(encode(order))
+    python = [sys.executable, "-P", "-m", "torchstone.profiling.subject", str(scratch / ORDER)]
+    command = [*tool.launching(path, scratch / "report"), *python]
+    return run(command, environment, scratch, subject.seconds)
+
+
+def _failure(ended: Ended, subject: Subject, scratch: Path) -> str:
+    """What went wrong with the kernel, as far as its process told; empty if it came to its end or never began."""
+    if ended.exit_code is None:
+        return f"no end within {subject.seconds:g} s. Allow more with --timeout, or profile fewer calls (--calls)."
+    said = _said(scratch / SAID)
+    return f"the kernel failed: {said.message}" if said is not None and not said.done else ""
+
+
+def _said(path: Path) -> Said | None:
+    if not _is_plain_file(path) or path.stat().st_size > MOST_SAID_BYTES:
+        return None
+    with contextlib.suppress(msgspec.MsgspecError, RecursionError, UnicodeDecodeError, OSError):
+        return decode(path.read_bytes(), Said)
+    return None
+
+
+def _is_plain_file(path: Path) -> bool:
+    """Not a link: the kernel can write in that folder too, and could name a file of the user's."""
+    with contextlib.suppress(OSError):
+        return stat.S_ISREG(path.lstat().st_mode)
+    return False
+
+
+def _refusal(tool: Tool, ended: Ended) -> str:
+    """Why the machine does not let it; empty if it did not say so in words that are known."""
+    return next((advice for mark, advice in tool.refusals.items() if mark in ended.output), "")
+
+
+def _no_report(ended: Ended) -> str:
+    lines = [line.strip() for line in ended.output.splitlines() if line.strip()]
+    told = [line for line in lines if "error" in line.lower() or "warning" in line.lower()] or lines
+    last = f" It said: {told[-1]}" if told else ""
+    return f"it made no report (exit code {ended.exit_code}).{last}"
+
+
+def _read(
+    tool: Tool, path: str, report: Path, subject: Subject, environment: dict[str, str], result: ProfilerResult
+) -> ProfilerResult:
+    """Keep the report and read its table. A table that cannot be read is no reason to throw the report away."""
+    if report.stat().st_size > _MOST_REPORT_BYTES:
+        notice = f"its report has {report.stat().st_size >> 20} MiB and was not kept. Profile fewer calls (--calls)."
+        return msgspec.structs.replace(result, status="failed", notice=notice)
+    name = f"{tool.name}{tool.suffix}"
+    with writing_to(subject.folder, "profile folder"):
+        _copy(report, subject.folder / name)
+    kept = msgspec.structs.replace(result, files=(name,))
+    told = run(tool.reading(path, report), environment, report.parent, _READ_SECONDS, _MOST_TABLE_BYTES)
+    try:
+        kernels = tool.parse(told.output)
+    except UnreadableTableError as error:
+        return msgspec.structs.replace(kept, notice=f"the report is kept, its table cannot be read: {error}.")
+    return with_kernels(kept, kernels)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Not followed if it has become a link meanwhile."""
+    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file, target.open("wb") as copy:
+        while data := file.read(1 << 20):
+            copy.write(data)

@@ -1,0 +1,58 @@
+"""What `torchstone profile` is asked to do, checked before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from torchstone import registry
+from torchstone.errors import UsageError
+from torchstone.runs import canonical_dtypes
+from torchstone.schema import IsolationLevel
+
+
+class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel, one case, some profilers."""
+
+    kernel: str
+    """A kernel file, a folder of kernels, or an operator of a backend."""
+    profilers: tuple[str, ...] = ("torch",)
+    suite: str = "smoke"
+    backend: str | None = None
+    """Where an operator's kernel comes from; None: `directory` if there is a folder of kernels, else `aten`."""
+    kernels_dir: Path | None = None
+    operator: str | None = None
+    """Which operator the kernel computes; None: its name says so."""
+    entry: str | None = None
+    """The function of a kernel file; None: found by its name."""
+    case: str | None = None
+    """Key or label of the case, or a part that no other has; None: the largest timed one."""
+    dtypes: tuple[str, ...] | None = None
+    device: str = "auto"
+    calls: int = 5
+    threads: int = 1
+    isolation: IsolationLevel = "best"
+    seconds: float = 180.0
+    """For each profiler."""
+    output_dir: Path = Path("torchstone_profiles")
+
+
+def check(request: ProfileRequest) -> ProfileRequest:
+    """The request with its names in their one spelling; raises on what can be seen to be wrong."""
+    for name in request.profilers:
+        registry.profilers.factory(name)
+    if not request.profilers:
+        raise UsageError("no profiler to use. Known: " + ", ".join(registry.profilers.names()) + ".")
+    for field, least in (("calls", 1), ("threads", 1)):
+        if getattr(request, field) < least:
+            raise UsageError(f"{field} is {getattr(request, field)}; it must be {least} or more.")
+    if not 0 < request.seconds < float("inf"):
+        raise UsageError(f"the time limit is {request.seconds:g} s; it must be above 0.")
+    return msgspec.structs.replace(
+        request,
+        profilers=tuple(dict.fromkeys(request.profilers)),
+        suite=registry.suites.canonical(request.suite),
+        backend=None if request.backend is None else registry.backends.canonical(request.backend),
+        dtypes=None if request.dtypes is None else canonical_dtypes(request.dtypes),
+    )

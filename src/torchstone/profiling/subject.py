@@ -1,0 +1,95 @@
+"""``python -m torchstone.profiling.subject ORDER_FILE``: runs a kernel under an external profiler. UNTRUSTED.
+
+Started by ncu or nsys in a scratch folder with a cleaned environment. Not a worker: those tools inject a library, open
+sockets to it and write files, all of which the sandbox refuses. So what keeps a kernel in here is little: no variables
+of the user's, no large files, a deadline. It has the user's rights.
+
+Only the calls between the marks are profiled; loading, compiling and warming up come before.
+"""
+
+from __future__ import annotations
+
+import resource
+import secrets
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchstone import operators
+from torchstone.judging import DrawnCall, draw_calls
+from torchstone.profiling.order import SAID, Order, Said
+from torchstone.schema import decode, encode, tensors_of
+from torchstone.workers.loading import load
+
+_INPUT_BYTES = 2 << 30
+"""For the inputs of all calls together; where they do not fit, they are used more than once."""
+
+
+def main() -> int:
+    """Carry out the order and say how it went."""
+    path = Path(sys.argv[1])
+    order = decode(path.read_bytes(), Order)
+    said = path.with_name(SAID)
+    _bound(order)
+    said.write_bytes(encode(Said(False, "its process ended before the calls were made")))  # stands if it crashes
+    try:
+        _run(order, path.parent)
+    except BaseException as error:  # noqa: BLE001 - a kernel may raise anything, SystemExit included
+        traceback.print_exception(error)
+        said.write_bytes(encode(Said(False, f"{type(error).__name__}: {error}"[:2000])))
+        return 1
+    said.write_bytes(encode(Said(True)))
+    return 0
+
+
+def _bound(order: Order) -> None:
+    # Not by the death of the parent: that is one of the tool's threads, which may come and go.
+    signal.alarm(order.seconds)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    most = order.file_bytes if hard == resource.RLIM_INFINITY else min(order.file_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+
+
+def _run(order: Order, scratch: Path) -> None:
+    torch.set_num_threads(order.threads)
+    device = torch.device("cpu") if order.device_type == "cpu" else torch.device(order.device_type, 0)
+    total = order.warmup_calls + order.calls
+    sets = draw_calls(order.case, secrets.randbits(63), min(total, _fitting_sets(order)), device)
+    candidate = load(order.implementation, scratch)
+    drawn = [sets[index % len(sets)] for index in range(total)]
+    for call in drawn[: order.warmup_calls]:
+        candidate(*call.args, **call.kwargs)
+    _profiled(candidate, drawn[order.warmup_calls :], on_cuda=device.type == "cuda")
+
+
+def _fitting_sets(order: Order) -> int:
+    needed = sum(
+        operators.storage_extent(recipe) * operators.torch_dtype(recipe.dtype).itemsize
+        for recipe in tensors_of(order.case)
+    )
+    return max(1, _INPUT_BYTES // max(1, needed))
+
+
+def _profiled(candidate: Callable[..., Any], calls: list[DrawnCall], on_cuda: bool) -> None:
+    """The calls that count, each in a range of its own."""
+    if not on_cuda:
+        for call in calls:
+            candidate(*call.args, **call.kwargs)
+        return
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+    for index, call in enumerate(calls):
+        with torch.cuda.nvtx.range(f"torchstone: call {index}"):
+            candidate(*call.args, **call.kwargs)
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

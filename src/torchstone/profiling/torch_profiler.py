@@ -1,0 +1,214 @@
+"""torch's own profiler, in a sandboxed worker: a Chrome trace of a few calls. Works on the CPU and on CUDA.
+
+The trusted side of the conversation: draws the inputs, lets the worker call, and reads the trace from memory that it
+owns, after the worker is gone. Nothing of the kernel is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchstone.errors import DeviceUnavailableError, InfrastructureError, UsageError
+from torchstone.profiling.base import LOG_CHARACTERS, Subject, unavailable, with_kernels
+from torchstone.profiling.chrome_trace import NotATraceError, kernels_of
+from torchstone.runs.durable import write_atomically
+from torchstone.runs.folder import writing_to
+from torchstone.schema import ProfiledKernel, ProfilerResult, ProfilerStatus, explain
+from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
+from torchstone.workers.pool import WorkerOptions, WorkerPool
+from torchstone.workers.protocol import Ending, Failed, Load, Reply, Trace, Traced
+
+if TYPE_CHECKING:
+    import torch
+
+    from torchstone.court.stand import Stand
+
+NAME = "torch"
+FILE = "torch_trace.json"
+ROOM_BYTES = 64 << 20
+"""Longest trace. Memory is only taken for what is written."""
+
+_ARENA_BYTES = {"cpu": 512 << 20, "cuda": 2 << 30}
+"""For the inputs of all calls together; where they do not fit, they are used more than once."""
+
+
+class KernelFailedError(Exception):
+    """The kernel kept the profiler from an answer."""
+
+
+class TorchProfiler:
+    """Profiles in a worker like any other, with the isolation that was asked for."""
+
+    def profile(self, subject: Subject) -> ProfilerResult:
+        options = WorkerOptions(subject.device.kind, subject.isolation, subject.limits, subject.threads, spares=0)
+        with _seen_alone(subject), contextlib.closing(WorkerPool(options)) as pool:
+            pool.start()  # its import of torch runs beside ours
+            try:
+                return _profile(subject, pool)
+            except InfrastructureError as error:
+                return unavailable(NAME, str(error), _torch_version())
+
+
+@contextlib.contextmanager
+def _seen_alone(subject: Subject) -> Iterator[None]:
+    """This process and its workers see the one device, as a judge and its workers do."""
+    variables = subject.device.environment()
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _profile(subject: Subject, pool: WorkerPool) -> ProfilerResult:
+    from torchstone.judging import ReferenceFailure
+
+    worker = pool.take()
+    try:
+        trace = _conduct(subject, worker)
+    except (ReferenceFailure, UsageError) as error:
+        return unavailable(NAME, f"torch itself cannot do this case: {error}", _torch_version())
+    except KernelFailedError as error:
+        return _result(worker, "failed", str(error))
+    finally:
+        worker.kill()
+    try:
+        kernels = kernels_of(trace)
+    except NotATraceError as error:
+        return _result(worker, "failed", f"what the kernel's process handed over is no trace: {error}.")
+    with writing_to(subject.folder, "profile folder"):
+        write_atomically(subject.folder / FILE, trace)
+    return with_kernels(_result(worker, "profiled", _lacking(subject, kernels), (FILE,)), kernels)
+
+
+def _result(worker: Worker, status: ProfilerStatus, notice: str, files: tuple[str, ...] = ()) -> ProfilerResult:
+    return ProfilerResult(
+        NAME,
+        status,
+        notice,
+        _torch_version(),
+        files,
+        sandboxed=any(layer.active for layer in worker.layers),
+        layers=worker.layers,
+        log_tail=worker.log_tail[-LOG_CHARACTERS:],
+    )
+
+
+def _torch_version() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+def _lacking(subject: Subject, kernels: list[ProfiledKernel]) -> str:
+    if subject.device.kind == "cuda" and all(kernel.kind == "operator" for kernel in kernels):
+        return "no device kernel was seen: another profiler may be attached, or the calls launched none."
+    return ""
+
+
+def _conduct(subject: Subject, worker: Worker) -> bytes:
+    """The trace. Everything that the worker could still write to is read after its end."""
+    from torchstone.workers.buffers import HostArena
+
+    room = HostArena(ROOM_BYTES)
+    try:
+        size = _have_traced(subject, worker, room.descriptor)
+        worker.kill()
+        if size > ROOM_BYTES:
+            raise KernelFailedError(
+                f"the trace has {size >> 20} MiB, more than {ROOM_BYTES >> 20} MiB. Profile fewer calls (--calls)."
+            )
+        return os.pread(room.descriptor, size, 0)
+    finally:
+        room.close()
+
+
+def _have_traced(subject: Subject, worker: Worker, descriptor: int) -> int:
+    """Let the worker make the calls under the profiler; how long it says that the trace is."""
+    try:
+        stand, sets = _prepare(subject, worker)
+    except RuntimeError as error:  # of torch, not of a kernel: none is loaded yet
+        raise InfrastructureError(f"the inputs of this case cannot be made here: {error}") from error
+    command = Trace(secrets.token_hex(8), sets, subject.warmup_calls, subject.calls, ROOM_BYTES)
+    deadline = time.monotonic() + subject.seconds
+    try:
+        with _attributing_failures(subject):
+            _require_done(worker.ask(Load(secrets.token_hex(8), subject.implementation), deadline))
+            stand.bind(deadline)
+            reply = worker.ask(command, deadline, descriptor)
+            _require_done(reply)
+            if not isinstance(reply, Traced):
+                raise BadReplyError(f"expected a trace, got {type(reply).__name__}")
+            return reply.trace_bytes
+    finally:
+        worker.kill()  # it must be gone before the buffers are
+        stand.close()
+
+
+def _prepare(subject: Subject, worker: Worker) -> tuple[Stand, int]:
+    """Random inputs in buffers that the worker will see; how many sets of them."""
+    from torchstone.court.layout import Layout
+    from torchstone.court.stand import Stand
+    from torchstone.judging import Reference, draw_calls
+
+    device = _open_device(subject)
+    first = draw_calls(subject.case, secrets.randbits(63), 1, device)
+    (expected,) = Reference(subject.case, device).expect_many(first)
+    layout = Layout(subject.case, expected)
+    fitting = _ARENA_BYTES[device.type] // max(1, layout.footprint_bytes)
+    sets = max(1, min(subject.warmup_calls + subject.calls, fitting))
+    stand = Stand(worker, subject.case, layout, sets, device)
+    stand.present(draw_calls(subject.case, secrets.randbits(63), sets, device))
+    return stand, sets
+
+
+def _open_device(subject: Subject) -> torch.device:
+    import torch
+
+    if subject.device.kind == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise DeviceUnavailableError(f"torch {torch.__version__} cannot use {subject.device.label}.")
+    return torch.device("cuda", 0)
+
+
+def _require_done(reply: Reply) -> None:
+    if isinstance(reply, Failed):
+        raise KernelFailedError(f"the kernel failed: {reply.message}")
+
+
+@contextlib.contextmanager
+def _attributing_failures(subject: Subject) -> Iterator[None]:
+    """Every way in which a worker can fail to answer, in words."""
+    from torchstone.court.stand import CandidateFailedError
+
+    try:
+        yield
+    except CandidateFailedError as error:
+        raise KernelFailedError(f"the kernel failed: {error}") from error
+    except OverranError as error:
+        raise KernelFailedError(f"no answer within {subject.seconds:g} s. Allow more with --timeout.") from error
+    except (BadReplyError, RecursionError, UnicodeDecodeError) as error:
+        raise KernelFailedError(f"the kernel wrote to the worker's reply pipe: {error}") from error
+    except OverLimitError as error:
+        raise KernelFailedError(f"the kernel was stopped: {error}") from error
+    except WorkerEndedError as error:
+        raise KernelFailedError(f"the kernel's process ended: {_how(error.ending)}") from error
+
+
+def _how(ending: Ending | None) -> str:
+    from torchstone.court.wording import verdict_for_ending
+
+    if ending is None:
+        return "killed from outside"
+    return explain(verdict_for_ending("attribute", ending.exit_code, ending.signal_number)).removeprefix("attribute: ")
