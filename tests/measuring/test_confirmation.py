@@ -10,7 +10,7 @@ import pytest
 from torchstone.measuring import needs_confirmation, timing
 from torchstone.measuring.confirmation import finding, own_times_ns, ratio_interval
 from torchstone.measuring.procedure import Plan, confirmations, rounds
-from torchstone.schema import Block, Measurement, Party
+from torchstone.schema import Block, Measurement, Party, Way
 
 LONG = 32
 BLOCK_NS, SHIM_NS = 60_000.0, 1_000.0
@@ -19,7 +19,7 @@ BLOCK_NS, SHIM_NS = 60_000.0, 1_000.0
 class Simulated:
     """Takes so long for a call, so long for a block however many calls it has, and some noise."""
 
-    captured = False
+    way: Way = "called"
 
     def __init__(self, call_ns: float, fixed_ns: float, noise_ns: float, rng: np.random.Generator) -> None:
         self._call_ns, self._fixed_ns, self._noise_ns, self._rng = call_ns, fixed_ns, noise_ns, rng

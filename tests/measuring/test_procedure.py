@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone.measuring.procedure import PLANS, Plan, block_lengths, rounds
-from torchstone.schema import Block, Party
+from torchstone.schema import Block, Party, Way
 
 
 class Steady:
     """A contestant that takes the same time for every call, and some for starting."""
 
-    captured = False
+    way: Way = "called"
 
     def __init__(self, call_ns: int, start_ns: int = 50_000) -> None:
         self.call_ns, self.start_ns = call_ns, start_ns

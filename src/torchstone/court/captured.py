@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from torchstone.chain import Chain
 from torchstone.court.evidence import PLACE_GUARDS, Objection
 from torchstone.court.stand import CandidateFailedError, Stand
 from torchstone.court.testimony import Testimony
@@ -37,13 +38,20 @@ class Captured:
     """The first ``count`` calls on a stand, recorded."""
 
     def __init__(
-        self, stand: Stand, count: int, deadline: float, pretend: bool = False, sweep: Callable[[], None] | None = None
+        self,
+        stand: Stand,
+        count: int,
+        deadline: float,
+        pretend: bool = False,
+        sweep: Callable[[], None] | None = None,
+        chain: Chain | None = None,
     ) -> None:
         """Raises UncapturableError where the worker cannot record them. ``sweep`` empties caches before the clock."""
         self.count = count
         self._stand = stand
         self._sweep = sweep
         self._pretend = pretend
+        self._chain = chain
         done = self._record(deadline)
         self.testimony: Testimony = stand.take_down(done, count)
         """Where the results lie, and after :meth:`collect` the arguments as the calls left them."""
@@ -53,7 +61,7 @@ class Captured:
 
     def _record(self, deadline: float) -> Done:
         worker = self._stand.worker
-        reply = worker.ask(Capture(secrets.token_hex(8), self.count, self._pretend), deadline)
+        reply = worker.ask(Capture(secrets.token_hex(8), self.count, self._pretend, self._chain), deadline)
         worker.freeze()
         if isinstance(reply, Failed):
             if reply.kind in ("exception", "unsupported"):
@@ -114,7 +122,7 @@ class Captured:
             results.spoil()
         stand.conceal(self.count)
         self._where = self._glances.choose()
-        command = Play(secrets.token_hex(8), self.count, self._pretend)
+        command = Play(secrets.token_hex(8), self.count, self._pretend, self._chain is not None)
         worker.post(command, deadline)
         worker.thaw()
         _expect(worker.answer_to(command, deadline), Armed)

@@ -10,7 +10,7 @@ import secrets
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Literal
 
 from torchstone import schema
@@ -27,10 +27,12 @@ from torchstone.court.parties import (
 from torchstone.court.stand import Stand
 from torchstone.judging import Reference, UncapturableError, Work
 from torchstone.measuring import is_precise_enough, needs_confirmation, procedure
+from torchstone.measuring.device import Watch
 from torchstone.workers.protocol import Load
 
 Parties = dict[schema.Party, procedure.Contestant]
 _OWN_PARTIES: tuple[Literal["reference"], Literal["shim"]] = ("reference", "shim")
+_CALLS_IN_CHAIN = 256
 _CALLS_FOR_CALL_TIME = 16
 """In a block that only serves to tell the time of a call with its start."""
 
@@ -88,9 +90,11 @@ def _hold(hearing: Hearing, contest: _Contest, work: Work) -> schema.Measurement
         bytes_per_call=contest.other.layout.bytes_per_call,
         before=before,
         after=room.probe.state(),
-        speed_of_light=room.speed_of_light(work, long),
+        speed_of_light=room.speed_of_light(work, long, hearing.job.cache),
         uncaptured=contest.uncaptured,
         cache=hearing.job.cache,
+        disturbances=contest.watch.disturbances,
+        energy_millijoules=contest.watch.energy_millijoules,
     )
     _examine(hearing, measurement, contest)
     room.doubt_ceilings(measurement)
@@ -113,18 +117,26 @@ class _Contest:
             "reference": ReferenceCalls(other, draws, pretend=False),
             "shim": ReferenceCalls(blank, draws, pretend=True),
         }
-        self._played = CandidateGraphs(hearing, stand, draws, sweep)
+        self._played = CandidateGraphs(hearing, stand, draws, sweep, chained=False)
         self._graphs: Parties = {
             "candidate": self._played,
-            "reference": ReferenceGraphs(other, draws, pretend=False, sweep=sweep),
-            "shim": ReferenceGraphs(blank, draws, pretend=True, sweep=sweep),
+            "reference": ReferenceGraphs(other, draws, sweep, chained=False),
+            "shim": ReferenceGraphs(blank, draws, sweep, chained=False, pretend=True),
         }
+        self._linked = CandidateGraphs(hearing, stand, draws, sweep, chained=True)
+        self._chains: Parties = {
+            "candidate": self._linked,
+            "reference": ReferenceGraphs(other, draws, sweep, chained=True),
+            "shim": ReferenceGraphs(blank, draws, sweep, chained=True, pretend=True),
+        }
+        self._draws = draws
+        self.watch = Watch(hearing.room.probe, [each.worker.pid for each in (stand, other, blank)])
         self.uncaptured: str | None = None if stand.on_device else ""
 
     @property
     def latencies_ns(self) -> list[int]:
         """How long the judge waited for the device before the candidate's blocks."""
-        return self._called.latencies_ns + self._played.latencies_ns
+        return self._called.latencies_ns + self._played.latencies_ns + self._linked.latencies_ns
 
     def hold(self) -> tuple[list[schema.Block], int]:
         """Every block, and how many calls a long one has."""
@@ -135,7 +147,11 @@ class _Contest:
         except UncapturableError as error:
             self.uncaptured = f"the candidate: {error}"
             return self._by_calls_against_graphs()
-        blocks = self._decide(self._graphs, lengths)
+        if lengths[1] > 1 and self._draws.can_be_chained():
+            blocks = procedure.rounds(self._graphs, lengths[1:], self._plan, self._order, is_precise_enough, self.watch)
+            self._confirm_by_chains(blocks, lengths[1])
+        else:
+            blocks = self._decide(self._graphs, lengths)
         few = min(_CALLS_FOR_CALL_TIME, self._stand.sets)
         blocks += procedure.some_rounds(self._calls, (few,), self._plan.rounds, self._order, 1 + blocks[-1].round)
         return blocks, lengths[1]
@@ -165,9 +181,19 @@ class _Contest:
         count = len({block.round for block in blocks if block.calls == long})
         return blocks + procedure.some_rounds(theirs, (long,), count, self._order, 1 + blocks[-1].round), long
 
+    def _confirm_by_chains(self, blocks: list[schema.Block], long: int) -> None:
+        """Whether the speed is also there where each call waits for the one before."""
+        if not needs_confirmation(blocks):
+            return
+        calls = min(long, _CALLS_IN_CHAIN)
+        with suppress(UncapturableError):  # then it stays unconfirmed
+            for party in self._chains.values():
+                party.run(calls)
+            procedure.confirmations(self._chains, blocks, calls, self._plan, self._order, needs_confirmation)
+
     def _decide(self, parties: Parties, lengths: tuple[int, int]) -> list[schema.Block]:
-        blocks = procedure.rounds(parties, lengths, self._plan, self._order, is_precise_enough)
-        procedure.confirmations(parties, blocks, self._plan, self._order, needs_confirmation)
+        blocks = procedure.rounds(parties, lengths, self._plan, self._order, is_precise_enough, self.watch)
+        procedure.confirmations(parties, blocks, 1, self._plan, self._order, needs_confirmation)
         return blocks
 
 

@@ -119,15 +119,17 @@ class Courtroom:
         with self.lane.exclusive(), suppress(RuntimeError):  # too little memory left: it goes without
             self._ceilings.get(work.dtype)
 
-    def speed_of_light(self, work: Work, calls: int) -> schema.SpeedOfLight | None:
+    def speed_of_light(self, work: Work, calls: int, cache: schema.Cache) -> schema.SpeedOfLight | None:
         """What the device allows for one of this many calls in a row, each on memory of its own; None: not known."""
         if not self._ceilings.knows(work.dtype):
             return None
         ceilings = self._ceilings.get(work.dtype)
         moved = work.read_bytes, work.written_bytes
+        swept = cache == "cold" and self.device.type == "cuda"
+        gone_through = max(calls * sum(moved), 2 * self.cache_bytes * swept)
         return schema.SpeedOfLight(
             *moved,
-            bytes_per_second=ceilings.bytes_per_second(*moved, work.updated_bytes, calls * sum(moved)),
+            bytes_per_second=ceilings.bytes_per_second(*moved, work.updated_bytes, gone_through),
             latency_ns=ceilings.latency_ns,
             flops=work.flops,
             flops_counted=work.flops_counted,

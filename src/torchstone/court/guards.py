@@ -33,8 +33,9 @@ class Figures:
     """A measurement's long blocks as arrays over rounds."""
 
     def __init__(self, measurement: Measurement) -> None:
-        captured = any(block.captured and block.party == "candidate" for block in measurement.blocks)
-        blocks = [block for block in measurement.blocks if block.captured == captured]
+        ways = {block.way for block in measurement.blocks if block.party == "candidate"}
+        way = "captured" if "captured" in ways else "called"
+        blocks = [block for block in measurement.blocks if block.way == way]
         self.calls = max(block.calls for block in blocks)
         self._blocks = [block for block in blocks if block.calls == self.calls]
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from torchstone import schema
+from torchstone.chain import Chain
 from torchstone.court import wording
 from torchstone.court.captured import Captured
 from torchstone.court.evidence import BandGuard, Objection
@@ -33,7 +34,8 @@ class Draws:
     def __init__(self, hearing: Hearing, reference: Reference) -> None:
         self._hearing, self._reference = hearing, reference
         self._last: dict[int, list[DrawnCall]] = {}
-        self._series: dict[int, Series] = {}
+        self._series: dict[tuple[int, schema.Way], Series] = {}
+        self._seed = secrets.randbits(62)
 
     def fresh(self, calls: int) -> tuple[list[DrawnCall], list[Expected]]:
         drawn, expected = self._hearing.draw(self._reference, calls, calibrate=False)
@@ -45,17 +47,24 @@ class Draws:
             self.fresh(calls)
         return self._last[calls]
 
-    def series(self, calls: int) -> Series:
+    def series(self, calls: int, way: schema.Way) -> Series:
         """For captured calls: always the same one for as many calls, which is drawn anew for each block."""
-        if calls not in self._series:
-            self._series[calls] = Series(self._reference, calls)
-        return self._series[calls]
+        if (calls, way) not in self._series:
+            self._series[calls, way] = Series(self._reference, calls)
+        return self._series[calls, way]
+
+    def can_be_chained(self) -> bool:
+        return self.series(1, "captured").chain(self._seed) is not None
+
+    def chain(self, calls: int) -> Chain | None:
+        """How as many calls are chained; None: their arguments cannot be."""
+        return self.series(calls, "chained").chain(self._seed)
 
 
 class CandidateCalls:
     """The candidate, called one call after another."""
 
-    captured = False
+    way: schema.Way = "called"
 
     def __init__(self, hearing: Hearing, stand: Stand, draws: Draws) -> None:
         self._hearing, self._stand, self._draws = hearing, stand, draws
@@ -75,7 +84,7 @@ class CandidateCalls:
 class ReferenceCalls:
     """The reference, or the shim alone, likewise."""
 
-    captured = False
+    way: schema.Way = "called"
 
     def __init__(self, stand: Stand, draws: Draws, pretend: bool) -> None:
         self._stand, self._draws, self._pretend = stand, draws, pretend
@@ -92,37 +101,60 @@ class ReferenceCalls:
         return testimony.elapsed_ns, testimony.done.claimed_ns
 
 
-class CandidateGraphs:
+class Graphs:
+    """Calls that are captured, a graph for each length of block, chained or not."""
+
+    def __init__(self, stand: Stand, draws: Draws, sweep: Sweep | None, chained: bool, pretend: bool = False) -> None:
+        self.way: schema.Way = "chained" if chained else "captured"
+        self._stand, self._draws, self._sweep, self._pretend = stand, draws, sweep, pretend
+        self._captured: dict[int, Captured] = {}
+
+    def series(self, calls: int) -> Series:
+        return self._draws.series(calls, self.way)
+
+    def chain(self, calls: int) -> Chain | None:
+        return self._draws.chain(calls) if self.way == "chained" else None
+
+    def capture(self, calls: int, deadline: float) -> Captured:
+        """Capture that many calls, the first time that so many are wanted."""
+        if calls not in self._captured:
+            chain = self.chain(calls)
+            self._captured[calls] = Captured(self._stand, calls, deadline, self._pretend, self._sweep, chain)
+        return self._captured[calls]
+
+
+class CandidateGraphs(Graphs):
     """The candidate, its calls captured."""
 
-    captured = True
-
-    def __init__(self, hearing: Hearing, stand: Stand, draws: Draws, sweep: Sweep | None) -> None:
-        self._hearing, self._stand, self._draws, self._sweep = hearing, stand, draws, sweep
-        self._captured: dict[int, Captured] = {}
+    def __init__(self, hearing: Hearing, stand: Stand, draws: Draws, sweep: Sweep | None, chained: bool) -> None:
+        super().__init__(stand, draws, sweep, chained)
+        self._hearing = hearing
         self.latencies_ns: list[int] = []
         self._drawn: set[int] = set()
 
     def prepare(self, lengths: tuple[int, ...]) -> None:
         for calls in lengths:
-            self._draws.series(calls).draw(secrets.randbits(63))
+            self._draw(calls)
         self._drawn = set(lengths)
 
+    def _draw(self, calls: int) -> None:
+        draw = self.series(calls).draw if self.way == "captured" else self.series(calls).draw_unevaluated
+        draw(secrets.randbits(63))
+
     def run(self, calls: int) -> tuple[int, int]:
-        captured = self._captured.get(calls) or self._capture(calls)
-        series = self._draws.series(calls)
+        captured = self._captured.get(calls) or self._capture_first(calls)
         if calls not in self._drawn:
-            series.draw(secrets.randbits(63))
+            self._draw(calls)
         self._drawn.discard(calls)
         self._stand.finish_device_work()
         self.latencies_ns.append(self._stand.device_latency_ns())
-        times = self._hearing.allow(lambda deadline: captured.play(series.storages, deadline))
-        self._verify(captured, series)
+        values = self.series(calls).storages
+        times = self._hearing.allow(lambda deadline: captured.play(values, deadline))
+        self._verify(captured, self.series(calls))
         return times
 
-    def _capture(self, calls: int) -> Captured:
-        captured = self._hearing.allow(lambda deadline: Captured(self._stand, calls, deadline, sweep=self._sweep))
-        self._captured[calls] = captured
+    def _capture_first(self, calls: int) -> Captured:
+        captured = self._hearing.allow(lambda deadline: self.capture(calls, deadline))
         self._object(captured.objection())
         return captured
 
@@ -133,9 +165,13 @@ class CandidateGraphs:
             message = "results changed after the calls were reported done: work went on behind the reply"
             raise VerdictError(schema.Cheated(stage, "late-work", message))
         self._object(BandGuard().examine(captured.testimony))
+        chain = self.chain(series.count)
+        if chain is not None:
+            series.follow(chain, outputs)
         match series.compare(outputs, captured.arguments_after()):
             case Mismatch(reason=reason, message=message, errors=errors, call=index):
-                replay = wording.replay_of(series.calls()[index])
+                # The arguments of chained calls are not in the seed alone.
+                replay = wording.replay_of(series.calls()[index]) if chain is None else None
                 raise VerdictError(schema.Disagrees(stage, reason, message, errors, replay))
         self._hearing.verified += series.count
 
@@ -144,27 +180,15 @@ class CandidateGraphs:
             raise VerdictError(schema.Disagrees(self._hearing.stage, objection.reason, objection.message))
 
 
-class ReferenceGraphs:
+class ReferenceGraphs(Graphs):
     """The reference, or the shim alone, likewise."""
-
-    captured = True
-
-    def __init__(self, stand: Stand, draws: Draws, pretend: bool, sweep: Sweep | None) -> None:
-        self._stand, self._draws, self._pretend, self._sweep = stand, draws, pretend, sweep
-        self._captured: dict[int, Captured] = {}
 
     def prepare(self, lengths: tuple[int, ...]) -> None:
         """The candidate's draws serve."""
 
     def run(self, calls: int) -> tuple[int, int]:
         try:
-            captured = self._captured.get(calls) or self._capture(calls)
-            values = self._draws.series(calls).storages
-            return captured.play(values, time.monotonic() + HOUSEKEEPING_SECONDS)
+            captured = self.capture(calls, time.monotonic() + HOUSEKEEPING_SECONDS)
+            return captured.play(self.series(calls).storages, time.monotonic() + HOUSEKEEPING_SECONDS)
         except FAILURES as error:
             raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
-
-    def _capture(self, calls: int) -> Captured:
-        deadline = time.monotonic() + HOUSEKEEPING_SECONDS
-        self._captured[calls] = Captured(self._stand, calls, deadline, self._pretend, self._sweep)
-        return self._captured[calls]

@@ -7,11 +7,14 @@ and played for every draw. Who does not pass the screen is compared in full, cal
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from torchstone import operators, schema
+from torchstone.chain import Chain, Links, fits
 from torchstone.judging.agreement import compare_many
 from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluation, ReferenceFailure
 from torchstone.judging.inputs import DrawnCall, calls_on, draw_storages
@@ -40,6 +43,7 @@ class Series:
         """Per tensor argument ``(count, extent)``: the values drawn last."""
         self._given = [storage.clone() for storage in self.storages]
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._links: Links | None = None
         self._expected = self._evaluate()
         self._only_moves = reference.only_moves(self.calls()[0], self._expected.results[0])
         if reference.device.type == "cuda":
@@ -53,8 +57,25 @@ class Series:
 
     def draw(self, seed: int) -> None:
         """New values, and what torch makes of them."""
+        self.draw_unevaluated(seed)
+        self._play()
+
+    def draw_unevaluated(self, seed: int) -> None:
+        """New values, for calls whose arguments change on the way: :meth:`follow` finds out how."""
         self._seed = seed
         self.storages = draw_storages(self.reference.case, seed, self.count, self.reference.device)
+
+    def follow(self, chain: Chain, outputs: Sequence[torch.Tensor]) -> None:
+        """The arguments that chained calls had which gave these outputs, and what torch makes of them.
+
+        Always the same chain for one series.
+        """
+        if self._links is None:
+            self._links = Links(chain, self.reference.device)
+        self.storages[chain.argument] = self._links.followed(outputs[0], self.storages[chain.argument])
+        self._play()
+
+    def _play(self) -> None:
         for given, drawn in zip(self._given, self.storages, strict=True):
             given.copy_(drawn)
         if self._graph is None:
@@ -69,6 +90,15 @@ class Series:
         rows = [[leaf[index] for leaf in outputs] for index in range(self.count)]
         after = [[storage[index] for storage in inputs_after] for index in range(self.count)]
         return compare_many(self.reference.expect_many(self.calls()), rows, after)
+
+    def chain(self, seed: int) -> Chain | None:
+        """How these calls can be made to depend on each other: by a floating argument of which any values will do."""
+        for position, recipe in enumerate(self.reference.evaluator.recipes):
+            contiguous = recipe.strides is None and recipe.offset == 0
+            elements = math.prod(recipe.shape)
+            if contiguous and fits(elements) and _may_be_scaled(recipe) and self._expected.results[0]:
+                return Chain(position, elements, recipe.dtype, seed)
+        return None
 
     def calls(self) -> list[DrawnCall]:
         """The calls one by one."""
@@ -94,6 +124,16 @@ class Series:
             return False
         native: list[Any] = [tensor for place, tensor in self._expected.tensors.items() if place.kind == "output"]
         return lost_sign(native, outputs) is not None
+
+
+def _may_be_scaled(recipe: schema.Tensor) -> bool:
+    """Whether values that are made smaller are still such as the recipe asks for."""
+    match recipe.fill:
+        case schema.Normal():
+            return operators.torch_dtype(recipe.dtype).is_floating_point
+        case schema.Uniform(low=low, high=high):
+            return low <= 0 <= high and operators.torch_dtype(recipe.dtype).is_floating_point
+    return False
 
 
 def _captured(evaluate: Any) -> tuple[torch.cuda.CUDAGraph, Evaluation]:

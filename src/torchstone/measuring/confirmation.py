@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from torchstone.schema import Block, Party
+from torchstone.schema import Block, Party, Way
 
 Finding = Literal["confirmed", "refuted", "open"]
 
@@ -34,11 +34,12 @@ Floats = NDArray[np.float64]
 
 
 def own_times_ns(blocks: Sequence[Block]) -> Floats:
-    """Per round: what a single call of the candidate and of the reference took beyond the shim's."""
+    """Per round: what the candidate's calls and the reference's took beyond the shim's, given one at a time."""
     rounds: dict[int, dict[Party, int]] = defaultdict(dict)
-    captured = any(block.captured and block.party == "candidate" for block in blocks)
+    ways = {block.way for block in blocks if block.party == "candidate"}
+    way: Way = "chained" if "chained" in ways else "captured" if "captured" in ways else "called"
     for block in blocks:
-        if block.calls == 1 and block.captured == captured:
+        if block.way == way and (block.calls == 1 or way == "chained"):
             rounds[block.round][block.party] = block.elapsed_ns
     rows = [
         (parties["candidate"] - parties.get("shim", 0), parties["reference"] - parties.get("shim", 0))
@@ -65,6 +66,16 @@ def ratio_interval(own: Floats) -> tuple[float, float, float] | None:
     ratio = reference / candidate
     width = _critical(own) * 2 / _CLEAR
     return ratio, _edge(own, ratio, width, 0.5), _edge(own, ratio, -width, 2.0)
+
+
+def supported_ratio(own: Floats) -> float:
+    """The most that calls given one at a time bear out: what they show, and the allowance.
+
+    Where the candidate's own time is not seen in them, as if it were as large as the doubt about it.
+    """
+    (candidate, candidate_error), (reference, _) = (_mean_and_error(own[:, party]) for party in (0, 1))
+    shortest = max(candidate, candidate_error)
+    return ALLOWANCE * reference / shortest if shortest > 0 else math.inf
 
 
 def _edge(own: Floats, ratio: float, clearance: float, step: float) -> float:

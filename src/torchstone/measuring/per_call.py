@@ -38,9 +38,9 @@ class PerCall(NamedTuple):
 
 def per_call(blocks: Sequence[Block]) -> PerCall:
     """The times that decide, for the rounds in which both parties were measured."""
-    captured = {block.party for block in blocks if block.captured}
-    graphs = [block for block in blocks if block.captured]
-    calls = [block for block in blocks if not block.captured]
+    graphs = [block for block in blocks if block.way == "captured"]
+    calls = [block for block in blocks if block.way == "called"]
+    captured = {block.party for block in graphs}
     if {"candidate", "reference"} <= captured:
         claims = paired([msgspec.structs.replace(block, elapsed_ns=block.claimed_ns) for block in graphs])
         return paired(graphs)._replace(clocked="device", claimed=claims.net)

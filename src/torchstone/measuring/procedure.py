@@ -16,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from torchstone.schema import Block, Effort, Party
+from torchstone.schema import Block, Effort, Party, Way
 
 METHOD = "blocks-less-shim"
 _CALLS_IN_LONG_BLOCK = 8
@@ -30,8 +30,8 @@ _ROUNDS_BETWEEN_LOOKS = 4
 class Contestant(Protocol):
     """Something that can be called a number of times in a row, on inputs never used before."""
 
-    captured: bool
-    """Whether its calls are started together, as a graph of the device."""
+    way: Way
+    """How its calls are made."""
 
     def prepare(self, lengths: tuple[int, ...]) -> None:
         """Get ready for a round with blocks of these lengths, so that nothing but the calls comes between blocks.
@@ -43,6 +43,33 @@ class Contestant(Protocol):
     def run(self, calls: int) -> tuple[int, int]:
         """Nanoseconds for all calls by the judge's clock, and by the worker's claim."""
         ...
+
+
+class Watcher(Protocol):
+    """Looks at the machine around every round."""
+
+    def begin(self) -> None:
+        """A round is about to begin."""
+        ...
+
+    def end(self, number: int) -> None:
+        """This round is over."""
+        ...
+
+    @property
+    def disturbances(self) -> Sequence[object]:
+        """One for each round that something else had a hand in."""
+        ...
+
+
+class Unwatched:
+    """Sees nothing."""
+
+    disturbances: tuple[object, ...] = ()
+
+    def begin(self) -> None: ...
+
+    def end(self, number: int) -> None: ...
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -71,7 +98,7 @@ PLANS: dict[Effort, Plan] = {
 def block_lengths(contestants: Mapping[Party, Contestant], most_calls: int, plan: Plan) -> tuple[int, int]:
     """Calls in a short block (one) and in a long one, from a first look at how long calls take."""
     most_calls = max(2, most_calls)
-    probe = min(_CALLS_IN_PROBE[any(contestant.captured for contestant in contestants.values())], most_calls)
+    probe = min(_CALLS_IN_PROBE[any(contestant.way == "captured" for contestant in contestants.values())], most_calls)
     working = [contestant for party, contestant in contestants.items() if party != "shim"]
     per_call = max(1, min(_per_call_ns(contestant, probe) for contestant in working))
     long = int(min(most_calls, max(_CALLS_IN_LONG_BLOCK, plan.block_ns // per_call)))
@@ -88,24 +115,29 @@ def _per_call_ns(contestant: Contestant, calls: int) -> int:
 
 def rounds(
     contestants: Mapping[Party, Contestant],
-    lengths: tuple[int, int],
+    lengths: tuple[int, ...],
     plan: Plan,
     order: random.Random,
     enough: Callable[[Sequence[Block], float], bool],
+    watch: Watcher | None = None,
 ) -> list[Block]:
     """Round after round, until the blocks are enough for the plan's precision or its budget is spent.
 
-    Never until something looks significant: who stops then is wrong far more often than his interval says.
+    Never until something looks significant: who stops then is wrong far more often than his interval says. A round that
+    was disturbed is repeated, as far as the budget allows, but counts as well: a candidate can disturb the machine, and
+    would choose which of its rounds do not count.
     """
+    watch = watch or Unwatched()
     began = time.monotonic()
     blocks: list[Block] = []
     for number in range(plan.most_rounds):
-        if number >= plan.rounds and (
-            time.monotonic() - began > plan.budget_seconds
-            or ((number - plan.rounds) % _ROUNDS_BETWEEN_LOOKS == 0 and enough(blocks, plan.half_width))
+        spent = time.monotonic() - began > plan.budget_seconds
+        needed = plan.rounds + (0 if spent else min(len(watch.disturbances), plan.rounds))
+        if number >= needed and (
+            spent or ((number - needed) % _ROUNDS_BETWEEN_LOOKS == 0 and enough(blocks, plan.half_width))
         ):
             break
-        blocks.extend(_round(contestants, lengths, number, order))
+        blocks.extend(_round(contestants, lengths, number, order, watch))
     return blocks
 
 
@@ -122,25 +154,34 @@ def some_rounds(
 def confirmations(
     contestants: Mapping[Party, Contestant],
     blocks: list[Block],
+    calls: int,
     plan: Plan,
     order: random.Random,
     wanted: Callable[[Sequence[Block]], bool],
 ) -> None:
-    """Add rounds of single calls to the blocks as long as they are wanted and the plan allows."""
+    """Add rounds of single calls, or of chained ones, to the blocks as long as they are wanted and the plan allows."""
     first = 1 + max(block.round for block in blocks)
     for number in range(first, first + plan.most_confirmations):
         if (number - first) % _CONFIRMATIONS_AT_A_TIME == 0 and not wanted(blocks):
             return
-        blocks.extend(_round(contestants, (1,), number, order))
+        blocks.extend(_round(contestants, (calls,), number, order))
 
 
 def _round(
-    contestants: Mapping[Party, Contestant], lengths: tuple[int, ...], number: int, order: random.Random
+    contestants: Mapping[Party, Contestant],
+    lengths: tuple[int, ...],
+    number: int,
+    order: random.Random,
+    watch: Watcher | None = None,
 ) -> Iterator[Block]:
     for contestant in contestants.values():
         contestant.prepare(lengths)
+    if watch is not None:
+        watch.begin()
     turns = [(party, calls) for party in contestants for calls in lengths]
     order.shuffle(turns)
     for party, calls in turns:
         elapsed_ns, claimed_ns = contestants[party].run(calls)
-        yield Block(number, party, calls, elapsed_ns, claimed_ns, contestants[party].captured)
+        yield Block(number, party, calls, elapsed_ns, claimed_ns, contestants[party].way)
+    if watch is not None:
+        watch.end(number)

@@ -174,7 +174,7 @@ def timing(measurement: Measurement) -> Timing:
 
 def _call_times_ns(blocks: Sequence[Block]) -> tuple[float | None, float | None]:
     """What calls take when each is started on its own, where there are blocks of such."""
-    net = paired([block for block in blocks if not block.captured]).net
+    net = paired([block for block in blocks if block.way == "called"]).net
     if not net.shape[0]:
         return None, None
     candidate_ns, reference_ns = (float(value) for value in np.median(net, axis=0))
@@ -258,7 +258,7 @@ def is_precise_enough(blocks: Sequence[Block], half_width: float) -> bool:
         return False
     if speedup.high < HOPELESS:
         return True
-    sure = speedup.judged_low is not None or not any(block.captured for block in blocks)
+    sure = speedup.judged_low is not None or not any(block.way == "captured" for block in blocks)
     return sure and math.log(speedup.high / speedup.low) / 2 <= half_width
 
 
@@ -286,7 +286,17 @@ def _as_far_as_confirmed(speedup: Speedup, own: Floats) -> tuple[Speedup | None,
         return Speedup(ratio, low, high, outcome_of(low, high), found, minimum_detectable_effect=effect), ""
     if found == "refuted" or (speedup.outcome == "faster" and found != "confirmed"):
         return None, f"{speedup.ratio:.2f}x in long blocks, which single calls do not confirm"
-    return msgspec.structs.replace(speedup, one_at_a_time=found), ""
+    return _no_more_than_supported(msgspec.structs.replace(speedup, one_at_a_time=found), own), ""
+
+
+def _no_more_than_supported(speedup: Speedup, own: Floats) -> Speedup:
+    """A speed that single calls neither refute nor show in full counts as far as they show it."""
+    most = confirmation.supported_ratio(own) if own.shape[0] >= confirmation.LEAST_ROUNDS else math.inf
+    if speedup.outcome != "faster" or speedup.ratio <= most:
+        return speedup
+    least = 1 + NOISE_BAND
+    ratio = max(most, least)
+    return msgspec.structs.replace(speedup, ratio=ratio, low=min(speedup.low, ratio), high=min(speedup.high, ratio))
 
 
 def _speedup_of_logs(logs: Floats) -> Speedup:

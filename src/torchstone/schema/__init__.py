@@ -42,6 +42,7 @@ from torchstone.schema.measurement import (
     Measurement,
     Party,
     SpeedOfLight,
+    Way,
 )
 from torchstone.schema.profile import Profile, ProfiledKernel, ProfilerResult, ProfilerStatus
 from torchstone.schema.record import Isolation, Layer, Record
@@ -129,6 +130,7 @@ __all__ = [
     "Unjudged",
     "Unsupported",
     "Verdict",
+    "Way",
     "content_key",
     "decode",
     "describe",

@@ -10,6 +10,10 @@ Cache = Literal["cold", "warm"]
 """Whether the arguments of a call lie in the device's cache when it begins. On the CPU, cold is as cold as rotating
 through more memory than is cached makes it."""
 
+Way = Literal["called", "captured", "chained"]
+"""How the calls of a block are made: each started on its own; started together as a graph of the device, so that
+starting them is not in the time; or so, and the arguments of each made from the result of the one before."""
+
 Party = Literal["candidate", "reference", "shim"]
 """Who was called. `shim` is a candidate that returns a ready result: what calling and copying out costs."""
 
@@ -24,8 +28,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     """By the judge's clock, from letting the worker go until it stood still again."""
     claimed_ns: int
     """By the worker's clock, which the candidate could have touched. A claim, never the result."""
-    captured: bool = False
-    """Whether the calls were started together as a graph of the device, so that starting them is not in the time."""
+    way: Way = "called"
 
 
 FlopCount = Literal["formula", "pointwise", "none"]

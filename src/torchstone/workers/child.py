@@ -21,6 +21,7 @@ import msgspec
 import torch
 
 from torchstone import operators
+from torchstone.chain import Chain, Links, leading
 from torchstone.schema import decode, tensors_of
 from torchstone.workers import sandbox
 from torchstone.workers.attribution import attribute
@@ -202,16 +203,16 @@ class _Server:
                 candidate = self._bound.pretend if pretend else self._candidate
                 assert candidate is not None, "Call before Load"
                 return self._bound.call(token, candidate, first, count)
-            case Capture(token=token, count=count, pretend=pretend):
+            case Capture(pretend=pretend):
                 assert self._bound is not None, "Capture before Bind"
                 candidate = self._bound.pretend_on_device if pretend else self._candidate
                 assert candidate is not None, "Capture before Load"
-                return self._bound.capture(token, candidate, count, pretend)
-            case Play(token=token, count=count, pretend=pretend):
+                return self._bound.capture(command, candidate)
+            case Play(token=token):
                 assert self._bound is not None, "Play before Bind"
                 self._channel.send(Armed(token))
                 self._channel.await_go()
-                return self._bound.play(token, count, pretend)
+                return self._bound.play(command)
 
 
 def load_candidate(implementation: Any, scratch: Path) -> Callable[..., Any]:
@@ -256,7 +257,7 @@ class _BoundCase:
             self._calls.append(operators.build_arguments(bind.case, tensors, device))
         self._kept: list[Any] = []
         """Results of the last calls: the judge reads them where they lie."""
-        self._recordings: dict[tuple[int, bool], Recording] = {}
+        self._recordings: dict[tuple[int, bool, bool], Recording] = {}
         self._ready_results: list[Any] | None = None
         self._pretended = 0
         self._speck = torch.zeros(1, device=device)
@@ -316,24 +317,38 @@ class _BoundCase:
             torch.cuda.synchronize(self._device)
         return msgspec.structs.replace(reply, claimed_ns=time.perf_counter_ns() - began)
 
-    def capture(self, token: str, candidate: Callable[..., Any], count: int, pretend: bool) -> Done:
+    def capture(self, command: Capture, candidate: Callable[..., Any]) -> Done:
         """Record the calls as a graph; their results are kept for as long as it may be played."""
         kept = self._kept
         self._kept = []
         try:
-            if pretend:
+            if command.pretend:
                 self._begin_pretending()
-            recording = Recording(candidate, self._calls[:count], self._device, called_before=pretend)
-            reply = self._testify(token, 0, recording.results)
+            calls, link = self._calls[: command.count], self._link(command.chain)
+            recording = Recording(candidate, calls, self._device, link, called_before=command.pretend)
+            reply = self._testify(command.token, 0, recording.results)
             recording.kept = self._kept
         finally:
             self._kept = kept
-        self._recordings[count, pretend] = recording
+        self._recordings[command.count, command.pretend, command.chain is not None] = recording
         return reply
 
-    def play(self, token: str, count: int, pretend: bool) -> Done:
+    def _link(self, chain: Chain | None) -> Callable[[int, Any], None] | None:
+        """What to do between two calls of a chain."""
+        if chain is None:
+            return None
+        links = Links(chain, self._device)
+
+        def link(index: int, result: Any) -> None:
+            found = leading(operators.flatten_outputs(result))
+            if found is not None:
+                links.follow(found, self._tensors[index + 1][chain.argument])
+
+        return link
+
+    def play(self, command: Play) -> Done:
         """The recorded calls, and nothing else."""
-        return Done(token, self._recordings[count, pretend].play_ns())
+        return Done(command.token, self._recordings[command.count, command.pretend, command.chained].play_ns())
 
     def pretend_on_device(self, *args: Any, **kwargs: Any) -> Any:
         """As :meth:`pretend`; the first call also starts a kernel that does next to nothing, as any graph has one."""

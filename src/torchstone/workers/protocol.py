@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from torchstone.chain import Chain
 from torchstone.schema import Attribution, Case, Implementation, Layer
 
 MAX_REPLY_BYTES = 256 << 10
@@ -115,6 +116,8 @@ class Capture(msgspec.Struct, frozen=True, tag="capture"):
     count: int
     pretend: bool = False
     """Record next to nothing instead: what a block costs beside its calls. Only asked of the reference's worker."""
+    chain: Chain | None = None
+    """Make the arguments of each call but the first from the result of the one before."""
 
 
 class Play(msgspec.Struct, frozen=True, tag="play"):
@@ -126,6 +129,7 @@ class Play(msgspec.Struct, frozen=True, tag="play"):
     token: str
     count: int
     pretend: bool = False
+    chained: bool = False
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):

@@ -22,9 +22,13 @@ class Recording:
         candidate: Callable[..., Any],
         calls: Sequence[tuple[list[Any], dict[str, Any]]],
         device: torch.device,
+        link: Callable[[int, Any], None] | None,
         called_before: bool,
     ) -> None:
-        """Unless it was called before there, the candidate is first called once on the stream of the recording."""
+        """``link`` is done after every call but the last, with its number and its result.
+
+        Unless it was called before there, the candidate is first called once on the stream of the recording.
+        """
         if device.type != "cuda":
             raise NotImplementedError(f"a {device.type} device records no calls")
         self._device = device
@@ -36,6 +40,7 @@ class Recording:
         )
         self.kept: list[Any] = []
         """What the results lie in."""
+        self._link = link
         self.results = self._record(candidate, calls, called_before)
 
     def _record(
@@ -52,7 +57,7 @@ class Recording:
             self._graph.capture_begin(capture_error_mode="thread_local")
             try:
                 self._began.record()
-                results = [candidate(*args, **kwargs) for args, kwargs in calls]
+                results = self._make(candidate, calls)
                 self._ended.record()
             except BaseException:
                 with contextlib.suppress(RuntimeError):
@@ -60,6 +65,14 @@ class Recording:
                 raise
             self._graph.capture_end()
         torch.cuda.synchronize(self._device)
+        return results
+
+    def _make(self, candidate: Callable[..., Any], calls: Sequence[tuple[list[Any], dict[str, Any]]]) -> list[Any]:
+        results = []
+        for index, (args, kwargs) in enumerate(calls):
+            results.append(candidate(*args, **kwargs))
+            if self._link is not None and index + 1 < len(calls):
+                self._link(index, results[-1])
         return results
 
     def play_ns(self) -> int:
