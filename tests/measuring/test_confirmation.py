@@ -44,7 +44,7 @@ def blocks_of(
     plan = Plan(rounds=7, budget_seconds=0, half_width=0, block_ns=1, most_rounds=7)
     order = random.Random(seed)
     found = rounds(contestants, (1, LONG), plan, order, lambda *_: False)  # type: ignore[arg-type]
-    confirmations(contestants, found, plan, order, needs_confirmation)  # type: ignore[arg-type]
+    confirmations(contestants, found, 1, plan, order, needs_confirmation)  # type: ignore[arg-type]
     return found
 
 

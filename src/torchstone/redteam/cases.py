@@ -55,6 +55,7 @@ CASES: dict[str, Case] = {
     "relu_cuda_timed": _case("relu.default", _normal(2048, 2048), timed=True),
     "gelu_cuda_timed": _case("gelu.default", _normal(1024, 2048), timed=True),
     "relu_cuda_small_timed": _case("relu.default", _normal(64, 64), timed=True),
+    "logsumexp_cuda_timed": _case("logsumexp.default", _normal(256, 1024), _dims(1), timed=True),
     "mm_cuda_timed": _case("mm.default", _normal(1024, 1024), _normal(1024, 1024), timed=True),
 }
 """Name -> case. The timed ones are large enough that a call outweighs what calling it costs, but for the small one."""

@@ -1,0 +1,134 @@
+"""Many calls at once must be judged as each of them alone is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from torchstone.chain import Chain, Links
+from torchstone.judging import Agreement, Mismatch, Reference, Series, UncapturableError, draw_calls
+from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor
+
+CPU = torch.device("cpu")
+RELU = Case("test", "aten.relu.default", (Tensor((33, 65), "float32", Normal()),))
+INPLACE = Case("test", "aten.relu_.default", (Tensor((33, 65), "float32", Normal()),))
+SOFTMAX = Case("test", "aten._softmax.default", (Tensor((8, 40), "float32", Normal()), Scalar(-1), Scalar(False)))
+CLONE = Case("test", "aten.clone.default", (Tensor((8, 40), "float32", Normal(specials=True)),))
+SUM = Case("test", "aten.sum.dim_IntList", (Tensor((8, 400), "float32", Normal()), Sequence((Scalar(1),))))
+CALLS = 5
+
+
+def made(case: Case) -> Series:
+    reference = Reference(case, CPU)
+    reference.expect_many(draw_calls(case, 1, 1, CPU), with_bounds=True)[
+        0
+    ].values()  # learns the scale, as a trial does
+    series = Series(reference, CALLS)
+    series.draw(20)
+    return series
+
+
+def outputs_of(series: Series) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What torch gives for each call by itself, stacked, and the storages as they are afterwards."""
+    results, after = [], []
+    for call in series.calls():
+        storages = [tensor.storage.clone() for tensor in call.tensors]
+        views = [s.as_strided(t.view.shape, t.view.stride()) for s, t in zip(storages, call.tensors, strict=True)]
+        results.append(series.reference.evaluator.on(views))
+        after.append(storages)
+    stacked = [torch.stack([result[leaf] for result in results]) for leaf in range(len(results[0]))]
+    return stacked, [torch.stack(list(column)) for column in zip(*after, strict=True)]
+
+
+@pytest.mark.parametrize("case", [RELU, INPLACE, SOFTMAX, CLONE, SUM], ids=lambda case: str(case.operator))
+def test_right_calls_agree(case: Case) -> None:
+    series = made(case)
+    assert isinstance(series.compare(*outputs_of(series)), Agreement)
+
+
+@pytest.mark.parametrize("case", [RELU, INPLACE, SOFTMAX, SUM], ids=lambda case: str(case.operator))
+@pytest.mark.parametrize("wrong", range(CALLS))
+def test_a_single_wrong_element_of_any_call_is_found(case: Case, wrong: int) -> None:
+    series = made(case)
+    outputs, after = outputs_of(series)
+    outputs[0][wrong].view(-1)[-1] += 1.0
+    if case is INPLACE:
+        after[0][wrong].view(-1)[-1] += 1.0
+    found = series.compare(outputs, after)
+    assert isinstance(found, Mismatch)
+    assert found.call == wrong
+
+
+def test_a_changed_argument_is_found() -> None:
+    series = made(RELU)
+    outputs, after = outputs_of(series)
+    after[0][3, 7] += 1.0
+    found = series.compare(outputs, after)
+    assert isinstance(found, Mismatch)
+    assert (found.reason, found.call) == ("mutation", 3)
+
+
+def test_a_lost_sign_of_zero_is_found_where_values_are_only_moved() -> None:
+    series = made(CLONE)
+    outputs, after = outputs_of(series)
+    outputs[0][2, 0, 0], series.storages[0][2, 0], after[0][2, 0] = 0.0, -0.0, -0.0
+    series._expected.tensors[next(iter(series._expected.tensors))][2, 0, 0] = -0.0
+    assert isinstance(series.compare(outputs, after), Mismatch)
+
+
+def test_drawing_again_gives_other_values_and_the_seed_gives_the_same() -> None:
+    series = made(RELU)
+    first = series.storages[0].clone()
+    series.draw(21)
+    assert not torch.equal(series.storages[0], first)
+    again = draw_calls(RELU, 20, CALLS, CPU)
+    assert all(torch.equal(call.tensors[0].storage, row) for call, row in zip(again, first, strict=True))
+
+
+def test_random_operators_are_not_taken_together() -> None:
+    case = Case("test", "aten.rand_like.default", (Tensor((64, 64), "float32", Normal()),))
+    with pytest.raises(UncapturableError):
+        Series(Reference(case, CPU), CALLS)
+
+
+class TestChains:
+    def test_arguments_follow_from_results_as_the_worker_makes_them(self) -> None:
+        """Between the calls, one by one, and afterwards, all at once: the same."""
+        series = made(RELU)
+        chain = series.chain(7)
+        assert chain is not None
+        series.draw_unevaluated(30)
+        drawn = series.storages[0].clone()
+        links, arguments, results = Links(chain, CPU), drawn.clone(), []
+        for index in range(CALLS):
+            results.append(torch.relu(arguments[index].view(33, 65)))
+            if index + 1 < CALLS:
+                links.follow(results[-1], arguments[index + 1].view(33, 65))
+        series.follow(chain, [torch.stack(results)])
+        assert torch.equal(series.storages[0], arguments)
+        assert not torch.equal(arguments[1:], drawn[1:])
+        assert isinstance(series.compare([torch.stack(results)], [arguments]), Agreement)
+
+    def test_results_that_do_not_wait_for_each_other_are_wrong(self) -> None:
+        series = made(RELU)
+        chain = series.chain(7)
+        assert chain is not None
+        series.draw_unevaluated(30)
+        drawn = series.storages[0].clone()
+        together = torch.relu(drawn).view(CALLS, 33, 65)
+        series.follow(chain, [together])
+        found = series.compare([together], [drawn])
+        assert isinstance(found, Mismatch)
+        assert found.call == 1
+
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+    def test_every_element_gets_a_factor_of_its_own_in_any_dtype(self, dtype: str) -> None:
+        links = Links(Chain(0, 1000, dtype, 3), CPU)
+        argument = torch.ones(1000, dtype=getattr(torch, dtype))
+        links.follow(torch.randn(10), argument)
+        assert argument.unique().numel() > 60
+        assert bool(((argument >= 0.5) & (argument <= 1.0)).all())
+
+    def test_integers_are_not_scaled(self) -> None:
+        case = Case("test", "aten.neg.default", (Tensor((64, 64), "int32", Integers(0, 9)),))
+        assert made(case).chain(1) is None
