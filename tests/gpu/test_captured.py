@@ -62,9 +62,9 @@ def test_small_kernels_are_timed_on_the_device_and_by_the_call() -> None:
 
 
 def test_warm_caches_are_at_least_as_fast() -> None:
-    case = Case("test", "aten.relu.default", (Tensor((1024, 1024), "float32", Normal()),), timed=True, jitter=False)
-    (_, cold), (_, warm) = judge(Job(case, native(case)), Job(case, native(case), cache="warm"))
-    assert warm.reference_ns < cold.reference_ns
+    (_, cold), (_, warm) = judge(Job(SMALL, native(SMALL)), Job(SMALL, native(SMALL), cache="warm"))
+    assert warm.clocked == "device"
+    assert warm.reference_ns < 1.05 * cold.reference_ns
 
 
 def test_who_cannot_be_captured_is_held_against_the_reference_on_the_device() -> None:

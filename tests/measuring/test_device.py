@@ -124,7 +124,7 @@ def test_counters_are_read_in_one_question_and_by_their_types() -> None:
     driver = PlayedDriver({**ALL_FIELDS, 74: (UINT, 10)})
     probe = DeviceProbe("cuda", nvml=driver)
     driver.asked.clear()
-    glance = probe.glance()
+    glance = probe.glance(counters=True)
     assert glance.slowed["power cap"] == 10
     assert glance.slowed["power brake"] == 7
     assert glance.energy_millijoules == 9000
@@ -135,9 +135,9 @@ def test_counters_are_read_in_one_question_and_by_their_types() -> None:
 def test_a_counter_that_grew_is_named() -> None:
     driver = PlayedDriver(dict(ALL_FIELDS))
     probe = DeviceProbe("cuda", nvml=driver)
-    before = probe.glance()
+    before = probe.glance(counters=True)
     driver.fields |= {74: (ULL, 11), 271: (ULL, 8)}
-    found = disturbances(before, probe.glance())
+    found = disturbances(before, probe.glance(counters=True))
     assert found[:2] == ("power cap", "power brake")
 
 
@@ -224,9 +224,9 @@ class PlayedProbe:
     """Glances from a list."""
 
     def __init__(self, slowed: list[dict[str, int]]) -> None:
-        self._glances = [Glance(n, found, energy_millijoules=100 * n) for n, found in enumerate(slowed)]
+        self._glances = [Glance(n, (), found, energy_millijoules=100 * n) for n, found in enumerate(slowed)]
 
-    def glance(self, workers: tuple[int, ...]) -> Glance:
+    def glance(self, workers: tuple[int, ...], *, counters: bool = False) -> Glance:
         return self._glances.pop(0)
 
 

@@ -56,6 +56,7 @@ def _print(findings: list[Finding]) -> None:
     for item in findings:
         if not item.as_expected:
             known = f" (known: {item.hole})" if item.hole else ""
-            console.print(f"{item.fixture} on {item.case}: {item.status}{known}", soft_wrap=True)
+            what = f"{item.fixture} on {item.case}: {item.status}{known}: {item.message}"
+            console.print(what, soft_wrap=True, markup=False)
     counts = Counter(f"{item.kind}: {item.status}" for item in findings)
     console.print(", ".join(f"{count} {name}" for name, count in sorted(counts.items())), soft_wrap=True)

@@ -26,6 +26,9 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
 @click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
+@click.option(
+    "--cache", type=click.Choice(["cold", "warm"]), default="cold", show_default=True, help="For timed calls."
+)
 @click.option("--run-id", help="Name of the run's folder; made from the time otherwise.")
 @click.option("--resume", is_flag=True, help="Go on with the run of that id, keeping what it has.")
 @click.option("--output-dir", type=click.Path(path_type=Path), default=Path("torchstone_runs"), show_default=True)
@@ -78,7 +81,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         deadlines=_deadlines(given),
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         **{name: given[name] for name in ("suite", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},
-        **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads")},
+        **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache")},
     )
 
 

@@ -64,9 +64,9 @@ class Captured:
         reply = worker.ask(Capture(secrets.token_hex(8), self.count, self._pretend, self._chain), deadline)
         worker.freeze()
         if isinstance(reply, Failed):
-            if reply.kind in ("exception", "unsupported"):
-                raise UncapturableError(reply.message)
-            raise CandidateFailedError(reply)
+            if reply.kind == "exit":
+                raise CandidateFailedError(reply)
+            raise UncapturableError(reply.message)  # what is really broken shows in the next call
         if not isinstance(reply, Done):
             raise BadReplyError(f"expected the calls to be recorded, got {type(reply).__name__}")
         if reply.odd_call is not None or reply.plain_values:

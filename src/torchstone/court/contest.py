@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Literal
 
+import msgspec
+
 from torchstone import schema
 from torchstone.court.guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
 from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError
@@ -80,6 +82,9 @@ def _hold(hearing: Hearing, contest: _Contest, work: Work) -> schema.Measurement
     room = hearing.room
     began, before = time.time_ns(), room.probe.state()
     blocks, long = contest.hold()
+    contest.watch.finish()
+    after = room.probe.state()
+    slowed = dict.fromkeys((*after.throttle_reasons, *contest.watch.slowed))
     measurement = schema.Measurement(
         method=procedure.METHOD,
         blocks=tuple(blocks),
@@ -89,7 +94,7 @@ def _hold(hearing: Hearing, contest: _Contest, work: Work) -> schema.Measurement
         distinct_inputs=long,
         bytes_per_call=contest.other.layout.bytes_per_call,
         before=before,
-        after=room.probe.state(),
+        after=msgspec.structs.replace(after, throttle_reasons=tuple(slowed)),
         speed_of_light=room.speed_of_light(work, long, hearing.job.cache),
         uncaptured=contest.uncaptured,
         cache=hearing.job.cache,

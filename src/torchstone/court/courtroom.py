@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -22,8 +22,8 @@ from torchstone.workers.pool import WorkerPool
 
 _HOST_ARENA_BYTES = 64 << 20
 _DEVICE_PARTS = 64
-_LEAST_CACHE_BYTES = 256 << 10
-"""Where the system does not tell."""
+_USUAL_CACHE_BYTES = 1 << 20
+"""Of a core, where the system does not tell."""
 _DOUBTFUL_PERCENT = 110.0
 """Noise of a time passes the limit by less."""
 
@@ -93,7 +93,11 @@ class Courtroom:
         """The largest cache of the device, or the one of each core."""
         if self.device.type == "cuda":
             return int(torch.cuda.get_device_properties(self.device).L2_cache_size)
-        return max(os.sysconf("SC_LEVEL2_CACHE_SIZE"), _LEAST_CACHE_BYTES)
+        try:
+            kibibytes = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip().removesuffix("K")
+            return int(kibibytes) << 10
+        except (OSError, ValueError):
+            return _USUAL_CACHE_BYTES
 
     def work_of(self, expected: Expected) -> Work:
         """What its case must do at least. Counted once per case."""
@@ -126,7 +130,7 @@ class Courtroom:
         ceilings = self._ceilings.get(work.dtype)
         moved = work.read_bytes, work.written_bytes
         swept = cache == "cold" and self.device.type == "cuda"
-        gone_through = max(calls * sum(moved), 2 * self.cache_bytes * swept)
+        gone_through = max(calls * sum(moved), 2 * self.cache_bytes if swept else 0)
         return schema.SpeedOfLight(
             *moved,
             bytes_per_second=ceilings.bytes_per_second(*moved, work.updated_bytes, gone_through),

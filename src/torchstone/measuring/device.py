@@ -28,9 +28,12 @@ class Glance(msgspec.Struct, frozen=True):
     """Counters at one moment. They have a meaning only as a difference, see :func:`disturbances`."""
 
     taken_ns: int
+    slowing: tuple[str, ...] = ()
+    """What lowers the device's clocks at this moment."""
     slowed: dict[str, int] = {}
-    """How long each reason has lowered the device's clocks, in the driver's unit."""
+    """How long each reason has lowered the device's clocks, in the driver's unit; empty unless asked for."""
     energy_millijoules: int | None = None
+    """None unless asked for."""
     waited_ns: dict[int, int] = {}
     """By worker, how long it was ready to run and had no core."""
     pressure_us: int | None = None
@@ -72,11 +75,15 @@ class DeviceProbe:
             return None
         return sum(not self._processor.descends_from(number, os.getpid()) for number in numbers)
 
-    def glance(self, workers: Collection[int] = ()) -> Glance:
-        """One reading of the counters, as cheap as it gets; ``workers`` are the processes of the parties."""
-        slowed, energy = self._gpu.counters() if self._gpu is not None else ({}, None)
+    def glance(self, workers: Collection[int] = (), *, counters: bool = False) -> Glance:
+        """One reading, as cheap as it gets; ``workers`` are the processes of the parties.
+
+        ``counters``: those of the device too, which miss nothing but take it milliseconds to tell.
+        """
+        slowed, energy = self._gpu.counters() if self._gpu is not None and counters else ({}, None)
         return Glance(
             time.monotonic_ns(),
+            self._gpu.slowing() if self._gpu is not None else (),
             slowed,
             energy,
             self._processor.waited_ns(workers, self._all_threads),
@@ -93,7 +100,8 @@ def disturbances(before: Glance, after: Glance) -> tuple[str, ...]:
 
 def _reasons(before: Glance, after: Glance) -> Iterator[str]:
     window_ns = after.taken_ns - before.taken_ns
-    yield from (name for name, value in after.slowed.items() if value > before.slowed.get(name, value))
+    grown = [name for name, value in after.slowed.items() if value > before.slowed.get(name, value)]
+    yield from dict.fromkeys([*grown, *before.slowing, *after.slowing])
     waits = [value - before.waited_ns[pid] for pid, value in after.waited_ns.items() if pid in before.waited_ns]
     if max(waits, default=0) > max(_LEAST_WAIT_NS, _WAITED_SHARE * window_ns):
         yield "waited for a core"
@@ -114,7 +122,7 @@ class Watch:
 
     def __init__(self, probe: DeviceProbe, workers: Collection[int] = ()) -> None:
         self._probe, self._workers = probe, tuple(workers)
-        self._first = self._before = self._last = probe.glance(self._workers)
+        self._first = self._before = self._last = probe.glance(self._workers, counters=True)
         self._found: list[Disturbance] = []
 
     def begin(self) -> None:
@@ -128,6 +136,16 @@ class Watch:
         if reasons:
             self._found.append(Disturbance(number, reasons))
 
+    def finish(self) -> None:
+        """The last round is over: see what the device's counters say of the whole."""
+        self._last = self._probe.glance(self._workers, counters=True)
+
+    @property
+    def slowed(self) -> tuple[str, ...]:
+        """What lowered the device's clocks between the first look and :meth:`finish`."""
+        first, last = self._first.slowed, self._last.slowed
+        return tuple(name for name, value in last.items() if value > first.get(name, value))
+
     @property
     def disturbances(self) -> tuple[Disturbance, ...]:
         """Of the rounds so far, in their order."""
@@ -135,6 +153,6 @@ class Watch:
 
     @property
     def energy_millijoules(self) -> int | None:
-        """Drawn by the device from the beginning of the watch to the end of the last round."""
+        """Drawn by the device from the beginning of the watch to :meth:`finish`."""
         first, last = self._first.energy_millijoules, self._last.energy_millijoules
         return None if first is None or last is None else last - first

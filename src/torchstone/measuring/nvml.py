@@ -54,7 +54,7 @@ class NvmlDevice:
             return None
 
     def counters(self) -> tuple[dict[str, int], int | None]:
-        """How long each reason has lowered the clocks, and the energy drawn, both ever. One call to the driver."""
+        """How long each reason has lowered the clocks, and the energy drawn, both ever. Takes milliseconds."""
         values = self._read_fields(self._fields)
         energy = values.pop(_ENERGY_FIELD, None)
         return {_SLOWED_FIELDS[field]: value for field, value in values.items()}, energy
@@ -66,17 +66,21 @@ class NvmlDevice:
         told = {} if found is None else {item.fieldId: item for item in found if item.nvmlReturn == 0}
         return {field: int(getattr(item.value, _VALUE_MEMBERS[item.valueType])) for field, item in told.items()}
 
+    def slowing(self) -> tuple[str, ...]:
+        """What lowers the clocks at this moment. Quick."""
+        bits = self._tell(lambda: self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)) or 0
+        return tuple(name for bit, name in _THROTTLE_BITS.items() if bits & bit)
+
     def facts(self) -> dict[str, Any]:
         """What it is doing at this moment, under the names of ``DeviceState``."""
         nvml, handle = self._nvml, self._handle
-        bits = self._tell(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
         milliwatts = self._tell(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         return {
             "sm_clock_mhz": self._tell(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
             "memory_clock_mhz": self._tell(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
             "temperature_celsius": self._tell(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             "power_watts": None if milliwatts is None else milliwatts / 1000,
-            "throttle_reasons": tuple(name for bit, name in _THROTTLE_BITS.items() if bits & bit),
+            "throttle_reasons": self.slowing(),
         }
 
     def process_numbers(self) -> list[int] | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from torchstone.schema import (
+    Cache,
     Case,
     Deadlines,
     Effort,
@@ -30,8 +31,9 @@ class Terms(msgspec.Struct, frozen=True):
     effort: Effort = "normal"
     deadlines: Deadlines = Deadlines()
     measured: bool = True
-    require_authored: bool = False
     """False: timed cases are only checked."""
+    require_authored: bool = False
+    cache: Cache = "cold"
     device: str = "cpu"
     isolation: IsolationLevel = "best"
     manifest_key: str = ""
@@ -86,7 +88,8 @@ def _jobs(cases: Sequence[Case], offers: Mapping[str, Implementation | None], te
         implementation = offers[case.operator]
         if implementation is None:
             continue
-        job = Job(case, implementation, terms.effort, terms.deadlines, terms.measured, terms.require_authored)
+        kind = (terms.effort, terms.deadlines, terms.measured, terms.require_authored, terms.cache)
+        job = Job(case, implementation, *kind)
         groups.setdefault(implementation.key, {}).setdefault(job.key, job)
     return {key: job for group in groups.values() for key, job in group.items()}
 

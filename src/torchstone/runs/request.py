@@ -11,7 +11,7 @@ import msgspec
 
 from torchstone import registry
 from torchstone.errors import UsageError, unknown_name
-from torchstone.schema import Deadlines, Effort, IsolationLevel, Limits
+from torchstone.schema import Cache, Deadlines, Effort, IsolationLevel, Limits
 
 DTYPES = (
     "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
@@ -26,7 +26,18 @@ DTYPE_ALIASES = {
     "i8": "int8", "u8": "uint8", "b8": "bool",
 }  # fmt: skip
 
-IDENTITY = ("suite", "backend", "operators", "dtypes", "device", "effort", "measured", "require_authored", "threads")
+IDENTITY = (
+    "suite",
+    "backend",
+    "operators",
+    "dtypes",
+    "device",
+    "effort",
+    "measured",
+    "require_authored",
+    "threads",
+    "cache",
+)
 """The parts of a configuration that a resumed run must share with its beginning."""
 
 
@@ -44,6 +55,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     dtypes: tuple[str, ...] | None = None
     """torch dtype names; None is the suite's own choice."""
     effort: Effort = "normal"
+    cache: Cache = "cold"
+    """Whether the arguments of timed calls lie in the device's cache."""
     run_id: str | None = None
     """Name of the run's folder; None is made from the time."""
     resume: bool = False
@@ -107,6 +120,7 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
         "kernels_dir": None if request.kernels_dir is None else str(request.kernels_dir),
         "device": device,
         "effort": request.effort,
+        "cache": request.cache,
         "measured": request.measured,
         "require_authored": request.require_authored,
         "threads": request.threads,

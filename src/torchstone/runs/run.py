@@ -167,6 +167,7 @@ def _terms(request: RunRequest, device: str, manifest: Manifest) -> Terms:
         deadlines=request.deadlines,
         measured=request.measured,
         require_authored=request.require_authored,
+        cache=request.cache,
         device=device,
         isolation=request.isolation,
         manifest_key=manifest.key,

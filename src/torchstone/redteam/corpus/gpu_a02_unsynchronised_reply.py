@@ -2,7 +2,7 @@
 # family: 2, 8
 # kind: cheat
 # device: cuda
-# case: gelu_cuda_timed -> cheated | disagrees | no-credit
+# case: gelu_cuda_timed -> cheated | disagrees | crashed | no-credit
 # twin: gpu_h_twin_gelu
 import torch
 
