@@ -192,7 +192,7 @@ def compare(room: Courtroom, name: str, case: Case, repeats: int, effort: Any) -
     speedups = [found.timing.speedup for found in ours]
     known = [speedup for speedup in speedups if speedup is not None]
     ratios = [speedup.ratio for speedup in known]
-    row = {
+    row: dict[str, Any] = {
         "kernel": name,
         "device_ns": statistics.median(found.timing.reference_ns for found in ours),
         "wall_seconds": statistics.median(found.seconds for found in ours),

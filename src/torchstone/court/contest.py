@@ -25,6 +25,7 @@ from torchstone.court.parties import (
     ReferenceCalls,
     ReferenceGraphs,
     ReferenceLostError,
+    lost,
 )
 from torchstone.court.stand import Stand
 from torchstone.judging import Reference, UncapturableError, Work
@@ -69,7 +70,7 @@ def _own_stand(hearing: Hearing, like: Stand, party: Literal["reference", "shim"
             worker.ask(Load(secrets.token_hex(8), native), deadline)
             stand.bind(deadline)
         except FAILURES as error:
-            raise ReferenceLostError(f"the {party}'s worker failed: {error!r}") from error
+            raise ReferenceLostError(lost(error, party)) from error
         yield stand
     except BaseException:
         room.dismiss_own_workers()  # before the buffers that they see are freed
@@ -157,8 +158,8 @@ class _Contest:
             self._confirm_by_chains(blocks, lengths[1])
         else:
             blocks = self._decide(self._graphs, lengths)
-        few = min(_CALLS_FOR_CALL_TIME, self._stand.sets)
-        blocks += procedure.some_rounds(self._calls, (few,), self._plan.rounds, self._order, 1 + blocks[-1].round)
+        few, rounds = min(_CALLS_FOR_CALL_TIME, self._stand.sets), self._plan.rounds // 2
+        blocks += procedure.some_rounds(self._calls, (few,), rounds, self._order, 1 + blocks[-1].round)
         return blocks, lengths[1]
 
     def _reference_can_be_captured(self) -> bool:

@@ -89,6 +89,11 @@ class Courtroom:
         return _HOST_ARENA_BYTES
 
     @property
+    def ample_bytes(self) -> int:
+        """What they may take if that is a handful of calls."""
+        return 4 * self.arena_bytes if self.device.type == "cuda" else self.arena_bytes
+
+    @property
     def cache_bytes(self) -> int:
         """The largest cache of the device, or the one of each core."""
         if self.device.type == "cuda":

@@ -18,7 +18,7 @@ from torchstone.court import wording
 from torchstone.court.captured import Captured
 from torchstone.court.evidence import BandGuard, Objection
 from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError
-from torchstone.court.stand import Stand
+from torchstone.court.stand import CandidateFailedError, Stand
 from torchstone.judging import DrawnCall, Expected, Mismatch, Reference, Series
 
 Sweep = Callable[[], None]
@@ -26,6 +26,12 @@ Sweep = Callable[[], None]
 
 class ReferenceLostError(Exception):
     """The reference's worker failed: nothing that a candidate could have done."""
+
+
+def lost(error: Exception, party: str = "reference") -> str:
+    """What became of one of our own workers, with the end of its traceback where it sent one."""
+    trace = error.failure.traceback.strip().splitlines()[-12:] if isinstance(error, CandidateFailedError) else []
+    return f"the {party}'s worker failed: {error!r}" + "".join(f"\n{line}" for line in trace)
 
 
 class Draws:
@@ -97,7 +103,7 @@ class ReferenceCalls:
         try:
             testimony = self._stand.time(calls, time.monotonic() + HOUSEKEEPING_SECONDS, self._pretend)
         except FAILURES as error:
-            raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
+            raise ReferenceLostError(lost(error)) from error
         return testimony.elapsed_ns, testimony.done.claimed_ns
 
 
@@ -191,4 +197,4 @@ class ReferenceGraphs(Graphs):
             captured = self.capture(calls, time.monotonic() + HOUSEKEEPING_SECONDS)
             return captured.play(self.series(calls).storages, time.monotonic() + HOUSEKEEPING_SECONDS)
         except FAILURES as error:
-            raise ReferenceLostError(f"the reference's worker failed: {error!r}") from error
+            raise ReferenceLostError(lost(error)) from error

@@ -31,6 +31,8 @@ from torchstone.workers.protocol import Failed
 _CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 2, "normal": 3, "thorough": 16}
 """At least, beside the first call and one more, which are compared against float64; these are as far as need be."""
 _MOST_SETS = {"cpu": 256, "cuda": 1024}
+_FEW_SETS = 6
+"""Of very large arguments: with fewer calls in a block what the block itself costs drowns them."""
 _MOST_RESULTS = 2048
 """In a block: a reply says where each lies, and replies are short."""
 _LOST_WORKERS = 5
@@ -115,7 +117,8 @@ class Trial:
         room_bytes = self._room.arena_bytes if self._job.cache == "cold" else self._room.cache_bytes // 2
         fitting = room_bytes // layout.footprint_bytes
         telling = _MOST_RESULTS // max(1, len(layout.outputs))
-        return max(checks, min(_MOST_SETS[kind], fitting, telling), 2)
+        few = min(_FEW_SETS, self._room.ample_bytes // layout.footprint_bytes)
+        return max(checks, min(_MOST_SETS[kind], fitting, telling), few, 2)
 
     def _check(self, stand: Stand, reference: Reference, checks: int) -> None:
         """Further calls on values drawn after the first, then other sizes and layouts."""

@@ -28,6 +28,8 @@ _TRIES = 4
 _MOST_SECONDS_PER_CALL = 0.02
 """Larger matrices are not tried once a product takes this long."""
 _CALLS_WITHOUT_WORK = 1000
+_WAKING_SECONDS = 0.1
+_WAKING_ELEMENTS = {"cpu": 1 << 16, "cuda": 1 << 26}
 
 
 class _Sizes(NamedTuple):
@@ -84,6 +86,7 @@ class DeviceCeilings:
         self._measure_again, self._doubted = not self._doubted, True
 
     def _measured(self, dtype: str | None, start: Ceilings | None) -> Ceilings:
+        _wake(self._device)
         known = start or Ceilings(time.time_ns(), _latency_ns(self._device), _memory_ceilings(self._device))
         if dtype not in DTYPES:
             return known
@@ -117,6 +120,15 @@ class DeviceCeilings:
         if failed:
             raise failed[0]
         return found[0]
+
+
+def _wake(device: torch.device) -> None:
+    """A device that had nothing to do lowers its clocks, and takes its time to raise them."""
+    memory = torch.rand(_WAKING_ELEMENTS[device.type], device=device)
+    until = time.perf_counter() + _WAKING_SECONDS
+    while time.perf_counter() < until:
+        memory.neg_()
+        _synchronize(device)
 
 
 def _latency_ns(device: torch.device) -> float:
@@ -159,6 +171,7 @@ def _matmul_flops_per_second(device: torch.device, name: str) -> float:
         def call(left: torch.Tensor = left, right: torch.Tensor = right, out: torch.Tensor = result) -> None:
             torch.mm(left, right, out=out)
 
+        call()  # libraries set themselves up when they are first used
         seconds = _seconds(device, call)
         if seconds < _MOST_SECONDS_PER_CALL:
             seconds = _best_seconds(device, call)

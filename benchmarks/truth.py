@@ -1,0 +1,152 @@
+"""Are the times true? Device times of small kernels against Nsight Compute's, and the share of the limit against its.
+
+    python benchmarks/truth.py [--json FILE]
+
+Each kernel is torch's own. Torchstone's time per call comes from a normal measurement (cold caches). ncu profiles the same
+kernels in a process of its own, caches flushed before each, clocks left alone; triton.testing.do_bench runs beside.
+Where the bound is memory, the share of the limit is held against what ncu says of the memory's throughput.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from precision import courtroom, kernels, measured, native
+from torchstone.judging import draw_call
+from torchstone.schema import Case, Job, Normal, Scalar, Tensor
+
+METRICS = ("gpu__time_duration.sum", "dram__throughput.avg.pct_of_peak_sustained_elapsed")
+SMALL = ("relu_1Ki", "relu_64Ki", "relu_1Mi", "layer_norm_128x1024", "mm_256", "softmax_1024x1024", "mm_1024")
+CALLS = 20
+
+
+def streaming() -> dict[str, Case]:
+    """Kernels that only move memory, large enough to reach the limit."""
+    large = Tensor((8192, 8192), "float32", Normal())
+    weight = Tensor((8192,), "float32", Normal())
+    table: dict[str, tuple[str, tuple[Any, ...]]] = {
+        "copy": ("aten.clone.default", (large,)),
+        "add": ("aten.add.Tensor", (large, large)),
+        "layer_norm": kernels_of_layer_norm(large, weight),
+        "softmax": ("aten._softmax.default", (large, Scalar(-1), Scalar(False))),
+    }
+    return {name: Case("truth", operator, args, timed=True) for name, (operator, args) in table.items()}
+
+
+def kernels_of_layer_norm(large: Tensor, weight: Tensor) -> tuple[str, tuple[Any, ...]]:
+    from torchstone.schema import Sequence
+
+    return "aten.native_layer_norm.default", (large, Sequence((Scalar(8192),)), weight, weight, Scalar(1e-5))
+
+
+def all_cases() -> dict[str, Case]:
+    small = kernels()
+    return {name: small[name] for name in SMALL} | streaming()
+
+
+def subject(name: str) -> None:
+    """What ncu watches: calls of one kernel on values of their own."""
+    case = all_cases()[name]
+    device = torch.device("cuda", 0)
+    calls = [draw_call(case, seed, device) for seed in range(3)]
+    operator = _operator(case)
+    for call in calls:
+        operator(*call.args, **call.kwargs)
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    for index in range(CALLS):
+        operator(*calls[index % 3].args, **calls[index % 3].kwargs)
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+
+
+def _operator(case: Case) -> Any:
+    found: Any = torch.ops
+    for part in case.operator.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def by_ncu(name: str) -> tuple[float, float]:
+    """Nanoseconds per call over all its kernels, and the throughput of the memory in percent of its peak."""
+    ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
+    command = [
+        *(ncu, "--clock-control", "none", "--cache-control", "all", "--profile-from-start", "off"),
+        *("--metrics", ",".join(METRICS), "--csv", "--page", "raw", "--print-units", "base"),
+        *(sys.executable, __file__, "--subject", name),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
+    rows = list(csv.DictReader(io.StringIO("\n".join(lines))))[1:]  # the second line holds units
+    if not rows:
+        raise RuntimeError(f"ncu said nothing about {name}: {done.stdout[-500:]} {done.stderr[-500:]}")
+    times = [float(row[METRICS[0]].replace(",", "")) for row in rows]
+    kernels_per_call = max(1, len(rows) // CALLS)
+    sums = [sum(times[start : start + kernels_per_call]) for start in range(0, len(times), kernels_per_call)]
+    shares = [float(row[METRICS[1]]) for row in rows]
+    weighted = sum(share * time for share, time in zip(shares, times, strict=True)) / sum(times)
+    return statistics.median(sums), weighted
+
+
+def by_do_bench(case: Case) -> float:
+    from triton.testing import do_bench
+
+    call = draw_call(case, 1, torch.device("cuda", 0))
+    operator = _operator(case)
+    return float(do_bench(lambda: operator(*call.args, **call.kwargs), return_mode="median")) * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--subject")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if options.subject:
+        subject(options.subject)
+        return
+    rows: list[dict[str, Any]] = []
+    print(f"{'kernel':22s} {'ncu us':>8s} {'ours us':>8s} {'off by':>7s} {'do_bench':>8s} {'off by':>7s}", end="")
+    print(f" {'of limit':>9s} {'ncu memory':>10s}")
+    with courtroom("cuda") as room:
+        for name, case in all_cases().items():
+            measured(room, Job(case, native(case)))
+            times = measured(room, Job(case, native(case))).timing
+            other_ns = by_do_bench(case)
+            torch.cuda.empty_cache()
+            truth_ns, share = by_ncu(name)
+            reached = times.attainment
+            row = {
+                "kernel": name,
+                "ncu_ns": truth_ns,
+                "torchstone_ns": times.reference_ns,
+                "call_ns": times.reference_call_ns,
+                "do_bench_ns": other_ns,
+                "of_limit_percent": reached.reference_percent if reached else None,
+                "bound": reached.bound if reached else None,
+                "ncu_memory_percent": share,
+            }
+            rows.append(row)
+            limit = f"{row['of_limit_percent']:.1f} %" if reached else "-"
+            print(
+                f"{name:22s} {truth_ns / 1e3:8.2f} {times.reference_ns / 1e3:8.2f} "
+                f"{times.reference_ns / truth_ns - 1:7.1%} {other_ns / 1e3:8.2f} {other_ns / truth_ns - 1:7.1%} "
+                f"{limit:>9s} {share:8.1f} % {row['bound']}",
+                flush=True,
+            )
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
