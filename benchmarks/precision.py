@@ -5,7 +5,8 @@
 Every kernel is torch's own, judged against itself: the true ratio is 1. Each repeat measures once with Torchstone
 (everything that its measuring stage does: drawing, capturing, verifying, timing) and once with do_bench, candidate then
 reference, which is given as much wall time. Spread is the standard deviation of the logarithm of the reported ratio.
-Then kernels with known extra work are judged, and how often the interval holds the ratio that all repeats together show.
+Then kernels with some extra work are judged, and how often the interval holds the ratio that all repeats together
+show.
 """
 
 from __future__ import annotations
@@ -76,10 +77,14 @@ def kernels() -> dict[str, Case]:
     return {name: Case("precision", operator, args, timed=True) for name, (operator, args) in table.items()}
 
 
-INJECTED = {
-    "relu_1Mi": "import torch\ndef kernel(x):\n    y = torch.relu(x)\n    x[: x.numel() // {part}].neg()\n    return y\n",
-    "relu_16Mi": "import torch\ndef kernel(x):\n    y = torch.relu(x)\n    x[: x.numel() // {part}].neg()\n    return y\n",
-}
+MORE_WORK = """import torch
+
+def kernel(x):
+    y = torch.relu(x)
+    x[: x.numel() // {part}].neg()
+    return y
+"""
+INJECTED = {"relu_1Mi": MORE_WORK, "relu_16Mi": MORE_WORK}
 PARTS = (2, 8, 32)
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/truth.py [--json FILE]
 
-Each kernel is torch's own. Torchstone's time per call comes from a normal measurement (cold caches). ncu profiles the same
-kernels in a process of its own, caches flushed before each, clocks left alone; triton.testing.do_bench runs beside.
+Each kernel is torch's own. Torchstone's time per call comes from a normal measurement (cold caches). ncu profiles the
+same kernels in a process of its own, caches flushed before each, clocks left alone; do_bench runs beside.
 Where the bound is memory, the share of the limit is held against what ncu says of the memory's throughput.
 """
 

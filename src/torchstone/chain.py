@@ -46,18 +46,19 @@ class Links:
     def __init__(self, chain: Chain, device: torch.device) -> None:
         generator = torch.Generator(device).manual_seed(chain.seed)
         table = torch.rand(SPAN + chain.elements, generator=generator, device=device)
+        # Overlapping rows: to be indexed, never made contiguous, which would take gigabytes (index_select does).
         self._rows = table.mul_(0.5).add_(0.5).to(getattr(torch, chain.dtype)).unfold(0, chain.elements, 1)
 
     def follow(self, result: torch.Tensor, argument: torch.Tensor) -> None:
         """Scale the next call's argument as this call's result wants it."""
         start = _bits(result).sum(dtype=torch.int64).bitwise_and_(SPAN - 1)
-        argument.mul_(self._rows.index_select(0, start.view(1)).view(argument.shape))
+        argument.mul_(self._rows[start].view(argument.shape))
 
     def followed(self, results: torch.Tensor, arguments: torch.Tensor) -> torch.Tensor:
         """What the arguments ``(calls, elements)`` were when the calls gave these results ``(calls, ...)``."""
         starts = _bits(results).flatten(1).sum(dim=1, dtype=torch.int64).bitwise_and_(SPAN - 1)
         scaled = arguments.clone()
-        scaled[1:].mul_(self._rows.index_select(0, starts[:-1]))
+        scaled[1:].mul_(self._rows[starts[:-1]])
         return scaled
 
 
