@@ -171,10 +171,8 @@ def main() -> None:
         judged = [outcome for row in rows for outcome in row["outcomes"]]
         false = sum(outcome in ("faster", "slower") for outcome in judged) / max(1, len(judged))
         held = statistics.fmean(row["holds"] for row in rows)
-        print(
-            f"A against A: {len(judged)} runs, {false:.1%} called faster or slower (wanted: at most {WANTED_FALSE:.0%}),"
-        )
-        print(f"  the 95 % interval holds 1 in {held:.1%}")
+        print(f"A against A: {len(judged)} runs, the 95 % interval holds 1 in {held:.1%}, {false:.1%} called faster or")
+        print(f"slower (wanted: at most {WANTED_FALSE:.0%})")
         for name in INJECTED.keys() & chosen.keys():
             rows += injected(room, name, chosen[name], options.repeats, options.effort)
     if options.json:

@@ -52,7 +52,7 @@ class Links:
     def follow(self, result: torch.Tensor, argument: torch.Tensor) -> None:
         """Scale the next call's argument as this call's result wants it."""
         start = _bits(result).sum(dtype=torch.int64).bitwise_and_(SPAN - 1)
-        argument.mul_(self._rows[start].view(argument.shape))
+        argument.mul_(self._rows[start.view(1)].view(argument.shape))
 
     def followed(self, results: torch.Tensor, arguments: torch.Tensor) -> torch.Tensor:
         """What the arguments ``(calls, elements)`` were when the calls gave these results ``(calls, ...)``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -229,3 +230,76 @@ def test_a_distribution_does_not_depend_on_order(values: list[float], random: ob
 def test_a_distribution_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one sample"):
         distribution([])
+
+
+def captured(
+    ratio: float, claimed_ratio: float, rounds: int = 20, noise: float = 0.02, calls: int = 100, seed: int = 1
+) -> Measurement:
+    """Captured blocks of which the judge sees one ratio, with noise, and the workers claim another, without."""
+    rng = np.random.default_rng(seed)
+    blocks: list[Block] = []
+    for number in range(rounds):
+        own: dict[Party, tuple[float, float]] = {
+            "candidate": (10_000.0, 10_000.0),
+            "reference": (10_000.0 * ratio, 10_000.0 * claimed_ratio),
+            "shim": (0.0, 0.0),
+        }
+        for party, (seen, claimed) in own.items():
+            elapsed = 500_000 + calls * seen * math.exp(noise * rng.standard_normal())
+            blocks.append(Block(number, party, calls, round(elapsed), round(3000 + calls * claimed), "captured"))
+    return measurement(blocks)
+
+
+def test_claims_that_the_judge_bears_out_are_believed_for_their_precision() -> None:
+    result = timing(captured(1.0, 1.0))
+    assert result.clocked == "device"
+    assert result.speedup is not None
+    assert result.speedup.ratio == pytest.approx(1.0, abs=1e-6)
+    assert result.speedup.outcome == "same"
+    assert result.speedup.judged_low is not None
+    assert result.candidate_ns == pytest.approx(10_000.0)
+
+
+@pytest.mark.parametrize("lie", [0.5, 0.8, 1.2, 2.0, 10.0])
+def test_a_lie_is_worth_nothing(lie: float) -> None:
+    """What the judge saw counts, for the ratio and for the time."""
+    result = timing(captured(1.0, lie))
+    assert result.speedup is not None
+    assert result.speedup.ratio == pytest.approx(1.0, abs=0.03)
+    assert result.speedup.judged_low is None
+    assert result.candidate_ns == pytest.approx(10_000.0, rel=0.03)
+
+
+@given(st.floats(0.3, 3.0), st.floats(0.3, 3.0), st.integers(0, 50))
+@settings(max_examples=60, deadline=None)
+def test_claims_never_move_the_ratio_further_than_the_judge_doubts(ratio: float, claimed: float, seed: int) -> None:
+    with_claims = speedup_in_long_blocks(captured(ratio, claimed, seed=seed).blocks)[0]
+    without = speedup_in_long_blocks(captured(ratio, -1.0, seed=seed).blocks)[0]
+    assert with_claims is not None
+    assert without is not None
+    assert abs(math.log(with_claims.ratio / without.ratio)) <= 0.1
+
+
+def test_where_the_judge_is_in_doubt_claims_count_for_nothing() -> None:
+    result = timing(captured(1.0, 1.0, rounds=6, noise=0.3))
+    assert result.speedup is None or result.speedup.judged_low is None
+    assert not is_precise_enough(captured(1.0, 1.0, rounds=6, noise=0.3).blocks, half_width=0.5)
+
+
+def test_a_candidate_that_cannot_be_captured_is_held_against_the_device_time_of_the_reference() -> None:
+    blocks = [
+        msgspec.structs.replace(block, claimed_ns=block.elapsed_ns)
+        for block in captured(0.2, 0.2).blocks
+        if block.party != "candidate"
+    ]
+    for number in range(20):
+        for party, per_call in (("candidate", 12_000.0), ("reference", 9_000.0), ("shim", 1_000.0)):
+            blocks.append(block(number, party, LONG, per_call))  # type: ignore[arg-type]
+    result = timing(measurement(blocks))
+    assert result.clocked == "calls against device"
+    assert result.candidate_ns == pytest.approx(11_000.0)
+    assert result.reference_ns == pytest.approx(2_000.0, rel=0.1)
+    assert result.speedup is not None
+    assert result.speedup.outcome == "slower"
+    assert result.candidate_call_ns == pytest.approx(11_000.0)
+    assert result.reference_call_ns == pytest.approx(8_000.0)

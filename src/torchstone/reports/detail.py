@@ -11,6 +11,11 @@ from torchstone.schema import Attribution, DeviceState, KernelCode, KernelShare,
 
 _NAME_CHARACTERS = 80
 _INDENT = 18
+_CLOCKED = {
+    "device": " on the device",
+    "calls": "",
+    "calls against device": " (it cannot be captured: what starting it costs is in its time, not in the reference's)",
+}
 
 
 def matching(results: Iterable[CaseResult], text: str) -> list[CaseResult]:
@@ -54,8 +59,13 @@ def _speed_lines(result: CaseResult) -> Iterator[tuple[str, str]]:
         yield "speedup", f"not resolved: {timing.unresolved}"
         return
     times = f"{microseconds(timing.candidate_ns)} µs, reference {microseconds(timing.reference_ns)} µs"
-    yield "time per call", times
-    yield "speedup", f"{ratio(speedup.ratio)} ({speedup.low:.2f} to {speedup.high:.2f}), {speedup.outcome}"
+    yield "time per call", times + _CLOCKED[timing.clocked]
+    if timing.clocked != "calls" and timing.candidate_call_ns is not None and timing.reference_call_ns is not None:
+        calls = timing.candidate_call_ns, timing.reference_call_ns
+        yield "with its start", f"{microseconds(calls[0])} µs, reference {microseconds(calls[1])} µs"
+    yield "speedup", f"{ratio(speedup.ratio)} ({speedup.low:.3g} to {speedup.high:.3g}), {speedup.outcome}"
+    if speedup.judged_low is not None and speedup.judged_high is not None:
+        yield "judge's clock", f"{speedup.judged_low:.3g} to {speedup.judged_high:.3g}"
     if reached is not None:
         yield "of limit", of_limit(reached.candidate_percent, (reached.bound,), int(reached.over_limit))
 
@@ -65,6 +75,8 @@ def _measurement_lines(measured: Measurement) -> Iterator[tuple[str, str]]:
     if before or after:
         yield "device before", before or "–"
         yield "device after", after or "–"
+    if measured.uncaptured:
+        yield "not captured", measured.uncaptured
     others = max(measured.before.other_processes or 0, measured.after.other_processes or 0)
     if others:
         yield "others on device", f"{others} {'process' if others == 1 else 'processes'}"

@@ -83,8 +83,15 @@ def _speed_fields(result: CaseResult) -> dict[str, Any]:
         "minimum_detectable_effect": speedup.minimum_detectable_effect if speedup else None,
         "benchmark_time_ms": timing.candidate_ns / 1e6 if timing and speedup else None,
         "reference_time_ms": timing.reference_ns / 1e6 if timing and speedup else None,
+        "clocked": timing.clocked if timing else None,
+        "benchmark_call_time_ms": _milli(timing.candidate_call_ns) if timing else None,
+        "reference_call_time_ms": _milli(timing.reference_call_ns) if timing else None,
         "unresolved": timing.unresolved or None if timing else None,
     }
+
+
+def _milli(nanoseconds: float | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e6
 
 
 def _limit_fields(result: CaseResult) -> dict[str, Any]:
