@@ -17,9 +17,9 @@ from torchstone.reports.summary import CaseResult
 from torchstone.reports.text import of_limit, one_line
 from torchstone.schema import SpeedOfLight
 
-_WIDTH, _PLOT_HEIGHT = 1180, 560
-_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 640, 48, 520
-_LEGEND_X, _LINE_HEIGHT = 672, 18
+_WIDTH, _PLOT_HEIGHT = 1240, 560
+_LEFT, _RIGHT, _TOP, _BOTTOM = 104, 664, 48, 520
+_LEGEND_X, _LINE_HEIGHT = 700, 18
 _LABEL_LETTERS = 62
 _EDGE_FLOPS_PER_BYTE = 1 / 64
 """Where cases without arithmetic stand; all others stand to the right of it."""
