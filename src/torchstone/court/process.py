@@ -165,7 +165,7 @@ def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool, cores: t
 
 
 def _tell_life(connection: socket.socket, room: Courtroom, speaking: threading.Lock) -> None:
-    """Say now and then that the job goes on, if it does: from a thread that does not know, by what the other one did."""
+    """Say now and then that the job goes on, if the thread that judges has done anything since."""
     before = -1
     with contextlib.suppress(OSError):
         while True:

@@ -222,7 +222,7 @@ class JudgeProcess:
             send(self.connection, job)
 
     def end_if_stuck(self) -> None:
-        """One that has a job and has been silent for too long is killed; then the next :meth:`hear` says that it is gone.
+        """Kill one that has a job and has been silent for too long; then the next :meth:`hear` says that it is gone.
 
         A candidate is asked for nothing that may take longer than the longest of its deadlines.
         """

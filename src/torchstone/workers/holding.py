@@ -4,27 +4,33 @@ Not by SIGSTOP, which ends with any SIGCONT, and there are a dozen ways to have 
 cgroup, which many containers do not let one make. A thread in a tracing stop leaves it in two ways only: its tracer
 lets it go, or SIGKILL ends it.
 
-**Why nothing is left running.** Passes are made until one finds nothing to do. A pass first walks the tree from the
-warden down, to learn which processes there are. Then it visits them from the bottom up, the warden last, and for every
-thread of each reads its children and, after that, its state. The pass counts only if each thread
+**Why nothing is left running.** The tree is walked from the warden down, what is found is held, and then a pass is made
+over it from the bottom up, the warden last. For every thread the pass reads the children and, after that, the state. It
+counts only if each thread
 
-* was held before the pass began and is still in a tracing stop whose tracer is this very thread, or was seen dead
-  before the pass began and still is (what is *written down* as held proves nothing: a thread that calls ``execve`` takes
-  over the number of its process's first one, and runs), and
+* was held before the pass began and is in a tracing stop whose tracer is this very thread, or was seen dead before the
+  pass began and still is (what is *written down* as held proves nothing: a thread that calls ``execve`` takes over the
+  number of the first one of its process, and runs), and
 * has no child that the walk did not meet.
 
-Suppose that such a pass is over and some thread runs. It is not among those visited, so it belongs to a process that was
-not visited, or was made by one, which has since ended; call these *strays*. At every moment some living stray is the child
-of a visited thread or of the warden, since all chains of parents end there. A stray stays where it is or, when its
-parent ends, moves up, to another thread of that process or to an ancestor that adopts orphans; nothing that is held makes
-children. Parents are read after everything below them, so at the latest the warden's list shows one. What could
-keep it from being listed makes the pass void: a thread that has gone since it was listed, one that has died since the
-pass began (its children moved to a sibling that may have been read already), a list of the warden's that is not the
-same when it is read twice (the kernel skips entries if the one it stands at is reaped meanwhile).
+If it does not count, everything is done again. Suppose that one counts and some thread runs all the same. It was not
+visited, so it belongs to a process that the walk did not meet, or descends from one that has ended since; call these
+*strays*. At every moment some stray is the child of a visited thread or of the warden, where all chains of parents end.
+What is held makes no children, so a stray stays below the parent it has until that ends, and then moves up, to
+another thread of the same process or to an ancestor that adopts orphans. Parents are read after all that is below them:
+at the latest the warden's list shows it. What could keep it off a list makes the pass void: a thread that is gone since
+it was listed; one that has died since the pass began, whose children may have moved to a thread that was read before;
+a list of the warden's that is another when it is read again (the kernel may skip entries while one is reaped).
 
-**Why it ends.** Each step has the same deadline; whoever is not still by then is not stopped but ended. One step
-can block in the kernel: a thread is not traced while its process is in ``execve``, which can wait for threads that stand
-still because we hold them. Therefore an :class:`Alarm` ends the worker from another thread, which lets that go.
+**What ends meanwhile.** Whoever traces a thread must take note of its end (``waitpid``) before its parent can. A thread
+that dies slowly (its memory is being cleared) counts as moving until it is dead. The first thread of a process may be
+dead while others live; that is never reported, but seen. Who dies *after* the pass was killed by a timer set
+beforehand, or from outside: :meth:`Hold.release` says so.
+
+**Why it ends.** Each step has the same deadline; whoever is not still by then is not stopped but ended. That includes a
+parent that waits in ``vfork`` for a child that is held. One step can block in the kernel: a thread is not
+traced while its process is in ``execve``, which waits for threads that end only when we take note of it. Therefore an
+:class:`Alarm` ends the worker from another thread, and the system call returns.
 """
 
 from __future__ import annotations
@@ -167,7 +173,7 @@ class Hold:
         return True
 
     def _is_traced(self, thread: int, refusal: OSError) -> bool:
-        """Why a thread cannot be traced: it is already, by us (it dies slowly, or took over a number), or it is dead."""
+        """Whether one that is refused is traced already, by us: it dies slowly, or took over a number. Or it is dead."""
         try:
             state, tracer = _state(thread, thread)
         except OSError:

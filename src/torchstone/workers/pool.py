@@ -196,7 +196,7 @@ class WorkerPool:
         raise InfrastructureError(f"no worker could be started: {failures[-1]}")
 
     def _prove(self, worker: Worker) -> None:
-        """That the judge can do to it whatever it will have to. From now on, what it cannot is the candidate's doing."""
+        """That the judge can do to it what it will have to. What it cannot from now on is the candidate's doing."""
         try:
             worker.prove()
             if self._options.device_type == "cpu":
