@@ -337,7 +337,7 @@ class Worker:
         clock runs. What its device still does goes on. Why nothing is left running: ``holding.py``.
         """
         self._read_status()
-        if self.warden_pid is None or not self.pid:
+        if self.warden_pid is None or not self.pid or self._ended:
             return
         if self._hold is None:
             self._hold = Hold(self.warden_pid, self._tug_the_leash)

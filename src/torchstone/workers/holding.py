@@ -139,7 +139,8 @@ class Hold:
                     state, tracer = _state(pid, thread)  # read last: if it is alive, it was their parent until now
                 except OSError:
                     return False
-                if state not in "ZX" if signal_number == _GONE else (state != "t" or tracer != self._tracer):
+                is_stopped = state == "t" and tracer == self._tracer
+                if not (state in "ZX" if signal_number == _GONE else is_stopped):
                     del self._held[thread]
                     return False
                 if not processes.issuperset(below):
@@ -173,7 +174,7 @@ class Hold:
         return True
 
     def _is_traced(self, thread: int, refusal: OSError) -> bool:
-        """Whether one that is refused is traced already, by us: it dies slowly, or took over a number. Or it is dead."""
+        """Whether one that is refused is traced by us already: it dies slowly, or took over a number. Or it is dead."""
         try:
             state, tracer = _state(thread, thread)
         except OSError:

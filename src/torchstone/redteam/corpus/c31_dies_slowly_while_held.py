@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-_MAPPINGS, _BOMBS, _AT_ONCE = 30, 8, 2
+_MAPPINGS, _BOMBS, _AT_ONCE = 30, 4, 2
 _BOMB = """
 #define _GNU_SOURCE
 #include <fcntl.h>
