@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -294,6 +295,49 @@ def test_one_candidate_that_kills_the_judge_does_not_end_the_run(monkeypatch: py
     *killed, last = judge_all(*(Job(case, HONEST) for case in sizes), Job(RELU, ATEN))
     assert all(isinstance(verdict, Unjudged) for verdict in killed)
     assert isinstance(last, Agrees)
+
+
+def test_a_judge_that_is_stuck_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    give = JudgeProcess.give
+
+    def give_and_stop(self: JudgeProcess, job: Job, lost: int) -> None:
+        assert self._process is not None
+        if job.implementation == HONEST:
+            self._process.send_signal(signal.SIGSTOP)
+        give(self, job, lost)
+
+    monkeypatch.setattr(JudgeProcess, "give", give_and_stop)
+    monkeypatch.setattr(local, "_MOST_ATTEMPTS", 2)
+    monkeypatch.setattr(local, "_SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr(local, "_LOOK_SECONDS", 0.1)
+    patience = Deadlines(2.0, 2.0, 2.0, 2.0)
+    stuck, agrees = judge_all(Job(RELU, HONEST, deadlines=patience), Job(RELU, ATEN, deadlines=patience))
+    assert isinstance(stuck, Unjudged)
+    assert "2 times" in stuck.reason
+    assert "stuck" in stuck.reason
+    assert isinstance(agrees, Agrees)
+
+
+def test_no_error_after_a_candidate_was_loaded_ends_the_run(tmp_path: Path) -> None:
+    """A worker that cannot be had for the reference, once the candidate has run, may be the candidate's doing."""
+    (tmp_path / "sitecustomize.py").write_text(SPOILS_OWN_WORKERS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+        unjudged, agrees = judge_all(Job(TIMED, HONEST, "quick"), Job(RELU, ATEN))
+    assert isinstance(unjudged, Unjudged)
+    assert "InfrastructureError" in unjudged.reason
+    assert isinstance(agrees, Agrees)
+
+
+SPOILS_OWN_WORKERS = """
+import sys
+if "torchstone.court.process" in sys.orig_argv:
+    from torchstone.court import courtroom
+    from torchstone.errors import InfrastructureError
+    def refuse(self, party):
+        raise InfrastructureError("no worker could be started")
+    courtroom.Courtroom.own_worker = refuse
+"""
 
 
 def test_closing_the_iterator_ends_the_judge_at_once() -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from torchstone.workers.handle import Worker
+from torchstone.errors import InfrastructureError
+from torchstone.workers import holding, linux
+from torchstone.workers.handle import OverLimitError, Worker
+from torchstone.workers.holding import Alarm, descendants
+from torchstone.workers.pool import WorkerPool
 from workers.conftest import load
 
 TICKING = """
@@ -21,6 +29,7 @@ threading.Thread(target=tick, daemon=True).start()
 {more}
 def kernel(x): return x
 """
+QUIET = TICKING.replace("threading.Thread(target=tick, daemon=True).start()", "")
 FORKED = """
 import os
 if os.fork() == 0:
@@ -84,3 +93,197 @@ def test_one_that_is_killed_while_it_stands_still_is_noticed(worker: Worker) -> 
     began = time.monotonic()
     worker.kill()
     assert time.monotonic() - began < 4
+
+
+TAKES_OVER = """
+import os
+def is_held(thread):
+    with open(f"/proc/self/task/{thread}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] == "t"
+def replace():
+    while not is_held(os.getpid()):
+        pass
+    os.execv("/bin/sh", ["sh", "-c", "while :; do printf .; done"])
+if os.fork() == 0:
+    threading.Thread(target=replace).start()
+    time.sleep(1000)
+"""
+HOPS_WHEN_TOLD = """
+import ctypes, os, signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+adopt_orphans = lambda: ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+def hop(*_):
+    if os.fork():
+        os._exit(0)
+    tick()
+if os.fork() == 0:
+    adopt_orphans()
+    if os.fork():
+        time.sleep(1000)
+    if os.fork():
+        time.sleep(1000)
+    signal.signal(signal.SIGUSR1, hop)
+    while True:
+        time.sleep(1000)
+"""
+HOPS = """
+import ctypes, os, signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+if os.fork() == 0:
+    for _ in range(8):
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+        if os.fork():
+            time.sleep(1000)
+    while True:
+        print(".", end="", flush=True)
+        if os.fork():
+            os._exit(0)
+"""
+
+
+def test_what_takes_over_the_number_of_a_held_thread_is_held_too(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that started after the judge had listed its process calls execve once the first one is held."""
+    load(worker, TICKING.format(more=TAKES_OVER))
+    (child,) = set(descendants(worker.pid)) - {worker.pid}
+    threads = holding._threads
+    listings = 0
+
+    def late(pid: int) -> list[int]:
+        nonlocal listings
+        if pid != child:
+            return threads(pid)
+        listings += 1
+        if listings == 1:
+            return [child]
+        if listings == 2:
+            wait_until(lambda: Path(f"/proc/{child}/comm").read_text() == "sh\n")
+        return threads(pid)
+
+    monkeypatch.setattr(holding, "_threads", late)
+    worker.freeze()
+    assert listings > 2
+    assert ticks(worker, 0.1) == 0
+
+
+@pytest.mark.parametrize("moment", range(10))
+def test_what_hops_from_parent_to_parent_is_met(worker: Worker, moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that the judge's walk has missed forks and ends, and its child goes to an ancestor, at any moment."""
+    load(worker, QUIET.format(more=HOPS_WHEN_TOLD))
+    wait_until(lambda: len(descendants(worker.pid)) == 4)
+    hopper = descendants(worker.pid)[-1]
+    walk, children_of = holding._walk, holding._children_of
+    walks = reads = 0
+
+    def blind_at_first(pid: int) -> dict[int, list[int]]:
+        nonlocal walks
+        walks += 1
+        return {number: threads for number, threads in walk(pid).items() if number != hopper or walks > 1}
+
+    def reads_while_it_hops(pid: int, thread: int) -> list[int]:
+        nonlocal reads
+        if walks == 1 and reads >= 0:
+            if reads == moment + 5:  # the walk has taken five
+                os.kill(hopper, signal.SIGUSR1)
+                wait_until(lambda: not Path(f"/proc/{hopper}").exists())
+                reads = -1_000
+            reads += 1
+        return children_of(pid, thread)
+
+    monkeypatch.setattr(holding, "_walk", blind_at_first)
+    monkeypatch.setattr(holding, "_children_of", reads_while_it_hops)
+    worker.freeze()
+    assert walks > 1
+    assert ticks(worker, 0.1) == 0
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 5
+    while not is_so():
+        assert time.monotonic() < until
+
+
+def test_nothing_escapes_that_hops_all_the_time(pool: WorkerPool) -> None:
+    for _ in range(3):
+        with taken(pool) as worker:
+            load(worker, TICKING.format(more=HOPS))
+            time.sleep(0.05)
+            with contextlib.suppress(OverLimitError):  # not to be stopped is to be ended
+                worker.freeze()
+                assert ticks(worker, 0.1) == 0
+
+
+def test_one_of_its_processes_that_dies_while_it_stands_still_ends_it(worker: Worker) -> None:
+    """The kernel clears up after it while somebody else is timed."""
+    load(worker, TICKING.format(more=FORKED))
+    worker.freeze()
+    (child,) = set(descendants(worker.pid)) - {worker.pid}
+    os.kill(child, signal.SIGKILL)
+    with pytest.raises(OverLimitError, match="died while it was held"):
+        worker.thaw()
+
+
+def test_a_worker_that_cannot_be_traced_is_the_machines_fault_only_before_a_candidate_is_loaded(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: int) -> None:
+        raise PermissionError(1, "PTRACE_SEIZE: Operation not permitted")
+
+    with taken(pool) as worker:
+        load(worker, TICKING.format(more=""))
+        monkeypatch.setattr("torchstone.workers.holding._STILL_SECONDS", 0.2)
+        monkeypatch.setattr(linux, "trace", refuse)
+        with pytest.raises(OverLimitError, match="do not stop"):
+            worker.freeze()
+        with pytest.raises(InfrastructureError, match="SYS_PTRACE"), taken(pool):
+            pass
+
+
+def test_a_freeze_that_blocks_in_the_kernel_ends_with_the_worker(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a trace does of a process in execve, which waits for a thread that we hold."""
+    load(worker, TICKING.format(more=""))
+    descriptor = os.pidfd_open(worker.pid)
+    trace = linux.trace
+
+    def block(thread: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            while True:
+                os.kill(worker.pid, 0)
+                time.sleep(0.01)
+        trace(thread)
+
+    monkeypatch.setattr("torchstone.workers.holding._ALARM_SECONDS", 0.3)
+    monkeypatch.setattr(linux, "trace", block)
+    began = time.monotonic()
+    with pytest.raises(OverLimitError, match="do not stop"):
+        worker.freeze()
+    assert time.monotonic() - began < 3
+    os.close(descriptor)
+
+
+def test_an_alarm_rings_unless_it_is_called_off() -> None:
+    rung = threading.Event()
+    alarm = Alarm(rung.set)
+    alarm.set(0.05)
+    alarm.call_off()
+    assert not rung.wait(0.2)
+    alarm.set(0.05)
+    assert rung.wait(2)
+    assert alarm.rang
+    alarm.close()
+    quiet = Alarm(rung.clear)
+    quiet.set(60)
+    quiet.close()
+    assert rung.is_set()
+
+
+@contextlib.contextmanager
+def taken(pool: WorkerPool) -> Iterator[Worker]:
+    worker = pool.take()
+    try:
+        yield worker
+    finally:
+        worker.kill()

@@ -65,6 +65,8 @@ class Courtroom:
         """Candidates whose device kernels have been looked at."""
         self._calls_to_tell: dict[str, int] = {}
         self._failed_loads: dict[str, tuple[schema.Verdict, Outcome]] = {}
+        self.signs_of_life = 0
+        """Grows with everything that is asked of a candidate."""
 
     @cached_property
     def peak_bytes_per_second(self) -> float:

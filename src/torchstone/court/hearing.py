@@ -76,6 +76,7 @@ class Hearing:
         with self.in_stage("load", self.job.deadlines.load_seconds):
             command = Load(secrets.token_hex(8), self.job.implementation)
             reply = self.allow(lambda deadline: worker.ask(command, deadline))
+            worker.freeze()  # until it is bound: what it starts while it loads must not run on
             if isinstance(reply, Failed):
                 raise CandidateFailedError(reply)
         worker.candidate_key = self.job.implementation.key
@@ -134,6 +135,7 @@ class Hearing:
 
     def allow(self, action: Callable[[float], T]) -> T:
         """Let the worker act, on what is left of the stage's time. The judge's own work is not charged to it."""
+        self.room.signs_of_life += 1
         began = time.monotonic()
         try:
             return action(began + self._left_seconds)

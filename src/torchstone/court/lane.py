@@ -25,6 +25,8 @@ class Lane:
         _make_shared_folder(where)
         self._gate = _open_shared(where / f"{device_name}.gate")
         self._lane = _open_shared(where / f"{device_name}.lane")
+        self.waits = False
+        """Whether somebody else has it: that can take any time."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -37,11 +39,13 @@ class Lane:
         yield from self._hold(fcntl.LOCK_EX)
 
     def _hold(self, kind: int) -> Iterator[None]:
+        self.waits = True
         fcntl.flock(self._gate, kind)
         try:
             fcntl.flock(self._lane, kind)
         finally:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
+            self.waits = False
         try:
             yield
         finally:

@@ -7,11 +7,13 @@ with it every worker.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,10 @@ from torchstone.workers.protocol import HEADER_BYTES, frame, frame_length
 
 if TYPE_CHECKING:
     import torch
+
+    from torchstone.court.courtroom import Courtroom
+
+_LIFE_SECONDS = 20.0
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -59,7 +65,11 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
     message: str
 
 
-Announcement = Opened | Judged | Closed
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
+    """The judge goes on with its job, or waits for its lane. One that is stuck does not say so."""
+
+
+Announcement = Opened | Judged | Closed | Alive
 
 
 def send(connection: socket.socket, message: object) -> None:
@@ -141,14 +151,29 @@ def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool, cores: t
     probe = DeviceProbe(charge.device_type, charge.device_name, cores)
     room = Courtroom(pool, lane, device, charge.threads, probe, ceilings)
     pool.refill()
+    speaking = threading.Lock()
     send(connection, Opened())
+    threading.Thread(target=_tell_life, args=(connection, room, speaking), daemon=True).start()
     try:
         while (data := receive(connection)) is not None:
             job = decode(data, Job)
             record = judge(job, room, charge.device_label, charge.manifest_key, charge.isolation)
-            send(connection, Judged(record))
+            with speaking:
+                send(connection, Judged(record))
     finally:
         room.close()
+
+
+def _tell_life(connection: socket.socket, room: Courtroom, speaking: threading.Lock) -> None:
+    """Say now and then that the job goes on, if the thread that judges has done anything since."""
+    before = -1
+    with contextlib.suppress(OSError):
+        while True:
+            time.sleep(_LIFE_SECONDS)
+            if room.lane.waits or room.signs_of_life != before:
+                before = room.signs_of_life
+                with speaking:
+                    send(connection, Alive())
 
 
 def _open_device(charge: Charge) -> torch.device:

@@ -187,8 +187,11 @@ def judge(
             verdict = schema.Crashed(trial.hearing.stage, "signal", "killed each time it ran", signal="SIGKILL")
             if trial.hearing.stage == "measure":
                 attempts = max(attempts, _LOST_WORKERS - 2)  # dying until the clock is kind must not pay
-        except TorchstoneError:
-            raise  # this machine cannot do what is asked of it: no job would fare better
+        except TorchstoneError as error:
+            if not trial.hearing.has_worker:
+                raise  # this machine cannot do what is asked of it: no job would fare better
+            verdict = _fault(error, room)  # it could, until this candidate had been loaded
+            break
         except Exception as error:  # noqa: BLE001 - a fault of ours, perhaps provoked: it must not take other jobs along
             verdict = _fault(error, room)
             break

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -31,6 +32,9 @@ from torchstone.workers.pool import clean_environment
 _MOST_ATTEMPTS = 3
 _MOST_UNJUDGED_IN_A_ROW = 3
 _STOP_SECONDS = 10.0
+_SILENCE_SECONDS = 600.0
+"""A judge at work says so several times a minute, but for its own long computations."""
+_LOOK_SECONDS = 10.0
 
 
 class LocalExecutor:
@@ -92,7 +96,7 @@ def _feed(judges: list[JudgeProcess], queue: _Queue, options: ExecutorOptions) -
         judge.start()
         selector.register(judge.connection, selectors.EVENT_READ, judge)
     while queue or any(judge.job is not None for judge in judges):
-        for key, _ in selector.select():
+        for key, _ in selector.select(_LOOK_SECONDS):
             judge = key.data
             announcement = judge.hear()
             if isinstance(announcement, Judged):
@@ -104,6 +108,7 @@ def _feed(judges: list[JudgeProcess], queue: _Queue, options: ExecutorOptions) -
                 yield from _replace(judge, queue, options)
                 selector.register(judge.connection, selectors.EVENT_READ, judge)
         for judge in judges:
+            judge.end_if_stuck()
             if judge.opened and judge.job is None and queue:
                 judge.give(*queue.take(judge.last_implementation))
 
@@ -181,6 +186,7 @@ class JudgeProcess:
         theirs.close()
         os.close(lifeline)
         self.opened, self.job, self.lost = False, None, 0
+        self._heard, self._stuck = time.monotonic(), False
         options = self._options
         charge = Charge(
             device_type=self.device.kind,
@@ -202,6 +208,7 @@ class JudgeProcess:
             data = None
         if data is None:
             return None
+        self._heard = time.monotonic()
         announcement: Announcement = decode(data, Announcement)  # type: ignore[arg-type]
         if isinstance(announcement, Opened):
             self.opened, self.failed_starts = True, 0
@@ -210,8 +217,21 @@ class JudgeProcess:
     def give(self, job: Job, lost: int) -> None:
         """Hand over a job. If the judge is gone the next :meth:`hear` says so."""
         self.job, self.lost, self.last_implementation = job, lost, job.implementation.key
+        self._heard = time.monotonic()
         with contextlib.suppress(ConnectionError):
             send(self.connection, job)
+
+    def end_if_stuck(self) -> None:
+        """Kill one that has a job and has been silent for too long; then the next :meth:`hear` says that it is gone.
+
+        A candidate is asked for nothing that may take longer than the longest of its deadlines.
+        """
+        if self._process is None or self.job is None or self._stuck:
+            return
+        longest = max(msgspec.structs.astuple(self.job.deadlines))
+        if time.monotonic() - self._heard > _SILENCE_SECONDS + 2 * longest:
+            self._stuck = True
+            self._process.kill()
 
     def finish(self, record: Record) -> Record:
         """Take the record of the job in hand."""
@@ -229,7 +249,8 @@ class JudgeProcess:
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - 500))
         text = " ".join(self._log.read().decode("utf-8", "replace").split())
-        return f"exit code {code}; it printed: {text or 'nothing'}"
+        stuck = "stuck, killed; " if self._stuck else ""
+        return f"{stuck}exit code {code}; it printed: {text or 'nothing'}"
 
     def stop(self) -> None:
         """Close its socket and lifeline; it ends with all its workers, or is killed."""

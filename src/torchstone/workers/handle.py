@@ -18,7 +18,7 @@ import msgspec
 
 from torchstone.errors import InfrastructureError
 from torchstone.schema import Layer, Limits, decode
-from torchstone.workers import linux
+from torchstone.workers.holding import Hold, NotStillError, children, descendants
 from torchstone.workers.protocol import (
     GO,
     HEADER_BYTES,
@@ -43,9 +43,6 @@ _WATCH_SECONDS = 0.05
 _SPIN_SECONDS = 0.05
 """How long an answer is looked for again and again before the judge sleeps: longer than any timed block takes."""
 _END_SECONDS = 5.0
-_STILL_SECONDS = 1.0
-_GONE = -1
-"""In the place of a signal: the thread has ended."""
 _GRACE_SECONDS = 0.1
 """A reply that lies in the pipe when the deadline passes is still read; one that never ends is not."""
 
@@ -100,8 +97,7 @@ class Worker:
         self._reply_bytes = bytearray()
         self._status_bytes = bytearray()
         self._tail = bytearray()
-        self._held: dict[int, int | None] = {}
-        """Threads that stand still, and the signal that each was about to get (0: none)."""
+        self._hold: Hold | None = None
         self._watch_again = time.monotonic() + _WATCH_SECONDS
         self._spin_until = 0.0
         self._ended = False
@@ -145,10 +141,10 @@ class Worker:
         """The warden's only child: no candidate code has run yet."""
         while self.warden_pid is None and not self._ended:
             self._pump(max(deadline, time.monotonic() + _GRACE_SECONDS))
-        children = _children(self.warden_pid) if self.warden_pid is not None else []
-        if not children:
+        found = children(self.warden_pid) if self.warden_pid is not None else []
+        if not found:
             raise WorkerEndedError(self._ending)
-        self.pid = children[0]
+        self.pid = found[0]
 
     def is_ready(self) -> bool:
         """Take note of a Ready that has come, without waiting."""
@@ -319,50 +315,62 @@ class Worker:
             if used > limit:
                 raise OverLimitError("memory", f"{used >> 20} MiB resident (limit {limit >> 20} MiB)")
 
+    def prove(self) -> None:
+        """See that it can be held, and let it go again. While it holds nothing but our own code: a refusal now is the
+        machine's, and any later one is the candidate's doing.
+        """
+        try:
+            self.freeze()
+        except OverLimitError:
+            if self._hold is not None and self._hold.refusal is not None:
+                raise InfrastructureError(
+                    f"the judge may not stop its own worker ({self._hold.refusal.strerror}). "
+                    "Allow ptrace (in a container: --cap-add SYS_PTRACE)."
+                ) from None
+            raise
+        self.thaw()
+
     def freeze(self) -> None:
         """Stop every thread of every process that the candidate has, and wait until they stand still.
 
         A frozen worker can neither finish a call after having reported it done, nor begin the next one before the
-        clock runs. What its device still does goes on. Held by tracing, not by SIGSTOP: that ends with any SIGCONT, and
-        there are a dozen ways to have the kernel send oneself one. Looks again until there is nothing new: threads
-        that stand still start no others.
+        clock runs. What its device still does goes on. Why nothing is left running: ``holding.py``.
         """
         self._read_status()
-        if self.warden_pid is None or not self.pid:
+        if self.warden_pid is None or not self.pid or self._ended:
             return
-        until = time.monotonic() + _STILL_SECONDS
-        while running := [thread for thread in _threads(self.warden_pid) if thread not in self._held]:
-            self._hold(running, until)
+        if self._hold is None:
+            self._hold = Hold(self.warden_pid, self._tug_the_leash)
+        try:
+            self._hold.take()
+        except NotStillError as error:
+            raise OverLimitError("processes", str(error)) from None
 
-    def _hold(self, threads: list[int], until: float) -> None:
-        for thread in threads:
-            self._held[thread] = None if _trace(thread) and _interrupt(thread) else _GONE
-        for thread in threads:
-            while self._held[thread] is None:
-                self._held[thread] = _stop_of(thread)
-                if time.monotonic() > until:
-                    raise OverLimitError("processes", "the worker's processes do not stop")
+    def _tug_the_leash(self) -> None:
+        """The warden ends, and everything with it, as if the judge had let go."""
+        with contextlib.suppress(OSError):
+            os.write(self._leash, b"x")
 
     def thaw(self) -> None:
         """Let it go on. Quick: this is on the clock."""
-        held, self._held = self._held, {}
-        ended = [
-            thread
-            for thread, signal_number in held.items()
-            if signal_number != _GONE and not _let_go(thread, signal_number or 0)
-        ]
-        for thread in reversed(ended):  # a process after its threads: it is not over before they are
-            _take_note_of_end(thread)
+        if self._hold is None:
+            return
+        killed = self._hold.release()
+        if killed and self.pid not in killed:
+            # A held process takes no time of its own, but its death takes the kernel's, while somebody else is timed.
+            raise OverLimitError("processes", "a process of the worker's died while it was held still")
 
     def kill(self) -> None:
         """End the worker and everything that it started, and wait until the kernel says so."""
         if self._closed:
             return
         self._read_status()
-        self.thaw()  # a process that stands still is slow to die where a device driver has to clean up after it
+        if self._hold is not None:
+            self._hold.release()  # what stands still is slow to die where a device driver has to clean up after it
+            self._hold.close()
         os.close(self._leash)
         if self.warden_pid is not None:
-            _wait_for_exit(self.warden_pid)
+            self._wait_for_exit(self.warden_pid)
         if self.reader is not None:
             self.reader.close()
         self._drain_log()
@@ -371,88 +379,17 @@ class Worker:
         for descriptor in (self._replies, self._log, self._status):
             os.close(descriptor)
 
-
-def _threads(warden: int) -> list[int]:
-    """Every living thread below the warden."""
-    found: list[int] = []
-    for pid in descendants(warden)[1:]:
-        with contextlib.suppress(OSError):
-            found += [int(task) for task in os.listdir(f"/proc/{pid}/task")]
-    return found
-
-
-def _trace(thread: int) -> bool:
-    """False: it has ended, though nobody may have taken note of that yet."""
-    try:
-        linux.trace(thread)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        if _has_ended(thread):
-            return False
-        raise InfrastructureError(
-            "the judge may not stop its own worker. Allow ptrace (in a container: --cap-add SYS_PTRACE)."
-        ) from None
-    return True
-
-
-def _interrupt(thread: int) -> bool:
-    try:
-        linux.interrupt(thread)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _stop_of(thread: int) -> int | None:
-    try:
-        return linux.stop_of(thread)
-    except (ProcessLookupError, ChildProcessError):
-        return _GONE
-
-
-def _let_go(thread: int, signal_number: int) -> bool:
-    """False: it was killed while it stood still."""
-    try:
-        linux.untrace(thread, signal_number)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _take_note_of_end(thread: int) -> None:
-    """Whoever traces a thread must take note of its end before its parent, and the namespace, can."""
-    until = time.monotonic() + _GRACE_SECONDS
-    with contextlib.suppress(OSError):
-        while linux.stop_of(thread) is None and time.monotonic() < until:
-            pass
-
-
-def _has_ended(thread: int) -> bool:
-    try:
-        text = _read_file(f"/proc/{thread}/stat")
-    except OSError:
-        return True
-    return text[text.rindex(b")") + 2 :][:1] in b"ZX"
-
-
-def _read_file(path: str) -> bytes:
-    """A short file of the kernel's. Reading one is on the clock: nothing more convenient is as quick."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, 1 << 16)
-    finally:
-        os.close(descriptor)
-
-
-def _wait_for_exit(pid: int) -> None:
-    """Until the process is gone. A warden is only gone when its whole pid namespace is."""
-    with contextlib.suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(pid)
-        try:
-            select.select([descriptor], [], [], _END_SECONDS)
-        finally:
-            os.close(descriptor)
+    def _wait_for_exit(self, pid: int) -> None:
+        """Until the process is gone. A warden is only gone when its whole pid namespace is."""
+        with contextlib.suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)
+            try:
+                if self._hold is None:
+                    select.select([descriptor], [], [], _END_SECONDS)
+                else:
+                    self._hold.bury(_END_SECONDS, lambda seconds: bool(select.select([descriptor], [], [], seconds)[0]))
+            finally:
+                os.close(descriptor)
 
 
 def _read(descriptor: int) -> bytes | None:
@@ -461,26 +398,6 @@ def _read(descriptor: int) -> bytes | None:
         return os.read(descriptor, PIPE_BYTES)
     except BlockingIOError:
         return None
-
-
-def descendants(pid: int) -> list[int]:
-    """The process and all below it, as far as they still exist."""
-    found, open_pids = [], [pid]
-    while open_pids:
-        current = open_pids.pop()
-        found.append(current)
-        open_pids += _children(current)
-        if len(found) > 4096:
-            break
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            found += [int(child) for child in _read_file(f"/proc/{pid}/task/{task}/children").split()]
-    return found
 
 
 def _resident_bytes(pid: int) -> int:

@@ -49,6 +49,9 @@ _SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc_ptrace = _libc.ptrace
+_libc_ptrace.restype = ctypes.c_long
+_libc_ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
 
 
 def _call(name: str, result: int) -> int:
@@ -170,11 +173,23 @@ def untrace(thread: int, signal_number: int) -> None:
 
 
 def _ptrace(name: str, request: int, thread: int, data: int) -> None:
-    _libc.ptrace.restype = ctypes.c_long
-    result = _libc.ptrace(
-        ctypes.c_long(request), ctypes.c_long(thread), ctypes.c_void_p(0), ctypes.c_void_p(data or None)
+    if _libc_ptrace(request, thread, None, data) < 0:
+        _call(name, -1)
+
+
+def timer() -> int:
+    """A descriptor that can be read when the time that was set last is over."""
+    monotonic, close_on_exec = 1, 0o2000000
+    return _call("timerfd_create", _libc.timerfd_create(monotonic, close_on_exec))
+
+
+def set_timer(descriptor: int, seconds: float) -> None:
+    """From now; 0: never."""
+    whole = int(seconds)
+    _call(
+        "timerfd_settime",
+        _libc.timerfd_settime(descriptor, 0, struct.pack("qqqq", 0, 0, whole, int((seconds - whole) * 1e9)), None),
     )
-    _call(name, result)
 
 
 def _prctl(name: str, option: int, value: int) -> None:

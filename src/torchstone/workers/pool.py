@@ -18,7 +18,7 @@ import msgspec
 
 from torchstone.errors import InfrastructureError, IsolationUnavailableError
 from torchstone.schema import IsolationLevel, Layer, Limits, encode
-from torchstone.workers.handle import PIPE_BYTES, BadReplyError, OverranError, Worker, WorkerEndedError
+from torchstone.workers.handle import PIPE_BYTES, BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
 from torchstone.workers.protocol import Spawn, frame
 from torchstone.workers.sandbox import Policy
 
@@ -186,13 +186,26 @@ class WorkerPool:
             try:
                 worker.wait_ready(time.monotonic() + _START_SECONDS) if not worker.layers else None
                 worker.check_silence()
-            except (WorkerEndedError, OverranError) as error:
+                self._prove(worker)
+            except (WorkerEndedError, OverranError, OverLimitError) as error:
                 failures.append(f"{type(error).__name__}: {error}; it printed: {worker.log_tail[-500:]!r}")
                 worker.kill()
                 continue
             self._check_strict(worker)
             return worker
         raise InfrastructureError(f"no worker could be started: {failures[-1]}")
+
+    def _prove(self, worker: Worker) -> None:
+        """That the judge can do to it what it will have to. What it cannot from now on is the candidate's doing."""
+        try:
+            worker.prove()
+            if self._options.device_type == "cpu":
+                from torchstone.workers.reading import prove_readable  # torch: whoever takes workers has imported it
+
+                prove_readable(worker.pid)
+        except InfrastructureError:
+            worker.kill()
+            raise
 
     def settle(self) -> None:
         """Wait until ordered spares have started: their start-up would disturb a measurement."""

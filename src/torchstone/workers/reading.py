@@ -12,7 +12,6 @@ has read, as any caller may do with a tensor that it was given: a result that is
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -95,17 +94,28 @@ class HostReader:
             try:
                 moved = call(self._pid, here.ctypes.data, there.ctypes.data, len(here))
             except OSError as error:
-                if error.errno in (errno.EPERM, errno.ENOSYS):
-                    raise InfrastructureError(
-                        f"the judge may not read the memory of its own worker ({error.strerror}). "
-                        "Allow process_vm_readv (in a container: --cap-add SYS_PTRACE)."
-                    ) from error
                 raise UnreadableError(error.strerror) from error
             if moved != int(here[:, 1].sum()):
                 raise UnreadableError("no such memory")
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def prove_readable(pid: int) -> None:
+    """See that the judge may read a worker, while that holds nothing but our own code.
+
+    A refusal now is the machine's; any later one (a process can make itself unreadable) is the candidate's doing.
+    """
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            address = int(next(line for line in file if line.split()[1].startswith(b"r")).split(b"-")[0], 16)
+        HostReader(pid).read([Span(address, 1)])
+    except (UnreadableError, OSError, StopIteration) as error:
+        raise InfrastructureError(
+            f"the judge may not read the memory of its own worker ({error}). "
+            "Allow process_vm_readv (in a container: --cap-add SYS_PTRACE)."
+        ) from error
 
 
 class DeviceReader:

@@ -1,0 +1,39 @@
+"""A candidate is held from the moment it has been loaded."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import cast
+
+from torchstone.court.courtroom import Courtroom
+from torchstone.court.hearing import Hearing
+from torchstone.schema import Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor
+from torchstone.workers.pool import WorkerOptions, WorkerPool
+
+TICKING = """
+import threading, time
+def tick():
+    while True:
+        print(".", end="", flush=True)
+        time.sleep(0.002)
+threading.Thread(target=tick, daemon=True).start()
+def kernel(x): return x
+"""
+
+
+def test_what_a_candidate_starts_while_it_loads_stands_still_afterwards() -> None:
+    case = Case("test", "aten.relu.default", (Tensor((5, 7), "float32", Normal()),))
+    implementation = Implementation("test", case.operator, SourceFiles((SourceFile("k.py", TICKING),), "kernel"))
+    pool = WorkerPool(WorkerOptions(spares=0))
+    worker = pool.take()
+    try:
+        room = cast(Courtroom, SimpleNamespace(worker_for=lambda _: (worker, True), signs_of_life=0))
+        Hearing(Job(case, implementation), room).take_worker()
+        worker.clear_log()
+        time.sleep(0.1)
+        assert worker.log_tail == ""
+        assert room.signs_of_life == 1
+    finally:
+        worker.kill()
+        pool.close()
