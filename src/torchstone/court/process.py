@@ -1,4 +1,4 @@
-"""The judge: one trusted process per device. Jobs come in on a socket, records go out.
+"""The judge: a trusted process with a device, which it may share with others. Jobs come in on a socket, records go out.
 
 ``python -m torchstone.court.process SOCKET LIFELINE`` is started by an executor, which tells it its charge first.
 When the lifeline closes (the executor is gone, perhaps killed) the judge ends at once, whatever it is doing, and
@@ -41,6 +41,9 @@ class Charge(msgspec.Struct, frozen=True):
     lane_folder: str | None = None
     ceilings_folder: str | None = None
     """Where measured ceilings of the device are kept from run to run; None: nowhere."""
+    place: int = 0
+    places: int = 1
+    """Which of how many judges of the same device, in the same run, this one is."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -112,14 +115,31 @@ def _end_with(lifeline: int) -> None:
 
 
 def _worker_options(charge: Charge) -> WorkerOptions:
-    """On the CPU candidate and reference get cores of their own, the judge keeps the others."""
-    cores: tuple[int, ...] = ()
+    """On the CPU candidate and reference get cores of their own, the judges keep the others."""
+    workers: tuple[int, ...] = ()
     if charge.device_type == "cpu":
-        available = sorted(os.sched_getaffinity(0))
-        cores = tuple(available[-charge.threads :])
-        if len(available) > charge.threads:
-            os.sched_setaffinity(0, available[: -charge.threads])
-    return WorkerOptions(charge.device_type, charge.isolation, charge.limits, charge.threads, cores)
+        available = tuple(sorted(os.sched_getaffinity(0)))
+        workers, own = share_cores(available, charge.threads, charge.place, charge.places)
+        os.sched_setaffinity(0, own)
+    return WorkerOptions(charge.device_type, charge.isolation, charge.limits, charge.threads, workers)
+
+
+def share_cores(
+    available: tuple[int, ...], threads: int, place: int, places: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The cores of a judge's workers, which no other judge's have, and those that the judge itself may use.
+
+    All judges together keep what the workers leave. Where that is nothing a judge uses the cores of the other judges'
+    workers, and where there are too few cores for all workers they have to meet on some.
+    """
+    count = len(available)
+    end = count - place * threads
+    if end < threads:
+        end = count - (place % max(1, count // threads)) * threads
+    workers = available[max(0, end - threads) : end]
+    left = available[: max(0, count - places * threads)]
+    own = left or tuple(core for core in available if core not in workers) or available
+    return workers, own
 
 
 def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool, cores: tuple[int, ...]) -> None:
