@@ -121,7 +121,11 @@ def _worker_options(charge: Charge) -> WorkerOptions:
         available = tuple(sorted(os.sched_getaffinity(0)))
         workers, own = share_cores(available, charge.threads, charge.place, charge.places)
         os.sched_setaffinity(0, own)
-    return WorkerOptions(charge.device_type, charge.isolation, charge.limits, charge.threads, workers)
+    # Spares that open a device whenever they start would do so while another judge measures.
+    alone = charge.places == 1
+    return WorkerOptions(
+        charge.device_type, charge.isolation, charge.limits, charge.threads, workers, device_at_start=alone
+    )
 
 
 def share_cores(
@@ -153,8 +157,9 @@ def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool, cores: t
     from torchstone.measuring.kept_ceilings import KeptCeilings
 
     torch.set_num_threads(charge.threads)
-    device = _open_device(charge)
     lane = Lane(charge.device_name, Path(charge.lane_folder) if charge.lane_folder else None)
+    with lane.shared():
+        device = _open_device(charge)
     folder = Path(charge.ceilings_folder) if charge.ceilings_folder else None
     kept = KeptCeilings(folder, charge.device_name, charge.threads, cores, str(torch.__version__))
     ceilings = DeviceCeilings(device, charge.threads, cores, kept)

@@ -42,6 +42,7 @@ from torchstone.workers.protocol import (
     Failed,
     Leaf,
     Load,
+    Open,
     OtherLeaf,
     Output,
     Place,
@@ -68,7 +69,9 @@ def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: 
     scratch = Path(cell.scratch)
     _move_caches(scratch)
     torch.set_num_threads(cell.policy.threads)
-    device = _open_device(cell.policy.device_type)
+    device = _choose_device(cell.policy.device_type)
+    if cell.policy.device_at_start:
+        _open_device(device)
     channel = _Channel(socket.socket(fileno=commands), replies)
     channel.send(Ready(cell.layers))
     _Server(channel, device, scratch).serve()
@@ -105,12 +108,18 @@ def _move_caches(scratch: Path) -> None:
     sys.dont_write_bytecode = True
 
 
-def _open_device(device_type: str) -> torch.device:
-    device = torch.device(device_type, 0) if device_type != "cpu" else torch.device("cpu")
+def _choose_device(device_type: str) -> torch.device:
+    """Which device it is is settled before a candidate comes, who may set variables that the driver looks at."""
+    if device_type == "cpu":
+        return torch.device("cpu")
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    return torch.device(device_type, 0)
+
+
+def _open_device(device: torch.device) -> None:
     if device.type == "cuda":
         torch.zeros(1, device=device)
         torch.cuda.synchronize(device)
-    return device
 
 
 class _Channel:
@@ -175,6 +184,9 @@ class _Server:
         match command:
             case Load(token=token, implementation=implementation):
                 self._candidate = load_candidate(implementation, self._scratch)
+                return Done(token)
+            case Open(token=token):
+                _open_device(self._device)
                 return Done(token)
             case Bind(token=token):
                 self._bound = _BoundCase(command, descriptor, self._device)

@@ -1,0 +1,60 @@
+"""A worker that is waited for can be asked to stand still for a while, in the middle of whatever it does."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from torchstone.workers.handle import OverranError, Worker, descendants
+
+_LOOK_SECONDS = 0.01
+"""How often the judge asks itself, while it waits for the worker, whether it should stand still."""
+
+
+class Pauses:
+    """How long a worker stood still while it was waited for."""
+
+    seconds = 0.0
+
+
+class PausableWorker(Worker):
+    """A worker whose time does not go on while it stands still: its deadline moves with every pause."""
+
+    _interlude: Callable[[], None] | None = None
+    _pauses = Pauses()
+
+    @contextmanager
+    def giving_way(self, interlude: Callable[[], None]) -> Iterator[Pauses]:
+        """Call this again and again while the worker is waited for. What it takes is not the worker's time."""
+        self._interlude, self._pauses = interlude, Pauses()
+        try:
+            yield self._pauses
+        finally:
+            self._interlude, self._pauses = None, Pauses()
+
+    def is_in_kernel(self) -> bool:
+        """Whether any thread of it waits inside the system, where it cannot be made to stand still."""
+        for pid in descendants(self.warden_pid)[1:] if self.warden_pid is not None else ():
+            with suppress(OSError):
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{task}/stat", "rb") as file:
+                        if file.read().rpartition(b")")[2].split()[0] == b"D":
+                            return True
+        return False
+
+    def _pump(self, deadline: float) -> None:
+        if self._interlude is None:
+            super()._pump(deadline)
+            return
+        began = time.monotonic()
+        self._interlude()
+        now = time.monotonic()
+        self._pauses.seconds += now - began
+        deadline += self._pauses.seconds
+        try:
+            super()._pump(min(deadline, now + _LOOK_SECONDS) if now < deadline else deadline)
+        except OverranError:
+            if time.monotonic() >= deadline:
+                raise
