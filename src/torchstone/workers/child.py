@@ -22,7 +22,7 @@ import torch
 
 from torchstone import operators
 from torchstone.schema import decode, tensors_of
-from torchstone.workers import sandbox
+from torchstone.workers import compilers, sandbox
 from torchstone.workers.attribution import attribute
 from torchstone.workers.buffers import HostMemory, Memory, OpenedDeviceMemory
 from torchstone.workers.protocol import (
@@ -105,6 +105,7 @@ def _move_caches(scratch: Path) -> None:
     import tempfile
 
     tempfile.tempdir = temporary
+    compilers.seed(scratch / "triton")
     sys.dont_write_bytecode = True
 
 
