@@ -129,7 +129,7 @@ def _replace(
     if job is None:
         judge.failed_starts += 1
         if judge.failed_starts >= _MOST_ATTEMPTS:
-            if any(other.opened and other.device == judge.device for other in judges if other is not judge):
+            if any(other.device == judge.device for other in judges if other is not judge):
                 judges.remove(judge)
                 judge.stop()
                 return
