@@ -33,7 +33,9 @@ FAILURES = (OverranError, WorkerEndedError, BadReplyError, OverLimitError, Candi
 
 _QUIET_WITHIN_SECONDS = 0.05
 """What a candidate has begun on the device before it was made to stand still must be over by then."""
-_NEXT_TRY_SECONDS = 0.5
+_FIRST_PATIENCE_SECONDS = 0.02
+_MOST_PATIENCE_SECONDS = 0.5
+"""Until the next try; each that fails doubles it. It may have been another judge's work, which is soon over."""
 
 T = TypeVar("T")
 
@@ -65,7 +67,7 @@ class Hearing:
         self.verified = 0
         self._limit_seconds = self._left_seconds = HOUSEKEEPING_SECONDS
         self._worker: PausableWorker | None = None
-        self._way_made_again = 0.0
+        self._next_try, self._patience_seconds = 0.0, _FIRST_PATIENCE_SECONDS
 
     @property
     def worker(self) -> PausableWorker:
@@ -178,7 +180,7 @@ class Hearing:
         the other has to wait until the candidate is done, or its time is over.
         """
         room, worker = self.room, self.worker
-        if time.monotonic() < self._way_made_again or not room.lane.is_wanted() or worker.is_in_kernel():
+        if time.monotonic() < self._next_try or not room.lane.is_wanted() or worker.is_in_kernel():
             return
         try:
             worker.freeze()
@@ -189,8 +191,10 @@ class Hearing:
             pass
         if quiet:
             room.lane.make_way()
+            self._patience_seconds = _FIRST_PATIENCE_SECONDS
         else:
-            self._way_made_again = time.monotonic() + _NEXT_TRY_SECONDS
+            self._next_try = time.monotonic() + self._patience_seconds
+            self._patience_seconds = min(2 * self._patience_seconds, _MOST_PATIENCE_SECONDS)
         worker.thaw()
 
     def dismiss(self) -> None:
