@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Literal
 
@@ -98,6 +99,20 @@ class Courtroom:
         if self.device.type == "cuda":
             return int(torch.cuda.get_device_properties(self.device).L2_cache_size)
         return max(os.sysconf("SC_LEVEL2_CACHE_SIZE"), _LEAST_CACHE_BYTES)
+
+    @contextmanager
+    def place_in_lane(self) -> Iterator[None]:
+        """A shared place in the lane, not left before ordered spares have started: that takes the machine's cores."""
+        with self.lane.shared():
+            try:
+                yield
+            finally:
+                self.pool.settle()
+
+    def make_way(self) -> None:
+        """Let whoever waits to measure do so. Nothing that this judge has started may run meanwhile."""
+        self.pool.settle()
+        self.lane.make_way()
 
     def is_quiet(self) -> bool:
         """Whether the device answers at once, again and again: nobody's work is under way on it."""

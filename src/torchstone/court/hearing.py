@@ -190,7 +190,7 @@ class Hearing:
         while not (quiet := room.is_quiet()) and time.monotonic() < until:
             pass
         if quiet:
-            room.lane.make_way()
+            room.make_way()
             self._patience_seconds = _FIRST_PATIENCE_SECONDS
         else:
             self._next_try = time.monotonic() + self._patience_seconds

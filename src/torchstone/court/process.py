@@ -12,11 +12,13 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from torchstone.court.lane import Lane
 from torchstone.errors import DeviceUnavailableError, TorchstoneError
 from torchstone.schema import IsolationLevel, Job, Limits, Record, decode
 from torchstone.workers.pool import WorkerOptions, WorkerPool
@@ -24,6 +26,8 @@ from torchstone.workers.protocol import HEADER_BYTES, frame, frame_length
 
 if TYPE_CHECKING:
     import torch
+
+    from torchstone.court.courtroom import Courtroom
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -98,9 +102,14 @@ def main() -> None:
     charge = decode(data, Charge)
     options = _worker_options(charge)
     pool = WorkerPool(options)
+    lane = Lane(charge.device_name, Path(charge.lane_folder) if charge.lane_folder else None)
     try:
-        pool.start()  # its import of torch runs beside ours
-        _serve(connection, charge, pool, options.cores)
+        with ExitStack() as starting:
+            if charge.device_type == "cpu":  # importing torch, twice, is work for the device itself
+                starting.enter_context(lane.shared())
+            pool.start()  # its import of torch runs beside ours
+            room = _open(charge, pool, lane, options.cores)
+        _serve(connection, charge, room)
     except TorchstoneError as error:
         send(connection, Closed(type(error).__name__, str(error)))
     except (BrokenPipeError, ConnectionResetError):
@@ -146,18 +155,15 @@ def share_cores(
     return workers, own
 
 
-def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool, cores: tuple[int, ...]) -> None:
+def _open(charge: Charge, pool: WorkerPool, lane: Lane, cores: tuple[int, ...]) -> Courtroom:
     import torch
 
     from torchstone.court.courtroom import Courtroom
-    from torchstone.court.lane import Lane
-    from torchstone.court.trial import judge
     from torchstone.measuring.ceilings import DeviceCeilings
     from torchstone.measuring.device import DeviceProbe
     from torchstone.measuring.kept_ceilings import KeptCeilings
 
     torch.set_num_threads(charge.threads)
-    lane = Lane(charge.device_name, Path(charge.lane_folder) if charge.lane_folder else None)
     with lane.shared():
         device = _open_device(charge)
     folder = Path(charge.ceilings_folder) if charge.ceilings_folder else None
@@ -166,6 +172,13 @@ def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool, cores: t
     probe = DeviceProbe(charge.device_type, charge.device_name, cores)
     room = Courtroom(pool, lane, device, charge.threads, probe, ceilings)
     pool.refill()
+    pool.settle()
+    return room
+
+
+def _serve(connection: socket.socket, charge: Charge, room: Courtroom) -> None:
+    from torchstone.court.trial import judge
+
     send(connection, Opened())
     try:
         while (data := receive(connection)) is not None:

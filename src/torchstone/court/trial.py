@@ -95,7 +95,7 @@ class Trial:
             self._replay(job.replay)
             return
         timed = job.measured and job.case.timed
-        with self._room.lane.shared(), ExitStack() as stack:  # measuring leaves the shared place and comes back to it
+        with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves it and comes back to it
             reference = Reference(job.case, self._room.device)
             calls, expected = hearing.draw(reference, 1)
             work = self._room.work_of(expected[0]) if timed else None
@@ -135,7 +135,7 @@ class Trial:
     def _replay(self, replay: schema.Replay) -> None:
         """One call of an earlier trial again, with the values it had, compared in full."""
         hearing, device = self._hearing, self._room.device
-        with self._room.lane.shared():
+        with self._room.place_in_lane():
             reference = Reference(replay.case, device)
             calls = [_drawn_again(replay, device)]
             expected = reference.expect_many(calls, with_bounds=True)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from torchstone.workers.handle import OverranError, Worker, descendants
+from torchstone.workers.handle import Worker, descendants
 
 _LOOK_SECONDS = 0.01
 """How often the judge asks itself, while it waits for the worker, whether it should stand still."""
@@ -45,16 +45,11 @@ class PausableWorker(Worker):
         return False
 
     def _pump(self, deadline: float) -> None:
-        if self._interlude is None:
-            super()._pump(deadline)
-            return
-        began = time.monotonic()
-        self._interlude()
-        now = time.monotonic()
-        self._pauses.seconds += now - began
-        deadline += self._pauses.seconds
-        try:
-            super()._pump(min(deadline, now + _LOOK_SECONDS) if now < deadline else deadline)
-        except OverranError:
-            if time.monotonic() >= deadline:
-                raise
+        if self._interlude is not None:
+            began = time.monotonic()
+            self._interlude()
+            self._pauses.seconds += time.monotonic() - began
+        super()._pump(deadline + self._pauses.seconds)
+
+    def _wait_for_news(self, seconds: float) -> bool:
+        return super()._wait_for_news(seconds if self._interlude is None else min(seconds, _LOOK_SECONDS))
