@@ -98,3 +98,53 @@ def test_the_lane_is_free_again_after_use(tmp_path: Path) -> None:
     with lane.shared(), Lane("device", tmp_path).shared():
         pass
     lane.close()
+
+
+def test_who_shares_leaves_to_measure_and_comes_back(tmp_path: Path) -> None:
+    lane, other = Lane("device", tmp_path), Lane("device", tmp_path)
+    with lane.shared():
+        with lane.exclusive():
+            assert not lane.is_shared
+            checking = hold(tmp_path, "shared", 0.0)
+            time.sleep(0.5)
+            assert checking.poll() is None, "it waits for the measurement"
+        assert lane.is_shared
+        checking.communicate(timeout=10)
+        with other.shared():
+            pass
+    with other.exclusive():
+        pass
+
+
+def test_two_that_share_may_both_want_to_measure(tmp_path: Path) -> None:
+    upgrading = _HOLD.replace("with getattr", "with lane.shared(), getattr")
+    source = Path(__file__).parents[2] / "src"
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", upgrading, str(tmp_path), "exclusive", "0.3"],
+            env={**os.environ, "PYTHONPATH": str(source)},
+        )
+        for _ in range(2)
+    ]
+    for process in both:
+        assert process.wait(timeout=20) == 0
+
+
+def test_who_shares_learns_that_somebody_waits_and_makes_way(tmp_path: Path) -> None:
+    lane = Lane("device", tmp_path)
+    assert not lane.is_wanted()
+    with lane.shared():
+        assert not lane.is_wanted()
+        measuring = hold(tmp_path, "exclusive", 0.5)
+        until = time.monotonic() + 10
+        while not lane.is_wanted():
+            assert time.monotonic() < until
+        checking = hold(tmp_path, "shared", 0.0)
+        before = lane.waited_seconds
+        lane.make_way()
+        assert lane.waited_seconds - before > 0.4, "as long as the measurement took"
+        assert lane.is_shared
+        assert not lane.is_wanted()
+        wait_held(measuring)
+    for process in (measuring, checking):
+        process.communicate(timeout=10)

@@ -190,7 +190,7 @@ def test_a_measurement_holds_raw_blocks_of_all_parties() -> None:
     assert all(isinstance(block, Block) and block.elapsed_ns > 0 for block in measurement.blocks)
     timed_calls = sum(block.calls for block in measurement.blocks if block.party == "candidate")
     assert record.verdict.calls_verified >= timed_calls, "every timed call is a verified call"
-    assert set(record.stage_seconds) == {"load", "compile", "check", "measure", "attribute"}
+    assert set(record.stage_seconds) == {"start", "load", "compile", "check", "measure", "attribute", "wait"}
 
 
 def test_a_kernel_that_goes_wrong_only_when_timed_is_caught() -> None:

@@ -35,6 +35,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option("--isolation", type=click.Choice(["strict", "best", "none"]), default="best", show_default=True)
 @click.option("--executor", default="local", show_default=True, help="Where the jobs run.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads of each side.")
+@click.option("--judges", type=click.IntRange(min=1), metavar="N", help="How many share a device; by itself otherwise.")
 @click.option("--no-measure", is_flag=True, help="Check only, time nothing.")
 @click.option("--require-authored-kernel", is_flag=True, help="Work that torch or a library does is not the kernel's.")
 @click.option("--load-timeout", type=_SECONDS, metavar="SECONDS", help="For importing a kernel.")
@@ -81,7 +82,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         deadlines=_deadlines(given),
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         **{name: given[name] for name in ("suite", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},
-        **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache")},
+        **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -16,8 +18,8 @@ from torchstone.judging import DrawnCall, Expected, Work, calls_to_tell, work_of
 from torchstone.measuring import timing
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device import DeviceProbe
-from torchstone.workers.handle import Worker
 from torchstone.workers.memory import PeakMemory
+from torchstone.workers.pausing import PausableWorker
 from torchstone.workers.pool import WorkerPool
 
 _HOST_ARENA_BYTES = 64 << 20
@@ -26,6 +28,9 @@ _USUAL_CACHE_BYTES = 1 << 20
 """Of a core, where the system does not tell."""
 _DOUBTFUL_PERCENT = 110.0
 """Noise of a time passes the limit by less."""
+_QUIET_SECONDS = 300e-6
+"""A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
+_QUIET_ANSWERS = 3
 
 
 class Outcome:
@@ -59,8 +64,8 @@ class Courtroom:
         self._ceilings = ceilings
         self._work: dict[str, Work] = {}
         self._reference_peaks: dict[str, int | None] = {}
-        self._candidate_worker: Worker | None = None
-        self._own_workers: dict[Literal["reference", "shim"], Worker] = {}
+        self._candidate_worker: PausableWorker | None = None
+        self._own_workers: dict[Literal["reference", "shim"], PausableWorker] = {}
         self.profiled: set[str] = set()
         """Candidates whose device kernels have been looked at."""
         self._calls_to_tell: dict[str, int] = {}
@@ -105,6 +110,37 @@ class Courtroom:
             return int(kibibytes) << 10
         except (OSError, ValueError):
             return _USUAL_CACHE_BYTES
+
+    @contextmanager
+    def place_in_lane(self) -> Iterator[None]:
+        """A shared place in the lane, not left before ordered spares have started: that takes the machine's cores."""
+        with self.lane.shared():
+            try:
+                yield
+            finally:
+                self.pool.settle()
+
+    def make_way(self) -> None:
+        """Let whoever waits to measure do so. Nothing that this judge has started may run meanwhile."""
+        self.pool.settle()
+        self.lane.make_way()
+
+    def is_quiet(self) -> bool:
+        """Whether the device answers at once, again and again: nobody's work is under way on it."""
+        if self.device.type == "cpu":
+            return True
+        for _ in range(_QUIET_ANSWERS):
+            torch.cuda.synchronize(self.device)
+            began = time.perf_counter()
+            self._speck.add_(1)
+            torch.cuda.synchronize(self.device)
+            if time.perf_counter() - began > _QUIET_SECONDS:
+                return False
+        return True
+
+    @cached_property
+    def _speck(self) -> torch.Tensor:
+        return torch.zeros(1, device=self.device)
 
     def work_of(self, expected: Expected) -> Work:
         """What its case must do at least. Counted once per case."""
@@ -162,13 +198,13 @@ class Courtroom:
             self._calls_to_tell[key] = calls_to_tell(expected)
         return self._calls_to_tell[key]
 
-    def worker_for(self, implementation: schema.Implementation) -> tuple[Worker, bool]:
-        """The worker that has this candidate loaded, or a fresh one; and whether it is fresh."""
+    def worker_for(self, implementation: schema.Implementation) -> tuple[PausableWorker, bool]:
+        """The worker that has this candidate loaded, or a fresh one, perhaps without its device; and whether it is."""
         current = self._candidate_worker
         if current is not None and current.candidate_key == implementation.key:
             return current, False
         self.dismiss_candidate()
-        worker = self.pool.take()
+        worker = self.pool.take(with_device=False)
         self._candidate_worker = worker
         self.pool.refill()
         return worker, True
@@ -179,7 +215,7 @@ class Courtroom:
             self._candidate_worker.kill()
             self._candidate_worker = None
 
-    def own_worker(self, party: Literal["reference", "shim"]) -> Worker:
+    def own_worker(self, party: Literal["reference", "shim"]) -> PausableWorker:
         """A worker in which we ourselves are timed, in the same sandbox as the candidate.
 
         One for each party: a process that is called twice as often as another is quicker to wake.

@@ -21,7 +21,9 @@ from torchstone.court.evidence import BLOCK_GUARDS
 from torchstone.court.layout import Layout
 from torchstone.court.stand import CandidateFailedError, Stand
 from torchstone.judging import Agreement, DrawnCall, Expected, Mismatch, Reference, compare_many, draw_calls, worst_of
-from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
+from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, WorkerEndedError
+from torchstone.workers.pausing import PausableWorker
+from torchstone.workers.pool import DeviceNotOpenedError
 from torchstone.workers.protocol import Failed, Load
 
 HOUSEKEEPING_SECONDS = 30.0
@@ -29,11 +31,21 @@ HOUSEKEEPING_SECONDS = 30.0
 FAILURES = (OverranError, WorkerEndedError, BadReplyError, OverLimitError, CandidateFailedError)
 """Every way in which asking a worker can end without an answer."""
 
+_QUIET_WITHIN_SECONDS = 0.05
+"""What a candidate has begun on the device before it was made to stand still must be over by then."""
+_FIRST_PATIENCE_SECONDS = 0.02
+_MOST_PATIENCE_SECONDS = 0.5
+"""Until the next try; each that fails doubles it. It may have been another judge's work, which is soon over."""
+
 T = TypeVar("T")
 
 
 class WorkerLostError(Exception):
     """The candidate's worker ended as if it or its warden had been killed from outside."""
+
+
+class DeviceLostError(Exception):
+    """The candidate's worker could not open the device."""
 
 
 class VerdictError(Exception):
@@ -54,10 +66,11 @@ class Hearing:
         self.errors = schema.ErrorStatistics()
         self.verified = 0
         self._limit_seconds = self._left_seconds = HOUSEKEEPING_SECONDS
-        self._worker: Worker | None = None
+        self._worker: PausableWorker | None = None
+        self._next_try, self._patience_seconds = 0.0, _FIRST_PATIENCE_SECONDS
 
     @property
-    def worker(self) -> Worker:
+    def worker(self) -> PausableWorker:
         assert self._worker is not None, "a worker is taken before it is asked"
         return self._worker
 
@@ -67,7 +80,8 @@ class Hearing:
 
     def take_worker(self) -> None:
         """The worker that has the candidate loaded, or a fresh one that loads it now."""
-        worker, fresh = self.room.worker_for(self.job.implementation)
+        with self.in_stage("start", HOUSEKEEPING_SECONDS):
+            worker, fresh = self.room.worker_for(self.job.implementation)
         self._worker = worker
         self.outcome.layers = worker.layers
         worker.clear_log()
@@ -79,7 +93,16 @@ class Hearing:
             worker.freeze()  # until it is bound: what it starts while it loads must not run on
             if isinstance(reply, Failed):
                 raise CandidateFailedError(reply)
+        with self.in_stage("start", HOUSEKEEPING_SECONDS):
+            self._open_device(worker)
         worker.candidate_key = self.job.implementation.key
+
+    def _open_device(self, worker: PausableWorker) -> None:
+        """After loading: what does not even load needs no device. Not the candidate's fault if it fails."""
+        try:
+            self.room.pool.open_device(worker)
+        except (DeviceNotOpenedError, OverranError) as error:
+            raise DeviceLostError(f"a worker could not open the device: {error}") from error
 
     @contextmanager
     def standing(self, case: schema.Case, layout: Layout, sets: int) -> Iterator[Stand]:
@@ -125,22 +148,56 @@ class Hearing:
     @contextmanager
     def in_stage(self, stage: schema.Stage, limit_seconds: float) -> Iterator[None]:
         """What is asked of the worker inside has this much time, all together."""
-        self.stage, began = stage, time.monotonic()
+        lane = self.room.lane
+        self.stage, began, waited = stage, time.monotonic(), lane.waited_seconds
         self._limit_seconds = self._left_seconds = limit_seconds
         try:
             yield
         finally:
             before = self.outcome.stage_seconds.get(stage, 0.0)
-            self.outcome.stage_seconds[stage] = round(before + time.monotonic() - began, 6)
+            took = time.monotonic() - began - (lane.waited_seconds - waited)
+            self.outcome.stage_seconds[stage] = round(before + took, 6)
 
     def allow(self, action: Callable[[float], T]) -> T:
-        """Let the worker act, on what is left of the stage's time. The judge's own work is not charged to it."""
+        """Let the worker act, on what is left of the stage's time. The judge's own work is not charged to it, and
+        neither is the time for which it stands still so that somebody else can measure.
+        """
         self.room.signs_of_life += 1
         began = time.monotonic()
+        if not self.room.lane.is_shared:
+            try:
+                return action(began + self._left_seconds)
+            finally:
+                self._left_seconds -= time.monotonic() - began
+        with self.worker.giving_way(self._make_way) as pauses:
+            try:
+                return action(began + self._left_seconds)
+            finally:
+                self._left_seconds -= time.monotonic() - began - pauses.seconds
+
+    def _make_way(self) -> None:
+        """Somebody waits to measure: have the candidate stand still, and give up the place in the lane meanwhile.
+
+        Only if nothing of what it has begun is still under way on the device, which does not stop with it. If it is,
+        the other has to wait until the candidate is done, or its time is over.
+        """
+        room, worker = self.room, self.worker
+        if time.monotonic() < self._next_try or not room.lane.is_wanted() or worker.is_in_kernel():
+            return
         try:
-            return action(began + self._left_seconds)
-        finally:
-            self._left_seconds -= time.monotonic() - began
+            worker.freeze()
+        except OverLimitError as error:  # in the depth of a driver, perhaps: nothing that it can be blamed for
+            raise WorkerLostError("the worker did not stand still") from error
+        until = time.monotonic() + _QUIET_WITHIN_SECONDS
+        while not (quiet := room.is_quiet()) and time.monotonic() < until:
+            pass
+        if quiet:
+            room.make_way()
+            self._patience_seconds = _FIRST_PATIENCE_SECONDS
+        else:
+            self._next_try = time.monotonic() + self._patience_seconds
+            self._patience_seconds = min(2 * self._patience_seconds, _MOST_PATIENCE_SECONDS)
+        worker.thaw()
 
     def dismiss(self) -> None:
         """The candidate's worker is not used again; its log is kept first."""

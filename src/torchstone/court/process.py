@@ -1,4 +1,4 @@
-"""The judge: one trusted process per device. Jobs come in on a socket, records go out.
+"""The judge: a trusted process with a device, which it may share with others. Jobs come in on a socket, records go out.
 
 ``python -m torchstone.court.process SOCKET LIFELINE`` is started by an executor, which tells it its charge first.
 When the lifeline closes (the executor is gone, perhaps killed) the judge ends at once, whatever it is doing, and
@@ -14,11 +14,13 @@ import socket
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from torchstone.court.lane import Lane
 from torchstone.errors import DeviceUnavailableError, TorchstoneError
 from torchstone.schema import IsolationLevel, Job, Limits, Record, decode
 from torchstone.workers.pool import WorkerOptions, WorkerPool
@@ -47,6 +49,9 @@ class Charge(msgspec.Struct, frozen=True):
     lane_folder: str | None = None
     ceilings_folder: str | None = None
     """Where measured ceilings of the device are kept from run to run; None: nowhere."""
+    place: int = 0
+    places: int = 1
+    """Which of how many judges of the same device, in the same run, this one is."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -105,9 +110,14 @@ def main() -> None:
     charge = decode(data, Charge)
     options = _worker_options(charge)
     pool = WorkerPool(options)
+    lane = Lane(charge.device_name, Path(charge.lane_folder) if charge.lane_folder else None)
     try:
-        pool.start()  # its import of torch runs beside ours
-        _serve(connection, charge, pool, options.cores)
+        with ExitStack() as starting:
+            if charge.device_type == "cpu":  # importing torch, twice, is work for the device itself
+                starting.enter_context(lane.shared())
+            pool.start()  # its import of torch runs beside ours
+            room = _open(charge, pool, lane, options.cores)
+        _serve(connection, charge, room)
     except TorchstoneError as error:
         send(connection, Closed(type(error).__name__, str(error)))
     except (BrokenPipeError, ConnectionResetError):
@@ -122,35 +132,61 @@ def _end_with(lifeline: int) -> None:
 
 
 def _worker_options(charge: Charge) -> WorkerOptions:
-    """On the CPU candidate and reference get cores of their own, the judge keeps the others."""
-    cores: tuple[int, ...] = ()
+    """On the CPU candidate and reference get cores of their own, the judges keep the others."""
+    workers: tuple[int, ...] = ()
     if charge.device_type == "cpu":
-        available = sorted(os.sched_getaffinity(0))
-        cores = tuple(available[-charge.threads :])
-        if len(available) > charge.threads:
-            os.sched_setaffinity(0, available[: -charge.threads])
-    return WorkerOptions(charge.device_type, charge.isolation, charge.limits, charge.threads, cores)
+        available = tuple(sorted(os.sched_getaffinity(0)))
+        workers, own = share_cores(available, charge.threads, charge.place, charge.places)
+        os.sched_setaffinity(0, own)
+    # Spares that open a device whenever they start would do so while another judge measures.
+    alone = charge.places == 1
+    return WorkerOptions(
+        charge.device_type, charge.isolation, charge.limits, charge.threads, workers, device_at_start=alone
+    )
 
 
-def _serve(connection: socket.socket, charge: Charge, pool: WorkerPool, cores: tuple[int, ...]) -> None:
+def share_cores(
+    available: tuple[int, ...], threads: int, place: int, places: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The cores of a judge's workers, which no other judge's have, and those that the judge itself may use.
+
+    All judges together keep what the workers leave. Where that is nothing a judge uses the cores of the other judges'
+    workers, and where there are too few cores for all workers they have to meet on some.
+    """
+    count = len(available)
+    end = count - place * threads
+    if end < threads:
+        end = count - (place % max(1, count // threads)) * threads
+    workers = available[max(0, end - threads) : end]
+    left = available[: max(0, count - places * threads)]
+    own = left or tuple(core for core in available if core not in workers) or available
+    return workers, own
+
+
+def _open(charge: Charge, pool: WorkerPool, lane: Lane, cores: tuple[int, ...]) -> Courtroom:
     import torch
 
     from torchstone.court.courtroom import Courtroom
-    from torchstone.court.lane import Lane
-    from torchstone.court.trial import judge
     from torchstone.measuring.ceilings import DeviceCeilings
     from torchstone.measuring.device import DeviceProbe
     from torchstone.measuring.kept_ceilings import KeptCeilings
 
     torch.set_num_threads(charge.threads)
-    device = _open_device(charge)
-    lane = Lane(charge.device_name, Path(charge.lane_folder) if charge.lane_folder else None)
+    with lane.shared():
+        device = _open_device(charge)
     folder = Path(charge.ceilings_folder) if charge.ceilings_folder else None
     kept = KeptCeilings(folder, charge.device_name, charge.threads, cores, str(torch.__version__))
     ceilings = DeviceCeilings(device, charge.threads, cores, kept)
     probe = DeviceProbe(charge.device_type, charge.device_name, cores)
     room = Courtroom(pool, lane, device, charge.threads, probe, ceilings)
     pool.refill()
+    pool.settle()
+    return room
+
+
+def _serve(connection: socket.socket, charge: Charge, room: Courtroom) -> None:
+    from torchstone.court.trial import judge
+
     speaking = threading.Lock()
     send(connection, Opened())
     threading.Thread(target=_tell_life, args=(connection, room, speaking), daemon=True).start()

@@ -19,7 +19,14 @@ from torchstone.court import wording
 from torchstone.court.contest import measure
 from torchstone.court.courtroom import Courtroom
 from torchstone.court.guards import DeviceBusyError
-from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError, WorkerLostError
+from torchstone.court.hearing import (
+    FAILURES,
+    HOUSEKEEPING_SECONDS,
+    DeviceLostError,
+    Hearing,
+    VerdictError,
+    WorkerLostError,
+)
 from torchstone.court.layout import Layout
 from torchstone.court.parties import ReferenceLostError
 from torchstone.court.stand import Stand
@@ -55,6 +62,7 @@ class Trial:
     def conduct(self) -> schema.Verdict:
         """The verdict. Raises only for what is not the candidate's doing."""
         hearing = self._hearing
+        seconds, waited = hearing.outcome.stage_seconds, self._room.lane.waited_seconds
         try:
             self._hear()
             verdict: schema.Verdict = schema.Agrees(hearing.errors, hearing.verified)
@@ -74,6 +82,7 @@ class Trial:
             raise
         finally:
             hearing.take_log()
+            seconds["wait"] = round(self._room.lane.waited_seconds - waited, 6)
         if not isinstance(verdict, schema.Agrees):
             hearing.outcome.measurement = None
         return verdict
@@ -88,22 +97,20 @@ class Trial:
             self._replay(job.replay)
             return
         timed = job.measured and job.case.timed
-        with ExitStack() as stack:
-            with self._room.lane.shared():
-                reference = Reference(job.case, self._room.device)
-                calls, expected = hearing.draw(reference, 1)
-                work = self._room.work_of(expected[0]) if timed else None
+        with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves it and comes back to it
+            reference = Reference(job.case, self._room.device)
+            calls, expected = hearing.draw(reference, 1)
+            work = self._room.work_of(expected[0]) if timed else None
             if work is not None:
                 self._room.know_ceilings(work)
-            with self._room.lane.shared():
-                layout = Layout(job.case, expected[0])
-                checks = max(_CHECKED_CALLS[job.effort], self._room.calls_to_tell(expected[0]))
-                hearing.take_worker()
-                with hearing.in_stage("compile", job.deadlines.compile_seconds):
-                    sets = self._sets(layout, checks, timed)
-                    stand = stack.enter_context(hearing.standing(job.case, layout, sets))
-                    hearing.call_and_verify(stand, calls, expected)  # it may compile
-                self._check(stand, reference, checks)
+            layout = Layout(job.case, expected[0])
+            checks = max(_CHECKED_CALLS[job.effort], self._room.calls_to_tell(expected[0]))
+            hearing.take_worker()
+            with hearing.in_stage("compile", job.deadlines.compile_seconds):
+                sets = self._sets(layout, checks, timed)
+                stand = stack.enter_context(hearing.standing(job.case, layout, sets))
+                hearing.call_and_verify(stand, calls, expected)  # it may compile
+            self._check(stand, reference, checks)
             if work is not None:
                 hearing.outcome.measurement = measure(hearing, stand, reference, work)
             self._attribute(stand)
@@ -131,7 +138,7 @@ class Trial:
     def _replay(self, replay: schema.Replay) -> None:
         """One call of an earlier trial again, with the values it had, compared in full."""
         hearing, device = self._hearing, self._room.device
-        with self._room.lane.shared():
+        with self._room.place_in_lane():
             reference = Reference(replay.case, device)
             calls = [_drawn_again(replay, device)]
             expected = reference.expect_many(calls, with_bounds=True)
@@ -147,7 +154,7 @@ class Trial:
     def _attribute(self, stand: Stand) -> None:
         """A last, unscored call tells what did the work; under a policy, work that torch did is not the candidate's."""
         hearing = self._hearing
-        with self._room.lane.shared(), hearing.in_stage("attribute", self._job.deadlines.check_seconds):
+        with hearing.in_stage("attribute", self._job.deadlines.check_seconds):
             calls = draw_calls(self._job.case, secrets.randbits(63), 1, self._room.device)
             stand.present(calls)
             with_kernels = self._wants_kernels()
@@ -180,7 +187,7 @@ def judge(
         try:
             verdict = trial.conduct()
             break
-        except (ReferenceLostError, DeviceBusyError) as lost:
+        except (ReferenceLostError, DeviceBusyError, DeviceLostError) as lost:
             verdict = schema.Unjudged(str(lost))
         except WorkerLostError:
             # If it happens every time, something that the candidate does makes the system kill it.

@@ -1,8 +1,9 @@
-"""This machine: one judge process per device, fed job by job.
+"""This machine: judge processes on its devices, fed job by job from one queue.
 
-A judge that dies costs nothing but time: its job goes back to the queue and a new judge takes its place. Only
-a job whose judge dies every time ends as `Unjudged`; when that happens to one job after another the fault is not
-in the jobs, and the executor gives up.
+The judges of one device compile and check side by side and take turns to measure (``court/lane.py``). A judge that
+dies costs nothing but time: its job goes back to the queue and a new judge takes its place. Only a job whose judge dies
+every time ends as `Unjudged`; when that happens to one job after another the fault is not in the jobs, and the executor
+gives up.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
@@ -26,6 +26,7 @@ from torchstone import errors
 from torchstone.court.process import Announcement, Charge, Closed, Judged, Opened, receive, send
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.devices import Device, find_devices
+from torchstone.executors.queue import JobQueue
 from torchstone.schema import Isolation, Job, Record, Unjudged, decode
 from torchstone.workers.pool import clean_environment
 
@@ -35,6 +36,12 @@ _STOP_SECONDS = 10.0
 _SILENCE_SECONDS = 600.0
 """A judge at work says so several times a minute, but for its own long computations."""
 _LOOK_SECONDS = 10.0
+_MOST_JUDGES = 6
+"""On one device, unless asked for more: then the lane, of which there is one, is what they wait for."""
+_BYTES_PER_JUDGE = 8 << 30
+"""Of device memory: a judge and its three workers, with a context and buffers each."""
+_LEAST_CORES = 4
+"""With fewer, the judges of a CPU would only be in each other's way."""
 
 
 class LocalExecutor:
@@ -45,15 +52,36 @@ class LocalExecutor:
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Record]:
         """Judge every job. Closing the iterator ends every process that was started."""
-        queue = _Queue(jobs)
+        queue = JobQueue(jobs)
         if not queue:
             return
-        judges = [JudgeProcess(device, self._options) for device in find_devices(self._options.device)]
+        judges = [
+            JudgeProcess(device, self._options, place, places)
+            for device in find_devices(self._options.device)
+            for places in (judges_for(device, self._options, queue.implementations),)
+            for place in range(places)
+        ]
         try:
             yield from _feed(judges, queue, self._options)
         finally:
             for judge in judges:
+                judge.let_go()
+            for judge in judges:
                 judge.stop()
+
+
+def judges_for(device: Device, options: ExecutorOptions, implementations: int) -> int:
+    """How many judges a device gets: as asked for, or as many as have cores, memory and candidates of their own."""
+    if options.judges_per_device is not None:
+        return max(1, options.judges_per_device)
+    cores = len(os.sched_getaffinity(0))
+    if device.kind == "cpu":
+        fitting = cores // (options.threads + 1) if cores >= _LEAST_CORES else 1
+    else:
+        fitting = cores // 2
+        if device.memory_bytes is not None:
+            fitting = min(fitting, device.memory_bytes // _BYTES_PER_JUDGE)
+    return max(1, min(fitting, _MOST_JUDGES, implementations))
 
 
 def _cache_folder(name: str) -> str | None:
@@ -65,31 +93,7 @@ def _cache_folder(name: str) -> str | None:
     return str(Path(caches).absolute() / "torchstone" / name)
 
 
-class _Queue:
-    """Jobs that wait, with the number of judges each has already cost."""
-
-    def __init__(self, jobs: Iterable[Job]) -> None:
-        self._waiting: deque[tuple[Job, int]] = deque((job, 0) for job in jobs)
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
-    def take(self, last_implementation: str | None) -> tuple[Job, int]:
-        """The next job, one of the same candidate if there is any: its worker is warm."""
-        for position, (job, _) in enumerate(self._waiting):
-            if job.implementation.key == last_implementation:
-                found = self._waiting[position]
-                del self._waiting[position]
-                return found
-            if position > 64:
-                break
-        return self._waiting.popleft()
-
-    def put_back(self, job: Job, lost: int) -> None:
-        self._waiting.appendleft((job, lost))
-
-
-def _feed(judges: list[JudgeProcess], queue: _Queue, options: ExecutorOptions) -> Iterator[Record]:
+def _feed(judges: list[JudgeProcess], queue: JobQueue, options: ExecutorOptions) -> Iterator[Record]:
     """Give every idle judge a job, wait for whichever says something first."""
     selector = selectors.DefaultSelector()
     for judge in judges:
@@ -105,21 +109,35 @@ def _feed(judges: list[JudgeProcess], queue: _Queue, options: ExecutorOptions) -
                 raise _error(announcement)
             elif announcement is None:
                 selector.unregister(judge.connection)
-                yield from _replace(judge, queue, options)
-                selector.register(judge.connection, selectors.EVENT_READ, judge)
+                yield from _replace(judge, judges, queue, options)
+                if judge in judges:
+                    selector.register(judge.connection, selectors.EVENT_READ, judge)
         for judge in judges:
             judge.end_if_stuck()
             if judge.opened and judge.job is None and queue:
-                judge.give(*queue.take(judge.last_implementation))
+                judge.give(*queue.take(judge.last_implementation, _in_hand(judges)))
 
 
-def _replace(judge: JudgeProcess, queue: _Queue, options: ExecutorOptions) -> Iterator[Record]:
-    """A judge died: its job goes back, or ends unjudged; a new judge starts."""
+def _in_hand(judges: list[JudgeProcess]) -> set[str]:
+    """Candidates that some judge is busy with."""
+    return {judge.job.implementation.key for judge in judges if judge.job is not None}
+
+
+def _replace(
+    judge: JudgeProcess, judges: list[JudgeProcess], queue: JobQueue, options: ExecutorOptions
+) -> Iterator[Record]:
+    """A judge died: its job goes back, or ends unjudged; a new judge starts. One that never starts is not needed as
+    long as there is another on its device: there may be memory for fewer than were tried.
+    """
     job, lost = judge.job, judge.lost + 1
     words = judge.last_words()
     if job is None:
         judge.failed_starts += 1
         if judge.failed_starts >= _MOST_ATTEMPTS:
+            if any(other.device == judge.device for other in judges if other is not judge):
+                judges.remove(judge)
+                judge.stop()
+                return
             raise errors.InfrastructureError(f"the judge of {judge.device.label} does not start: {words}")
     elif lost >= _MOST_ATTEMPTS:
         yield _unjudged(job, judge.device, options, lost, words)
@@ -155,11 +173,14 @@ class JudgeProcess:
 
     connection: socket.socket
 
-    def __init__(self, device: Device, options: ExecutorOptions) -> None:
+    def __init__(self, device: Device, options: ExecutorOptions, place: int = 0, places: int = 1) -> None:
+        """The one at this place among so many of the same device."""
         self.device = device
         self._options = options
+        self._place, self._places = place, places
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
+        self._lifeline: int | None = None
         self.opened = False
         self.job: Job | None = None
         self.lost = 0
@@ -197,6 +218,8 @@ class JudgeProcess:
             threads=options.threads,
             manifest_key=options.manifest_key,
             ceilings_folder=_cache_folder("ceilings"),
+            place=self._place,
+            places=self._places,
         )
         send(self.connection, charge)
 
@@ -252,12 +275,18 @@ class JudgeProcess:
         stuck = "stuck, killed; " if self._stuck else ""
         return f"{stuck}exit code {code}; it printed: {text or 'nothing'}"
 
+    def let_go(self) -> None:
+        """Close its socket and lifeline: it ends, and all its workers with it."""
+        if self._process is not None and self._lifeline is not None:
+            self.connection.close()
+            os.close(self._lifeline)
+            self._lifeline = None
+
     def stop(self) -> None:
-        """Close its socket and lifeline; it ends with all its workers, or is killed."""
+        """Let go of it and wait until it has ended; if it does not, it is killed."""
         if self._process is None:
             return
-        self.connection.close()
-        os.close(self._lifeline)
+        self.let_go()
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -157,6 +157,7 @@ def _executor_options(request: RunRequest, device: str, manifest: Manifest) -> E
         limits=request.limits,
         threads=request.threads,
         manifest_key=manifest.key,
+        judges_per_device=request.judges,
     )
 
 

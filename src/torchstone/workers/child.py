@@ -23,7 +23,7 @@ import torch
 from torchstone import operators
 from torchstone.chain import Chain, Links, leading
 from torchstone.schema import decode, tensors_of
-from torchstone.workers import sandbox
+from torchstone.workers import compilers, sandbox
 from torchstone.workers.attribution import attribute
 from torchstone.workers.buffers import HostMemory, Memory, OpenedDeviceMemory
 from torchstone.workers.protocol import (
@@ -43,6 +43,7 @@ from torchstone.workers.protocol import (
     Failed,
     Leaf,
     Load,
+    Open,
     OtherLeaf,
     Output,
     Place,
@@ -69,7 +70,9 @@ def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: 
     scratch = Path(cell.scratch)
     _move_caches(scratch)
     torch.set_num_threads(cell.policy.threads)
-    device = _open_device(cell.policy.device_type)
+    device = _choose_device(cell.policy.device_type)
+    if cell.policy.device_at_start:
+        _open_device(device)
     channel = _Channel(socket.socket(fileno=commands), replies)
     channel.send(Ready(cell.layers))
     _Server(channel, device, scratch).serve()
@@ -103,15 +106,22 @@ def _move_caches(scratch: Path) -> None:
     import tempfile
 
     tempfile.tempdir = temporary
+    compilers.seed(scratch / "triton")
     sys.dont_write_bytecode = True
 
 
-def _open_device(device_type: str) -> torch.device:
-    device = torch.device(device_type, 0) if device_type != "cpu" else torch.device("cpu")
+def _choose_device(device_type: str) -> torch.device:
+    """Which device it is is settled before a candidate comes, who may set variables that the driver looks at."""
+    if device_type == "cpu":
+        return torch.device("cpu")
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    return torch.device(device_type, 0)
+
+
+def _open_device(device: torch.device) -> None:
     if device.type == "cuda":
         torch.zeros(1, device=device)
         torch.cuda.synchronize(device)
-    return device
 
 
 class _Channel:
@@ -176,6 +186,9 @@ class _Server:
         match command:
             case Load(token=token, implementation=implementation):
                 self._candidate = load_candidate(implementation, self._scratch)
+                return Done(token)
+            case Open(token=token):
+                _open_device(self._device)
                 return Done(token)
             case Bind(token=token):
                 self._bound = _BoundCase(command, descriptor, self._device)

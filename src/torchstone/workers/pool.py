@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -19,7 +20,8 @@ import msgspec
 from torchstone.errors import InfrastructureError, IsolationUnavailableError
 from torchstone.schema import IsolationLevel, Layer, Limits, encode
 from torchstone.workers.handle import PIPE_BYTES, BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
-from torchstone.workers.protocol import Spawn, frame
+from torchstone.workers.pausing import PausableWorker
+from torchstone.workers.protocol import Failed, Open, Spawn, frame
 from torchstone.workers.sandbox import Policy
 
 _ALLOWED_VARIABLES = (
@@ -43,6 +45,10 @@ def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": os.defpath, **kept, **threads, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
+class DeviceNotOpenedError(Exception):
+    """A worker could not open its device."""
+
+
 class WorkerOptions(msgspec.Struct, frozen=True):
     """What all workers of a pool have in common."""
 
@@ -52,6 +58,8 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     threads: int = 1
     cores: tuple[int, ...] = ()
     spares: int = 1
+    device_at_start: bool = True
+    """False: a worker opens its device only when it is told to."""
 
 
 class Zygote:
@@ -88,7 +96,7 @@ class Zygote:
         self._control = ours
         self._awaiting_hello = True
 
-    def spawn(self, policy: Policy) -> Worker:
+    def spawn(self, policy: Policy) -> PausableWorker:
         """Ask for a worker. Returns at once; the worker reports ready by itself."""
         for attempt in range(3):
             if self._control is None:
@@ -112,7 +120,7 @@ class Zygote:
                 raise ConnectionResetError("it ended while importing torch")
             self._awaiting_hello = False
 
-    def _spawn(self, policy: Policy) -> Worker:
+    def _spawn(self, policy: Policy) -> PausableWorker:
         assert self._control is not None
         commands, worker_commands = socket.socketpair()
         replies, worker_replies = os.pipe()
@@ -135,7 +143,7 @@ class Zygote:
             worker_commands.close()
             for descriptor in theirs[1:]:
                 os.close(descriptor)
-        return Worker(commands, replies, log, status, leash, policy.limits, policy.cores)
+        return PausableWorker(commands, replies, log, status, leash, policy.limits, policy.cores)
 
     def stop(self) -> None:
         """Close the control socket; the zygote ends by itself."""
@@ -159,7 +167,7 @@ class WorkerPool:
         self._folder = tempfile.mkdtemp(prefix="torchstone-")
         os.chmod(self._folder, 0o711)  # a worker of another uid walks through it to its scratch folder
         self._zygote = Zygote(self._folder, options.device_type)
-        self._spares: deque[Worker] = deque()
+        self._spares: deque[PausableWorker] = deque()
         self._policy = Policy(
             level=options.isolation,
             limits=options.limits,
@@ -167,6 +175,7 @@ class WorkerPool:
             staging=self._folder,
             cores=options.cores,
             threads=options.threads,
+            device_at_start=options.device_at_start,
         )
 
     def start(self) -> None:
@@ -178,8 +187,11 @@ class WorkerPool:
         while len(self._spares) < self._options.spares:
             self._spares.append(self._zygote.spawn(self._policy))
 
-    def take(self) -> Worker:
-        """A worker that has seen no candidate, ready to load one. Takes a spare if there is one."""
+    def take(self, with_device: bool = True) -> PausableWorker:
+        """A worker that has seen no candidate, ready to load one. Takes a spare if there is one.
+
+        Without a device: it is to be opened with :func:`open_device`, unless workers open theirs when they start.
+        """
         failures: list[str] = []
         for _ in range(3):
             worker = self._spares.popleft() if self._spares else self._zygote.spawn(self._policy)
@@ -187,7 +199,9 @@ class WorkerPool:
                 worker.wait_ready(time.monotonic() + _START_SECONDS) if not worker.layers else None
                 worker.check_silence()
                 self._prove(worker)
-            except (WorkerEndedError, OverranError, OverLimitError) as error:
+                if with_device:
+                    self.open_device(worker)
+            except (WorkerEndedError, OverranError, OverLimitError, DeviceNotOpenedError) as error:
                 failures.append(f"{type(error).__name__}: {error}; it printed: {worker.log_tail[-500:]!r}")
                 worker.kill()
                 continue
@@ -207,6 +221,14 @@ class WorkerPool:
             worker.kill()
             raise
 
+    def open_device(self, worker: PausableWorker) -> None:
+        """The device of a worker that has been taken without. Takes a fifth of a second on a GPU, one after another."""
+        if self._options.device_at_start or self._options.device_type == "cpu":
+            return
+        reply = worker.ask(Open(secrets.token_hex(8)), time.monotonic() + _START_SECONDS)
+        if isinstance(reply, Failed):
+            raise DeviceNotOpenedError(reply.message)
+
     def settle(self) -> None:
         """Wait until ordered spares have started: their start-up would disturb a measurement."""
         until = time.monotonic() + _SETTLE_SECONDS
@@ -215,7 +237,7 @@ class WorkerPool:
                 if not worker.layers:
                     worker.wait_ready(until)
 
-    def _check_strict(self, worker: Worker) -> None:
+    def _check_strict(self, worker: PausableWorker) -> None:
         lacking = missing_layers(worker.layers)
         if self._options.isolation == "strict" and lacking:
             worker.kill()

@@ -132,6 +132,12 @@ class Play(msgspec.Struct, frozen=True, tag="play"):
     chained: bool = False
 
 
+class Open(msgspec.Struct, frozen=True, tag="open"):
+    """Open the device, if the worker did not when it started."""
+
+    token: str
+
+
 class Release(msgspec.Struct, frozen=True, tag="release"):
     """Let go of the arena: the judge is about to free it."""
 
@@ -159,11 +165,11 @@ class Trace(msgspec.Struct, frozen=True, tag="trace"):
     """Of the memory file. A longer trace is not written at all."""
 
 
-Command = Load | Bind | Call | Capture | Play | Release | Attribute | Trace
+Command = Load | Open | Bind | Call | Capture | Play | Release | Attribute | Trace
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The sandbox is closed, the device is open, no candidate code has been seen."""
+    """The sandbox is closed, the device is open or at least chosen, no candidate code has been seen."""
 
     layers: tuple[Layer, ...]
 

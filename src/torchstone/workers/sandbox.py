@@ -54,6 +54,7 @@ class Policy(msgspec.Struct, frozen=True):
     cores: tuple[int, ...] = ()
     """The CPU cores that the worker is bound to; empty: all."""
     threads: int = 1
+    device_at_start: bool = True
 
 
 class Cell:

@@ -35,7 +35,7 @@ def main() -> None:
     staging = sys.argv[2]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle
     linux.keep_freed_memory()
-    _preload(sys.argv[3])
+    _preload(sys.argv[3], staging)
     readable = sandbox.readable_paths()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # helpers and wardens are reaped by the kernel
     linux.adopt_orphans()
@@ -48,12 +48,12 @@ def main() -> None:
     shutil.rmtree(staging, ignore_errors=True)  # the judge is gone, perhaps killed: nothing may stay behind
 
 
-def _preload(device_type: str) -> None:
+def _preload(device_type: str, staging: str) -> None:
     """Import what candidates import, without touching a device. The compiler takes seconds, and pays on a GPU only."""
     import torch
 
     import torchstone.workers.child  # noqa: F401
-    from torchstone.workers import attribution
+    from torchstone.workers import attribution, compilers
 
     torch.set_num_threads(1)
     attribution.warm_up()
@@ -61,6 +61,9 @@ def _preload(device_type: str) -> None:
         import torch._dynamo
     with contextlib.suppress(ImportError):
         import triton  # noqa: F401
+
+        if device_type != "cpu":
+            compilers.warm_up(staging)
 
 
 def _receive(control: socket.socket) -> tuple[sandbox.Policy, list[int]] | None:

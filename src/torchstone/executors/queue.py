@@ -1,0 +1,53 @@
+"""Jobs that wait for a judge, in the order in which their candidates came.
+
+A candidate's worker is warm in the judge that had its last job, and starting it elsewhere costs another worker. So a
+judge goes on with the candidate it has; then it begins one that nobody has; and only when every candidate that waits is
+in some judge's hands does it help with one of them, the one with the most jobs left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+
+from torchstone.schema import Job
+
+Waiting = tuple[Job, int]
+"""A job, and how many judges it has already cost."""
+
+
+class JobQueue:
+    """Jobs that wait, by candidate."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._groups: dict[str, deque[Waiting]] = {}
+        for job in jobs:
+            self._groups.setdefault(job.implementation.key, deque()).append((job, 0))
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    @property
+    def implementations(self) -> int:
+        """How many candidates have jobs that wait."""
+        return len(self._groups)
+
+    def take(self, last: str | None, elsewhere: Collection[str] = ()) -> Waiting:
+        """The next job for a judge that had this candidate last, while other judges have those."""
+        free = (key for key in self._groups if key not in elsewhere)
+        if last in self._groups and last is not None:
+            key = last
+        else:
+            key = next(free, None) or max(self._groups, key=lambda each: len(self._groups[each]))
+        group = self._groups[key]
+        found = group.popleft()
+        if not group:
+            del self._groups[key]
+        return found
+
+    def put_back(self, job: Job, lost: int) -> None:
+        """To the front: it has waited before."""
+        key = job.implementation.key
+        group = self._groups.pop(key, deque())
+        group.appendleft((job, lost))
+        self._groups = {key: group, **self._groups}

@@ -1,0 +1,104 @@
+"""What Triton does once per process, done once per zygote: nothing of it depends on a candidate or touches a device.
+
+A fresh process hashes Triton's own library (half a gigabyte), asks the assembler for its version, starts the compiler,
+and builds with the C compiler the module through which it talks to the driver: a second or two that would be paid again
+for every candidate. The zygote compiles a kernel of its own for the device's kind, which leaves all of that warm in
+every fork, and keeps the module's files, which a worker finds in its own cache folder. Whatever fails here is left to
+the worker, where it would have been done anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_MOST_SEED_BYTES = 32 << 20
+_KERNEL = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(source, target, count, SIZE: tl.constexpr):
+    places = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    values = tl.load(source + places, mask=places < count)
+    tl.store(target + places, tl.exp(tl.maximum(values, 0.0)), mask=places < count)
+"""
+
+_seed: dict[str, bytes] = {}
+"""Files of Triton's cache, by their path in it."""
+
+
+def warm_up(staging: str) -> None:
+    """In the zygote, which has Triton imported. Leaves no file and no thread behind."""
+    with tempfile.TemporaryDirectory(dir=staging) as folder, _cache_in(folder):
+        for step in (_build_driver_module, _compile_kernel):
+            with contextlib.suppress(Exception):  # another version of Triton, no C compiler, no driver
+                step(folder)
+
+
+def seed(cache: Path) -> None:
+    """In a worker: put into its cache folder what the zygote has built."""
+    for name, data in _seed.items():
+        path = cache / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        path.chmod(0o755)
+
+
+def _build_driver_module(folder: str) -> None:
+    from triton.backends.nvidia.driver import CudaUtils
+
+    CudaUtils()
+    for path in sorted(Path(folder).rglob("*")):
+        if path.is_file() and path.stat().st_size + sum(map(len, _seed.values())) <= _MOST_SEED_BYTES:
+            _seed[str(path.relative_to(folder))] = path.read_bytes()
+
+
+def _compile_kernel(folder: str) -> None:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    path = Path(folder) / "kernel.py"
+    path.write_text(_KERNEL)
+    spec = importlib.util.spec_from_file_location("torchstone_warm_up", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    signature: dict[str, Any] = {"source": "*fp32", "target": "*fp32", "count": "i32", "SIZE": "constexpr"}
+    triton.compile(ASTSource(module.kernel, signature, {"SIZE": 128}), target=GPUTarget("cuda", _capability(), 32))
+
+
+def _capability() -> int:
+    """As 90, of the first visible device. Asks NVML: asking CUDA would spoil every fork."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
+    if chosen.startswith("GPU-"):
+        handle = pynvml.nvmlDeviceGetHandleByUUID(chosen)
+    else:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(int(chosen or 0))
+    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    pynvml.nvmlShutdown()
+    return int(10 * major + minor)
+
+
+@contextlib.contextmanager
+def _cache_in(folder: str) -> Iterator[None]:
+    before = os.environ.get("TRITON_CACHE_DIR")
+    os.environ["TRITON_CACHE_DIR"] = folder
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TRITON_CACHE_DIR"]
+        else:
+            os.environ["TRITON_CACHE_DIR"] = before

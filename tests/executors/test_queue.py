@@ -1,0 +1,103 @@
+"""The queue of jobs: nothing is lost or given twice, and candidates stay with the judge that has them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchstone.court.process import share_cores
+from torchstone.executors.base import ExecutorOptions
+from torchstone.executors.devices import Device
+from torchstone.executors.local import judges_for
+from torchstone.executors.queue import JobQueue
+from torchstone.schema import Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor
+
+CPU = Device("cpu", "cpu", "cpu")
+
+
+def job(candidate: int, size: int) -> Job:
+    source = SourceFiles((SourceFile("kernel.py", f"# {candidate}"),), "kernel")
+    case = Case("test", "aten.relu.default", (Tensor((size,), "float32", Normal()),))
+    return Job(case, Implementation("test", "aten.relu.default", source))
+
+
+candidates = st.lists(st.integers(0, 6), min_size=1, max_size=30)
+
+
+@given(candidates, st.integers(1, 5), st.data())
+def test_every_job_is_given_once_and_candidates_are_shared_only_when_no_other_waits(
+    chosen: list[int], judges: int, data: st.DataObject
+) -> None:
+    jobs = [job(candidate, size) for size, candidate in enumerate(chosen, 1)]
+    queue = JobQueue(jobs)
+    waiting = {each.key: each for each in jobs}
+    in_hand: dict[int, tuple[Job, int]] = {}
+    last: dict[int, str] = {}
+    finished: list[str] = []
+    while queue or in_hand:
+        idle = [judge for judge in range(judges) if judge not in in_hand]
+        if queue and idle and (not in_hand or data.draw(st.booleans())):
+            judge = data.draw(st.sampled_from(idle))
+            elsewhere = {held.implementation.key for held, _ in in_hand.values()}
+            taken, lost = queue.take(last.get(judge), elsewhere)
+            key = taken.implementation.key
+            waits = {each.implementation.key for each in waiting.values()}
+            if last.get(judge) in waits:
+                assert key == last[judge], "its worker is warm"
+            elif waits - elsewhere:
+                assert key not in elsewhere, "another candidate waits that nobody has begun"
+            del waiting[taken.key]
+            in_hand[judge], last[judge] = (taken, lost), key
+        else:
+            judge = data.draw(st.sampled_from(sorted(in_hand)))
+            taken, lost = in_hand.pop(judge)
+            if lost < 2 and data.draw(st.booleans()):
+                queue.put_back(taken, lost + 1)
+                waiting[taken.key] = taken
+            else:
+                finished.append(taken.key)
+    assert sorted(finished) == sorted(each.key for each in jobs)
+    assert not waiting
+
+
+def test_a_job_that_went_back_is_the_next_of_all() -> None:
+    queue = JobQueue([job(1, 1), job(2, 2), job(2, 3)])
+    first, _ = queue.take(None)
+    second, _ = queue.take(None)
+    queue.put_back(second, 1)
+    assert queue.take(first.implementation.key) == (second, 1)
+    assert queue.implementations == 1
+
+
+@given(st.integers(1, 64), st.integers(1, 16), st.integers(1, 8))
+def test_workers_of_several_judges_meet_on_no_core_where_there_are_enough(
+    cores: int, threads: int, places: int
+) -> None:
+    available = tuple(range(cores))
+    shares = [share_cores(available, threads, place, places) for place in range(places)]
+    for workers, own in shares:
+        assert len(workers) == min(threads, cores)
+        assert own
+        if threads < cores:
+            assert not set(workers) & set(own), "a judge that looks for answers again and again must not be in the way"
+    if places * threads <= cores:
+        used = [core for workers, _ in shares for core in workers]
+        assert len(used) == len(set(used))
+    if places * threads < cores:
+        assert not {core for _, own in shares for core in own} & {core for workers, _ in shares for core in workers}
+
+
+@given(st.integers(1, 256), st.integers(1, 16), st.integers(1, 100))
+def test_automatic_judges_have_cores_memory_and_candidates(cores: int, threads: int, candidates: int) -> None:
+    from unittest import mock
+
+    card = Device("cuda", "cuda:0", "uuid", "uuid", memory_bytes=24 << 30)
+    with mock.patch("os.sched_getaffinity", return_value=set(range(cores))):
+        on_cpu = judges_for(CPU, ExecutorOptions(threads=threads), candidates)
+        on_card = judges_for(card, ExecutorOptions(device="cuda:0"), candidates)
+        asked = judges_for(CPU, ExecutorOptions(judges_per_device=7), candidates)
+    assert 1 <= on_cpu <= candidates
+    assert on_cpu == 1 or on_cpu * (threads + 1) <= cores
+    assert on_cpu == 1 or cores >= 4
+    assert 1 <= on_card <= min(3, candidates)
+    assert asked == 7
