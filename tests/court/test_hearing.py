@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 from torchstone.court.courtroom import Courtroom
 from torchstone.court.hearing import Hearing
+from torchstone.court.lane import Lane
 from torchstone.schema import Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor
 from torchstone.workers.pool import WorkerOptions, WorkerPool
 
@@ -22,13 +24,14 @@ def kernel(x): return x
 """
 
 
-def test_what_a_candidate_starts_while_it_loads_stands_still_afterwards() -> None:
+def test_what_a_candidate_starts_while_it_loads_stands_still_afterwards(tmp_path: Path) -> None:
     case = Case("test", "aten.relu.default", (Tensor((5, 7), "float32", Normal()),))
     implementation = Implementation("test", case.operator, SourceFiles((SourceFile("k.py", TICKING),), "kernel"))
     pool = WorkerPool(WorkerOptions(spares=0))
     worker = pool.take()
     try:
-        room = cast(Courtroom, SimpleNamespace(worker_for=lambda _: (worker, True), signs_of_life=0))
+        parts = {"lane": Lane("test", tmp_path), "pool": pool, "worker_for": lambda _: (worker, True)}
+        room = cast(Courtroom, SimpleNamespace(**parts, signs_of_life=0))
         Hearing(Job(case, implementation), room).take_worker()
         worker.clear_log()
         time.sleep(0.1)

@@ -103,6 +103,7 @@ class Hearing:
             self.room.pool.open_device(worker)
         except (DeviceNotOpenedError, OverranError) as error:
             raise DeviceLostError(f"a worker could not open the device: {error}") from error
+        worker.freeze()
 
     @contextmanager
     def standing(self, case: schema.Case, layout: Layout, sets: int) -> Iterator[Stand]:
