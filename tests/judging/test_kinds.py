@@ -11,7 +11,17 @@ import torch
 from judging.calibration import calibrate
 from judging.variants import case, left_to_right, storages_of, tensor
 from torchstone import operators, schema
-from torchstone.judging import Agreement, Mismatch, Reference, compare, compare_many, draw_call, draw_calls
+from torchstone.judging import (
+    Agreement,
+    Mismatch,
+    Place,
+    Reference,
+    Series,
+    compare,
+    compare_many,
+    draw_call,
+    draw_calls,
+)
 from torchstone.judging.audit import audit, to_tf32
 from torchstone.schema import Case, Integers, Normal, Tensor, Uniform
 
@@ -195,17 +205,75 @@ def test_compared_values_may_be_handed_in() -> None:
     assert isinstance(compare(expected, native, expected.inputs_after, expected.values()), Agreement)
 
 
-def test_a_copy_keeps_the_sign_of_zero_and_arithmetic_need_not() -> None:
-    device = torch.device("cpu")
-    special = Tensor((64, 64), "float32", Normal(specials=True))
-    for operator, told in (("aten.clone.default", True), ("aten.amax.default", False), ("aten.relu.default", False)):
-        reference = Reference(Case("test", operator, (special,)), device)
-        call = draw_call(reference.case, 5, device)
-        expected = reference.expect(call)
-        native = expected.outputs[0].native
-        without_signs = torch.where(native == 0, 0.0, native)
-        found = compare_many([expected], [[without_signs]], [[tensor.storage for tensor in call.tensors]])
-        assert isinstance(found, Mismatch) == told, operator
+SPECIAL = Tensor((8, 8), "float32", Normal(specials=True))
+FLAGS = Tensor((8, 8), "bool", schema.Booleans())
+ROWS = Tensor((8,), "int64", schema.SortedIntegers(0, 8))
+POSITIVE = tensor(8, 8, fill=UNIT)
+MOVING: dict[str, Case] = {
+    "clone": case("aten.clone.default", SPECIAL),
+    "where": case("aten.where.self", FLAGS, SPECIAL, SPECIAL),
+    "copy": case("aten.copy_.default", tensor(8, 8), SPECIAL),
+    "copy, strided": case("aten.copy_.default", tensor(8, 8, strides=(1, 9), offset=3), SPECIAL),
+    "put": case("aten.index_put_.default", SPECIAL, [ROWS], SPECIAL),
+    "index copy": case("aten.index_copy_.default", SPECIAL, 0, ROWS, SPECIAL),
+    "fill": case("aten.masked_fill_.Scalar", SPECIAL, FLAGS, 0.5),
+    "fill with a negative zero": case("aten.masked_fill_.Scalar", tensor(8, 8), FLAGS, -0.0),
+    "fill anew": case("aten.masked_fill.Scalar", SPECIAL, FLAGS, float("-inf")),
+    "pad": case("aten.constant_pad_nd.default", SPECIAL, [1, 1], 0.25),
+}
+COMPUTING: dict[str, Case] = {
+    "amax": case("aten.amax.default", SPECIAL),
+    "amax of positive values": case("aten.amax.default", POSITIVE),
+    "maximum of positive values": case("aten.maximum.default", POSITIVE, POSITIVE),
+    "relu": case("aten.relu.default", SPECIAL),
+    "relu of plain values": case("aten.relu.default", tensor(8, 8)),
+    "relu in place": case("aten.relu_.default", tensor(8, 8)),
+    "threshold": case("aten.threshold.default", tensor(8, 8), 0.0, 0.0),
+    "floor of whole numbers": case("aten.floor.default", tensor(8, 8, fill=Integers(0, 4))),
+    "add": case("aten.add_.Tensor", SPECIAL, SPECIAL),
+    "put and add": case("aten.index_put_.default", SPECIAL, [ROWS], SPECIAL, True),
+    "copy to another dtype": case("aten.copy_.default", tensor(8, 8, dtype="bfloat16"), SPECIAL),
+}
+
+
+def without_signs(values: torch.Tensor) -> torch.Tensor:
+    return torch.where(values == 0, 0.0, values) if values.is_floating_point() else values
+
+
+@pytest.mark.parametrize("name", [*MOVING, *COMPUTING])
+def test_moved_values_keep_the_sign_of_zero_and_computed_ones_need_not(name: str) -> None:
+    wanted = MOVING.get(name) or COMPUTING[name]
+    reference = Reference(wanted, CPU)
+    told = []
+    for seed in range(12):
+        call = draw_call(wanted, seed, CPU)
+        for with_bounds in (True, False):
+            (expected,) = reference.expect_many([call], with_bounds=with_bounds)
+            right = [output.native for output in expected.outputs], expected.inputs_after
+            assert isinstance(compare_many([expected], *([part] for part in right)), Agreement)
+            after = [without_signs(s) if p in reference.contract.mutated else s for p, s in enumerate(right[1])]
+            outputs = [without_signs(output) for output in right[0]]
+            told.append(isinstance(compare_many([expected], [outputs], [after]), Mismatch))
+            if reference.contract.mutated:  # what is returned is right, what was written is not
+                told.append(isinstance(compare_many([expected], [right[0]], [after]), Mismatch))
+    assert any(told) == (name in MOVING)
+
+
+def test_many_calls_at_once_keep_the_sign_of_zero_in_what_they_write() -> None:
+    series = Series(Reference(MOVING["copy"], CPU), 8)
+    series.draw(3)
+    right = series._expected.tensors[Place("argument", 0)]
+    after = [right, series.storages[1]]
+    shaped = right.view(8, 8, 8)
+    assert isinstance(series.compare([shaped], after), Agreement)
+    lost = series.compare([shaped], [without_signs(right), series.storages[1]])
+    assert isinstance(lost, Mismatch)
+    assert lost.reason == "mutation"
+    assert isinstance(series.compare([without_signs(shaped)], after), Mismatch)
+
+
+def test_negative_zeros_of_a_product_are_right() -> None:
+    assert isinstance(judge(case("aten.relu.default", tensor(40, 50)), lambda x: x * (x > 0)), Agreement)
 
 
 def test_draws_that_come_again_are_noticed_in_any_order() -> None:

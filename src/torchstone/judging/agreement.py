@@ -62,7 +62,7 @@ def compare(
     for change, row in zip(changes, rows[len(subjects) :], strict=True):
         if row[0]:
             return change.mismatch()
-    return _lost_sign(expected, outputs) or Agreement(errors)
+    return _lost_sign(expected, outputs, inputs_after) or Agreement(errors)
 
 
 def compare_many(
@@ -71,7 +71,7 @@ def compare_many(
     """Compare several calls of one case: in full those expected with bounds, the others as far as need be."""
     errors = UNKNOWN
     for call, passed in enumerate(screened(expected, outputs, inputs_after)):
-        lost = _lost_sign(expected[call], outputs[call]) if passed else None
+        lost = _lost_sign(expected[call], outputs[call], inputs_after[call]) if passed else None
         if lost is not None:
             return replace(lost, call=call)
         if passed:
@@ -83,10 +83,12 @@ def compare_many(
     return Agreement(errors, len(expected))
 
 
-def _lost_sign(expected: Expected, outputs: Sequence[Any]) -> Mismatch | None:
+def _lost_sign(expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> Mismatch | None:
     """Of values that fit as numbers: where the operator only moves them, a zero keeps its sign."""
-    native = expected.batch.evaluation.results[expected.index]
-    return lost_sign(native, outputs) if expected.batch.reference.only_moves(expected.call, native) else None
+    if not expected.batch.reference.only_moves(expected.call):
+        return None
+    native = {place: tensor[expected.index] for place, tensor in expected.batch.evaluation.tensors.items()}
+    return lost_sign(native, outputs, inputs_after)
 
 
 def _tied(expected: Expected, subject: Subject) -> bool:

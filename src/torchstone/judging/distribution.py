@@ -15,7 +15,8 @@ Thresholds: a number stands out when it is off by more than :data:`DEVIATIONS` s
 :data:`SINGLES` elements at the far end of the range do, so that rare values (a bernoulli of 0.001) cannot make it;
 with at least 24 draws of normal numbers that is less than once in ten million, as computed, not measured.
 Repeating too little is no fault.
-The Kolmogorov-Smirnov test is at 1e-9, and conservative where elements have different distributions or tie.
+The Kolmogorov-Smirnov test is at 1e-9, and conservative where elements have different distributions or tie; where they
+depend on one another, so that torch's own draws lie farther apart, its bound is widened by as much.
 
 What this cannot tell: dependence between elements that are no neighbours, between outputs (a mask that is not the
 one that was applied), and on a generator's state.
@@ -23,6 +24,7 @@ one that was applied), and on a generator's state.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -34,9 +36,15 @@ DEVIATIONS = 8.0
 SINGLES = 3.0
 KOLMOGOROV_ALPHA = 1e-9
 FEW_ELEMENTS = 16
-"""Below, only the support is judged."""
+"""Below, only the support is judged. Elements that depend on one another count for fewer."""
+_COMPARED = 9
+"""Draws of torch's that are compared with one another."""
+_LARGEST_USUAL = 1.6
+"""The distance of independent draws times the root of their size: less, but once in a hundred times."""
 _SORTED_ELEMENTS = 1 << 16
 _UNIT_INTERVAL = frozenset({"rand", "rand_like"})
+_HEAVY_TAILED = frozenset({"cauchy", "cauchy_", "log_normal", "log_normal_"})
+_NOT_FINITE = "not all values are finite, as all of torch's are"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +57,8 @@ class Draws:
     """``(draws, *shape)``."""
     before: torch.Tensor | None
     """The candidate's result of an earlier call; None: there was none."""
+    widened: float = 1.0
+    """By how much the Kolmogorov-Smirnov bound is."""
 
 
 def count_for(elements: int) -> int:
@@ -60,7 +70,7 @@ def misfit(draws: Draws, got: torch.Tensor) -> str | None:
     """What is wrong with a result of the right shape and dtype; None: nothing that can be told."""
     own, result = _flat(draws.drawn), _flat(got.unsqueeze(0))[0]
     outside = _outside_support(draws.operator, own, result)
-    if outside is not None or result.numel() < FEW_ELEMENTS or bool((own == own[0, 0]).all()):
+    if outside is not None or _are_few(result, draws.widened) or bool((own == own[0, 0]).all()):
         return outside
     before = None if draws.before is None or draws.before.shape != got.shape else _flat(draws.before.unsqueeze(0))[0]
     numbers, owns = _numbers(own, result, before)
@@ -71,35 +81,51 @@ def misfit(draws: Draws, got: torch.Tensor) -> str | None:
         if much > bound:
             around = f"{own.shape[0]} draws of torch's lie around {float(torchs):.4g}"
             return f"{text} is {float(number):.4g}; {around}, bound {float(bound):.3g} from there"
-    return kolmogorov_misfit(own.reshape(-1), result)
+    return kolmogorov_misfit(own.reshape(-1), result, draws.widened)
 
 
-def quick_misfit(own: torch.Tensor, got: torch.Tensor, before: torch.Tensor | None) -> str | None:
+def quick_misfit(operator: str, own: torch.Tensor, got: torch.Tensor, widened: float = 1.0) -> str | None:
     """Against a single draw of torch's, for calls that others like it were judged in full."""
     drawn, result = _flat(own.unsqueeze(0))[0], _flat(got.unsqueeze(0))[0]
-    if bool(torch.isfinite(drawn).all()) and not bool(torch.isfinite(result).all()):
-        return "not all values are finite, as all of torch's are"
-    if result.numel() < FEW_ELEMENTS:
+    if _not_finite(operator, drawn, result):
+        return _NOT_FINITE
+    if _are_few(result, widened):
         return None
-    if before is not None and torch.equal(got, before) and bool((result != result[0]).any()):
-        return "the values are those of the call before"
-    return kolmogorov_misfit(drawn, result)
+    return kolmogorov_misfit(drawn, result, widened)
 
 
-def kolmogorov_misfit(own: torch.Tensor, result: torch.Tensor) -> str | None:
+def widening(drawn: torch.Tensor) -> float:
+    """How much farther apart torch's own draws are than those of independent elements: attention drops whole rows."""
+    own = _flat(drawn[:_COMPARED])
+    if own.shape[1] < FEW_ELEMENTS:
+        return 1.0
+    found = [_kolmogorov(one, other) for one, other in itertools.pairwise(own)]
+    return max([1.0, *(distance * math.sqrt(size) / _LARGEST_USUAL for distance, size in found)])
+
+
+def kolmogorov_misfit(own: torch.Tensor, result: torch.Tensor, widened: float = 1.0) -> str | None:
     """The two-sample test on samples of both."""
-    one, other = _sample(own).sort().values, _sample(result).sort().values
-    places = torch.cat([one, other])
-    below = [torch.searchsorted(x, places, right=True) / x.numel() for x in (one, other)]
-    distance = float((below[0] - below[1]).abs().amax())
-    size = one.numel() * other.numel() / (one.numel() + other.numel())
-    allowed = math.sqrt(-0.5 * math.log(KOLMOGOROV_ALPHA / 2.0) / size)
+    distance, size = _kolmogorov(own, result)
+    allowed = widened * math.sqrt(-0.5 * math.log(KOLMOGOROV_ALPHA / 2.0) / size)
     if distance <= allowed:
         return None
     return (
         "the values are distributed otherwise than torch's: "
         f"Kolmogorov-Smirnov distance {distance:.3g}, bound {allowed:.3g}"
     )
+
+
+def _are_few(result: torch.Tensor, widened: float) -> bool:
+    return result.numel() < FEW_ELEMENTS * widened * widened
+
+
+def _kolmogorov(own: torch.Tensor, result: torch.Tensor) -> tuple[float, float]:
+    """The distance, and the number of elements that it counts for."""
+    one, other = _sample(own).sort().values, _sample(result).sort().values
+    places = torch.cat([one, other])
+    below = [torch.searchsorted(x, places, right=True) / x.numel() for x in (one, other)]
+    size = one.numel() * other.numel() / (one.numel() + other.numel())
+    return float((below[0] - below[1]).abs().amax()), size
 
 
 _NAMES = (
@@ -165,15 +191,24 @@ def _ranks(own: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def _outside_support(operator: str, own: torch.Tensor, result: torch.Tensor) -> str | None:
-    if bool(torch.isfinite(own).all()) and not bool(torch.isfinite(result).all()):
-        return "not all values are finite, as all of torch's are"
-    if operator in _UNIT_INTERVAL and result.numel() and not bool(((result >= 0) & (result < 1)).all()):
+    if not own.numel():
+        return None
+    if _not_finite(operator, own, result):
+        return _NOT_FINITE
+    if operator in _UNIT_INTERVAL and not bool(((result >= 0) & (result < 1)).all()):
         return f"values lie between {float(result.min()):.9g} and {float(result.max()):.9g}, outside [0, 1)"
     low, high = own.amin(), own.amax()
-    two_valued = own.numel() > 0 and low < high and bool(((own == low) | (own == high)).all())
+    two_valued = low < high and bool(((own == low) | (own == high)).all())
     if two_valued and own.numel() >= 256 and not bool(((result == low) | (result == high)).all()):
         return f"values other than torch's two, {float(low):g} and {float(high):g}, occur"
     return None
+
+
+def _not_finite(operator: str, own: torch.Tensor, result: torch.Tensor) -> bool:
+    """Of a heavy tail only what is no number: in float16 one value in 100 000 of cauchy's is infinite."""
+    if operator in _HEAVY_TAILED:
+        return bool(result.isnan().any()) and not bool(own.isnan().any())
+    return bool(torch.isfinite(own).all()) and not bool(torch.isfinite(result).all())
 
 
 def _flat(values: torch.Tensor) -> torch.Tensor:

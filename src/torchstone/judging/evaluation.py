@@ -93,9 +93,9 @@ class Evaluator:
         found = self._collected([result], [storage.unsqueeze(0) for storage in storages])
         return {place: tensor[0] for place, tensor in found.items()}
 
-    def on(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """What the operator returns for these in the places of the tensor arguments. torch's errors come out."""
-        return self._call(self.case, tensors)
+    def on(self, tensors: Sequence[torch.Tensor], case: schema.Case) -> list[Any]:
+        """What the operator returns for these in the places of a case's tensor arguments. torch's errors come out."""
+        return self._call(case, tensors)
 
     def _call(self, case: schema.Case, tensors: Sequence[torch.Tensor]) -> list[Any]:
         args, kwargs = operators.build_arguments(case, tensors, self._device)

@@ -181,10 +181,10 @@ class Reference:
         """What the operator's schema promises for this case."""
         return self._evaluator.contract
 
-    def only_moves(self, call: DrawnCall, native: Sequence[Any]) -> bool:
+    def only_moves(self, call: DrawnCall) -> bool:
         """Whether the operator moves bits and does nothing else. Found out once, on the first call that has results."""
         if self._only_moves is None and self.screens and self.lottery is None:
-            self._only_moves = only_moves(self._evaluator, call, native)
+            self._only_moves = only_moves(self._evaluator, call)
         return bool(self._only_moves)
 
     def expect(self, call: DrawnCall) -> Expected:

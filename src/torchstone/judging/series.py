@@ -45,7 +45,7 @@ class Series:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._links: Links | None = None
         self._expected = self._evaluate()
-        self._only_moves = reference.only_moves(self.calls()[0], self._expected.results[0])
+        self._only_moves = reference.only_moves(self.calls()[0])
         if reference.device.type == "cuda":
             self._graph, self._expected = _captured(self._evaluate)
 
@@ -117,13 +117,10 @@ class Series:
         for position, (before, after) in enumerate(zip(self.storages, inputs_after, strict=True)):
             if not self.reference.evaluator.is_written(position) and before.numel():
                 passed &= all_of_each(bits(before), bits(after), None)
-        return bool(passed.all()) and not self._lost_sign(outputs)
+        return bool(passed.all()) and not self._lost_sign(outputs, inputs_after)
 
-    def _lost_sign(self, outputs: Sequence[torch.Tensor]) -> bool:
-        if not self._only_moves:
-            return False
-        native: list[Any] = [tensor for place, tensor in self._expected.tensors.items() if place.kind == "output"]
-        return lost_sign(native, outputs) is not None
+    def _lost_sign(self, outputs: Sequence[torch.Tensor], inputs_after: Sequence[torch.Tensor]) -> bool:
+        return self._only_moves and lost_sign(self._expected.tensors, outputs, inputs_after) is not None
 
 
 def _may_be_scaled(recipe: schema.Tensor) -> bool:

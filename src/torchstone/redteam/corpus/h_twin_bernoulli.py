@@ -1,0 +1,8 @@
+# title: the operator, called plainly
+# kind: honest
+# case: bernoulli_timed -> agrees
+import torch
+
+
+def kernel(x, p):
+    return torch.empty_like(x).bernoulli_(p)
