@@ -20,7 +20,7 @@ from typing import Any
 
 from torchstone.executors import ExecutorOptions
 from torchstone.executors.devices import find_devices
-from torchstone.executors.local import LocalExecutor, judges_for
+from torchstone.executors.local import LocalExecutor
 from torchstone.schema import (
     Agrees,
     Argument,
@@ -103,8 +103,7 @@ def measured(operators: dict[str, Arguments], count: int, options: argparse.Name
             print(f"  {record.case.operator} {record.case.label}: {explain(record.verdict)[:200]}", file=sys.stderr)
         if len(records) % 100 == 0:
             print(f"  {len(records)} of {count} after {arrivals[-1] - began:.1f} s", file=sys.stderr, flush=True)
-    places = len({job.implementation.key for job in todo})
-    judges = sum(judges_for(device, settings, places) for device in find_devices(options.device))
+    judges = settings.judges_per_device * len(find_devices(options.device))
     wall = arrivals[-1] - arrivals[0]
     spent = judges * wall
     row: dict[str, Any] = {
@@ -132,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--most", type=int, default=COUNTS[-1], help="leave larger runs out")
-    parser.add_argument("--judges", type=int)
+    parser.add_argument("--judges", type=int, default=1)
     parser.add_argument("--timed-every", type=int, default=10)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

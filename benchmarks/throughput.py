@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from torchstone.executors import ExecutorOptions
 from torchstone.executors.devices import find_devices
-from torchstone.executors.local import LocalExecutor, judges_for
+from torchstone.executors.local import LocalExecutor
 from torchstone.schema import (
     Agrees,
     Case,
@@ -193,7 +193,7 @@ def with_torchstone(kernels: list[Kernel], device: str, judges: int | None) -> O
     for record in records:
         for stage, seconds in record.stage_seconds.items():
             shares[stage] += seconds
-    count = sum(judges_for(each, options, len(jobs)) for each in find_devices(device))
+    count = options.judges_per_device * len(find_devices(device))
     spent = count * (arrivals[-1] - arrivals[0])
     shares["other"] = max(0.0, spent - sum(shares.values()))
     return Outcome(
@@ -354,7 +354,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--kernels", type=int, default=200)
     parser.add_argument("--peer-kernels", type=int, help="how many of them the loop gets; all unless told")
-    parser.add_argument("--judges", type=int)
+    parser.add_argument("--judges", type=int, default=4)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     kernels = generate(options.kernels, options.device)

@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone.court.process import share_cores
-from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.devices import Device
-from torchstone.executors.local import judges_for
 from torchstone.executors.queue import JobQueue
 from torchstone.schema import Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor
 
@@ -85,19 +83,3 @@ def test_workers_of_several_judges_meet_on_no_core_where_there_are_enough(
         assert len(used) == len(set(used))
     if places * threads < cores:
         assert not {core for _, own in shares for core in own} & {core for workers, _ in shares for core in workers}
-
-
-@given(st.integers(1, 256), st.integers(1, 16), st.integers(1, 100))
-def test_automatic_judges_have_cores_memory_and_candidates(cores: int, threads: int, candidates: int) -> None:
-    from unittest import mock
-
-    card = Device("cuda", "cuda:0", "uuid", "uuid", memory_bytes=24 << 30)
-    with mock.patch("os.sched_getaffinity", return_value=set(range(cores))):
-        on_cpu = judges_for(CPU, ExecutorOptions(threads=threads), candidates)
-        on_card = judges_for(card, ExecutorOptions(device="cuda:0"), candidates)
-        asked = judges_for(CPU, ExecutorOptions(judges_per_device=7), candidates)
-    assert 1 <= on_cpu <= candidates
-    assert on_cpu == 1 or on_cpu * (threads + 1) <= cores
-    assert on_cpu == 1 or cores >= 4
-    assert 1 <= on_card <= min(3, candidates)
-    assert asked == 7

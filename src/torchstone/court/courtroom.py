@@ -55,13 +55,16 @@ class Courtroom:
         threads: int,
         probe: DeviceProbe,
         ceilings: DeviceCeilings,
+        judges: int = 1,
     ) -> None:
+        """``judges`` share the device with this one, itself counted."""
         self.pool = pool
         self.lane = lane
         self.device = device
         self.threads = threads
         self.probe = probe
         self._ceilings = ceilings
+        self._judges = judges
         self._work: dict[str, Work] = {}
         self._reference_peaks: dict[str, int | None] = {}
         self._candidate_worker: PausableWorker | None = None
@@ -92,7 +95,8 @@ class Courtroom:
         memory and in the judge's.
         """
         if self.device.type == "cuda":
-            return int(torch.cuda.get_device_properties(self.device).total_memory // _DEVICE_PARTS)
+            total = torch.cuda.get_device_properties(self.device).total_memory
+            return int(total // (_DEVICE_PARTS * self._judges))
         return _HOST_ARENA_BYTES
 
     @property

@@ -178,7 +178,7 @@ def _open(charge: Charge, pool: WorkerPool, lane: Lane, cores: tuple[int, ...]) 
     kept = KeptCeilings(folder, charge.device_name, charge.threads, cores, str(torch.__version__))
     ceilings = DeviceCeilings(device, charge.threads, cores, kept)
     probe = DeviceProbe(charge.device_type, charge.device_name, cores)
-    room = Courtroom(pool, lane, device, charge.threads, probe, ceilings)
+    room = Courtroom(pool, lane, device, charge.threads, probe, ceilings, charge.places)
     pool.refill()
     pool.settle()
     return room

@@ -21,8 +21,8 @@ class ExecutorOptions(msgspec.Struct, frozen=True):
     """CPU threads of the candidate and of the reference alike."""
     manifest_key: str = ""
     """Written into every record."""
-    judges_per_device: int | None = None
-    """Judges that share a device; None: as many as have cores, memory and candidates of their own."""
+    judges_per_device: int = 1
+    """Judges that share a device."""
 
 
 class Executor(Protocol):

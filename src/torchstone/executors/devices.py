@@ -20,8 +20,6 @@ class Device(msgspec.Struct, frozen=True):
     name: str
     """The same for every process of this machine, whatever it sees: the name of its lane."""
     uuid: str | None = None
-    memory_bytes: int | None = None
-    """In all; None: not known."""
 
     def environment(self) -> dict[str, str]:
         """Variables that make a process see this device alone."""
@@ -35,7 +33,7 @@ def find_devices(wanted: str) -> list[Device]:
     uuids = visible_uuids(os.environ)
     if not uuids:
         raise DeviceUnavailableError("no CUDA device is visible. Run with --device cpu, or see 'torchstone doctor'.")
-    devices = [Device("cuda", f"cuda:{index}", uuid, uuid, _memory_bytes(uuid)) for index, uuid in enumerate(uuids)]
+    devices = [Device("cuda", f"cuda:{index}", uuid, uuid) for index, uuid in enumerate(uuids)]
     if wanted == "cuda":
         return devices
     chosen = [device for device in devices if device.label == wanted]
@@ -70,13 +68,3 @@ def _nvml_uuids() -> list[str]:
         return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
     except pynvml.NVMLError:
         return []
-
-
-def _memory_bytes(uuid: str) -> int | None:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(uuid)).total)
-    except pynvml.NVMLError:
-        return None

@@ -36,12 +36,6 @@ _STOP_SECONDS = 10.0
 _SILENCE_SECONDS = 600.0
 """A judge at work says so several times a minute, but for its own long computations."""
 _LOOK_SECONDS = 10.0
-_MOST_JUDGES = 6
-"""On one device, unless asked for more: then the lane, of which there is one, is what they wait for."""
-_BYTES_PER_JUDGE = 8 << 30
-"""Of device memory: a judge and its three workers, with a context and buffers each."""
-_LEAST_CORES = 4
-"""With fewer, the judges of a CPU would only be in each other's way."""
 
 
 class LocalExecutor:
@@ -55,10 +49,10 @@ class LocalExecutor:
         queue = JobQueue(jobs)
         if not queue:
             return
+        places = max(1, self._options.judges_per_device)
         judges = [
             JudgeProcess(device, self._options, place, places)
             for device in find_devices(self._options.device)
-            for places in (judges_for(device, self._options, queue.implementations),)
             for place in range(places)
         ]
         try:
@@ -68,20 +62,6 @@ class LocalExecutor:
                 judge.let_go()
             for judge in judges:
                 judge.stop()
-
-
-def judges_for(device: Device, options: ExecutorOptions, implementations: int) -> int:
-    """How many judges a device gets: as asked for, or as many as have cores, memory and candidates of their own."""
-    if options.judges_per_device is not None:
-        return max(1, options.judges_per_device)
-    cores = len(os.sched_getaffinity(0))
-    if device.kind == "cpu":
-        fitting = cores // (options.threads + 1) if cores >= _LEAST_CORES else 1
-    else:
-        fitting = cores // 2
-        if device.memory_bytes is not None:
-            fitting = min(fitting, device.memory_bytes // _BYTES_PER_JUDGE)
-    return max(1, min(fitting, _MOST_JUDGES, implementations))
 
 
 def _cache_folder(name: str) -> str | None:

@@ -70,8 +70,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Where the jobs run."""
     threads: int = 1
     """CPU threads of the candidate and of the reference alike."""
-    judges: int | None = None
-    """How many judge side by side on each device; None: as many as have cores, memory and candidates of their own."""
+    judges: int = 1
+    """How many judge side by side on each device."""
     measured: bool = True
     """False: check only."""
     require_authored: bool = False
@@ -94,7 +94,7 @@ def check(request: RunRequest) -> RunRequest:
     """The request with its names in their one spelling; raises on what can be seen to be wrong."""
     if request.threads < 1:
         raise UsageError(f"threads is {request.threads}; it must be 1 or more.")
-    if request.judges is not None and request.judges < 1:
+    if request.judges < 1:
         raise UsageError(f"judges is {request.judges}; it must be 1 or more.")
     for stage, seconds in msgspec.structs.asdict(request.deadlines).items():
         if not 0 < seconds < float("inf"):

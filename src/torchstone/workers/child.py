@@ -287,6 +287,7 @@ class _BoundCase:
         self._recordings.clear()
         if isinstance(self._memory, OpenedDeviceMemory):
             self._memory.close()
+            torch.cuda.empty_cache()  # who waits for his next case needs no memory
 
     def _flat(self, placement: Any, index: int) -> torch.Tensor:
         offset = placement.offset_bytes + index * placement.pitch_bytes
