@@ -1,4 +1,4 @@
-"""Several judges on one GPU. Run on a GPU machine: ``make test ARGS="-m gpu tests/gpu/test_judges.py"``."""
+"""Several judges on one GPU. Run on a GPU machine: ``make test ARGS="-m gpu tests/gpu/test_gpu_judges.py"``."""
 
 from __future__ import annotations
 
