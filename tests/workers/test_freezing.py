@@ -14,7 +14,7 @@ import pytest
 
 from torchstone.errors import InfrastructureError
 from torchstone.workers import holding, linux
-from torchstone.workers.handle import OverLimitError, Worker
+from torchstone.workers.handle import OverLimitError, Worker, WorkerEndedError
 from torchstone.workers.holding import Alarm, descendants
 from torchstone.workers.pool import WorkerPool
 from workers.conftest import load
@@ -212,6 +212,16 @@ def test_nothing_escapes_that_hops_all_the_time(pool: WorkerPool) -> None:
             with contextlib.suppress(OverLimitError):  # not to be stopped is to be ended
                 worker.freeze()
                 assert ticks(worker, 0.1) == 0
+
+
+def test_one_that_is_killed_is_told_from_one_that_cannot_be_read(worker: Worker) -> None:
+    load(worker, TICKING.format(more=""))
+    worker.check_alive()
+    worker.freeze()
+    worker.check_alive()
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(WorkerEndedError):
+        worker.check_alive()
 
 
 def test_one_of_its_processes_that_dies_while_it_stands_still_ends_it(worker: Worker) -> None:

@@ -360,6 +360,11 @@ class Worker:
             # A held process takes no time of its own, but its death takes the kernel's, while somebody else is timed.
             raise OverLimitError("processes", "a process of the worker's died while it was held still")
 
+    def check_alive(self) -> None:
+        """Raise if its process has been killed: that there is no memory of it to be read then proves nothing."""
+        if self._hold is not None and self._hold.was_killed(self.pid):
+            raise WorkerEndedError(None)
+
     def kill(self) -> None:
         """End the worker and everything that it started, and wait until the kernel says so."""
         if self._closed:

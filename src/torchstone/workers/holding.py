@@ -222,6 +222,14 @@ class Hold:
                 return True
         return False
 
+    def was_killed(self, thread: int) -> bool:
+        """Whether it is dead, or on its way: a thread that is held leaves its stop for nothing else."""
+        try:
+            state, _ = _state(thread, thread)
+        except OSError:
+            return True
+        return state in "ZX" or (thread in self._held and state != "t")
+
     def release(self) -> list[int]:
         """Let everything go on; returns the threads that were killed while they stood still. Quick: on the clock."""
         held, self._held = self._held, {}
