@@ -305,6 +305,8 @@ class Worker:
         """Count memory and processes of the whole tree; a limit per process alone could be forked around."""
         if self.warden_pid is None:
             return
+        if self._hold is not None:
+            self._hold.bury_dead()
         pids = descendants(self.warden_pid)
         if len(pids) > self._limits.processes:
             raise OverLimitError("processes", f"{len(pids)} processes (limit {self._limits.processes})")

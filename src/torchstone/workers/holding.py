@@ -124,6 +124,7 @@ class Hold:
             self._alarm.call_off()
         if self._alarm.rang:
             raise NotStillError("the worker's processes do not stop")
+        self.bury_dead()
 
     def _are_still(self, known: list[int]) -> bool:
         """One pass: whether everything was still before it began, and there is nothing but what is known."""
@@ -257,6 +258,11 @@ class Hold:
                 self._bury(thread)
             if is_over(_PAUSE_SECONDS if self._traced else left):
                 return
+
+    def bury_dead(self) -> None:
+        """Those of them that can be by now: the first thread of a process only when the others have been."""
+        for thread in [thread for thread in self._traced if self._held.get(thread, _GONE) == _GONE]:
+            self._bury(thread)
 
     def _bury(self, thread: int) -> None:
         try:
