@@ -14,9 +14,10 @@ import pytest
 
 from torchstone.errors import InfrastructureError
 from torchstone.workers import holding, linux
-from torchstone.workers.handle import OverLimitError, Worker
+from torchstone.workers.handle import OverLimitError, Worker, WorkerEndedError
 from torchstone.workers.holding import Alarm, descendants
 from torchstone.workers.pool import WorkerPool
+from torchstone.workers.protocol import Release
 from workers.conftest import load
 
 TICKING = """
@@ -212,6 +213,37 @@ def test_nothing_escapes_that_hops_all_the_time(pool: WorkerPool) -> None:
             with contextlib.suppress(OverLimitError):  # not to be stopped is to be ended
                 worker.freeze()
                 assert ticks(worker, 0.1) == 0
+
+
+def test_one_that_is_killed_is_told_from_one_that_cannot_be_read(worker: Worker) -> None:
+    load(worker, TICKING.format(more=""))
+    worker.check_alive()
+    worker.freeze()
+    worker.check_alive()
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(WorkerEndedError):
+        worker.check_alive()
+
+
+def test_one_that_is_killed_while_it_is_being_stopped_is_reported(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first thread is not reported dead before the others have been taken note of."""
+    load(worker, TICKING.format(more=""))
+    interrupt = linux.interrupt
+
+    def kill_first(thread: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker.pid, signal.SIGKILL)
+        interrupt(thread)
+
+    monkeypatch.setattr(linux, "interrupt", kill_first)
+    worker.freeze()
+    worker.thaw()
+    began = time.monotonic()
+    with pytest.raises(WorkerEndedError):
+        worker.ask(Release("token"), began + 20)
+    assert time.monotonic() - began < 5
 
 
 def test_one_of_its_processes_that_dies_while_it_stands_still_ends_it(worker: Worker) -> None:

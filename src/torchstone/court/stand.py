@@ -196,6 +196,7 @@ class Stand:
             try:
                 testimony.copies = self._reader.read(testimony.spans, done.segments)
             except UnreadableError as error:
+                self.worker.check_alive()
                 raise BadReplyError(f"a result that cannot be read: {error}") from error
         return testimony
 
@@ -219,6 +220,7 @@ class Stand:
         try:
             self._reader.overwrite(testimony.spans, self._garbage[shift:])
         except UnreadableError as error:
+            self.worker.check_alive()
             raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
         self.finish_device_work()
 
@@ -236,6 +238,7 @@ class Stand:
         try:
             again = self._reader.read(spans, testimony.done.segments)
         except UnreadableError as error:
+            self.worker.check_alive()
             raise BadReplyError(f"a result that cannot be read: {error}") from error
         return any(not torch.equal(one, other) for one, other in zip(copies, again, strict=True))
 

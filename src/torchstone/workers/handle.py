@@ -305,6 +305,8 @@ class Worker:
         """Count memory and processes of the whole tree; a limit per process alone could be forked around."""
         if self.warden_pid is None:
             return
+        if self._hold is not None:
+            self._hold.bury_dead()
         pids = descendants(self.warden_pid)
         if len(pids) > self._limits.processes:
             raise OverLimitError("processes", f"{len(pids)} processes (limit {self._limits.processes})")
@@ -359,6 +361,11 @@ class Worker:
         if killed and self.pid not in killed:
             # A held process takes no time of its own, but its death takes the kernel's, while somebody else is timed.
             raise OverLimitError("processes", "a process of the worker's died while it was held still")
+
+    def check_alive(self) -> None:
+        """Raise if its process has been killed: that there is no memory of it to be read then proves nothing."""
+        if self._hold is not None and self._hold.was_killed(self.pid):
+            raise WorkerEndedError(None)
 
     def kill(self) -> None:
         """End the worker and everything that it started, and wait until the kernel says so."""

@@ -124,6 +124,7 @@ class Hold:
             self._alarm.call_off()
         if self._alarm.rang:
             raise NotStillError("the worker's processes do not stop")
+        self.bury_dead()
 
     def _are_still(self, known: list[int]) -> bool:
         """One pass: whether everything was still before it began, and there is nothing but what is known."""
@@ -222,6 +223,14 @@ class Hold:
                 return True
         return False
 
+    def was_killed(self, thread: int) -> bool:
+        """Whether it is dead, or on its way: a thread that is held leaves its stop for nothing else."""
+        try:
+            state, _ = _state(thread, thread)
+        except OSError:
+            return True
+        return state in "ZX" or (thread in self._held and state != "t")
+
     def release(self) -> list[int]:
         """Let everything go on; returns the threads that were killed while they stood still. Quick: on the clock."""
         held, self._held = self._held, {}
@@ -249,6 +258,11 @@ class Hold:
                 self._bury(thread)
             if is_over(_PAUSE_SECONDS if self._traced else left):
                 return
+
+    def bury_dead(self) -> None:
+        """Those of them that can be by now: the first thread of a process only when the others have been."""
+        for thread in [thread for thread in self._traced if self._held.get(thread, _GONE) == _GONE]:
+            self._bury(thread)
 
     def _bury(self, thread: int) -> None:
         try:
