@@ -1,4 +1,4 @@
-"""``torchstone profile`` on a real device. On a GPU machine: ``make test ARGS="-m gpu tests/gpu/test_gpu_profile.py"``."""
+"""``torchstone profile`` on a real device: ``make test ARGS="-m gpu tests/gpu/test_gpu_profile.py"``."""
 
 from __future__ import annotations
 
