@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 RELU = str(ROOT / "examples" / "kernels" / "relu" / "relu.py")
 

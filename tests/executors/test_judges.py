@@ -32,6 +32,8 @@ from torchstone.schema import (
 )
 from torchstone.workers.handle import descendants
 
+pytestmark = pytest.mark.slow
+
 RELU = Case("test", "aten.relu.default", (Tensor((5, 7), "float32", Normal()),))
 TIMED = Case("test", "aten.relu.default", (Tensor((64, 64), "float32", Normal()),), timed=True)
 TWO = ExecutorOptions(judges_per_device=2)

@@ -16,7 +16,7 @@ from hostile.command import RunFolder, run_sixty
 
 pytestmark = pytest.mark.adversary
 
-KILLS = int(os.environ.get("TORCHSTONE_TEST_KILLS", "4"))
+KILLS = int(os.environ.get("TORCHSTONE_TEST_KILLS", "2"))
 _DRAWN_ANEW = ("error", "bound", "speedup")
 """Columns whose figures follow from the values drawn, and those are never the same twice."""
 ROLES = ("command line", "judge", "zygote", "worker")

@@ -117,12 +117,15 @@ class Courtroom:
 
     @contextmanager
     def place_in_lane(self) -> Iterator[None]:
-        """A shared place in the lane, not left before ordered spares have started: that takes the machine's cores."""
+        """A shared place in the lane. Who shares the device does not leave it before ordered spares have started: that
+        takes the machine's cores, and somebody else may be about to measure.
+        """
         with self.lane.shared():
             try:
                 yield
             finally:
-                self.pool.settle()
+                if self._judges > 1:
+                    self.pool.settle()
 
     def make_way(self) -> None:
         """Let whoever waits to measure do so. Nothing that this judge has started may run meanwhile."""

@@ -180,7 +180,8 @@ def _open(charge: Charge, pool: WorkerPool, lane: Lane, cores: tuple[int, ...]) 
     probe = DeviceProbe(charge.device_type, charge.device_name, cores)
     room = Courtroom(pool, lane, device, charge.threads, probe, ceilings, charge.places)
     pool.refill()
-    pool.settle()
+    if charge.places > 1:
+        pool.settle()
     return room
 
 
