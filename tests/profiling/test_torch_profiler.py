@@ -78,8 +78,6 @@ def test_a_kernel_that_does_not_end_is_stopped(subject_of: MakeSubject) -> None:
 
 FORGES = """
 import os, torch.profiler
-
-pytestmark = pytest.mark.slow
 class Forged:
     def __init__(self, **_): pass
     def __enter__(self): return self
