@@ -14,9 +14,9 @@ import pytest
 
 from hostile.command import RunFolder, run_sixty
 
-pytestmark = pytest.mark.adversary
+pytestmark = [pytest.mark.adversary, pytest.mark.slow]
 
-KILLS = int(os.environ.get("TORCHSTONE_TEST_KILLS", "2"))
+KILLS = int(os.environ.get("TORCHSTONE_TEST_KILLS", "4"))
 _DRAWN_ANEW = ("error", "bound", "speedup")
 """Columns whose figures follow from the values drawn, and those are never the same twice."""
 ROLES = ("command line", "judge", "zygote", "worker")

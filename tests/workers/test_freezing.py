@@ -142,6 +142,7 @@ if os.fork() == 0:
 """
 
 
+@pytest.mark.slow  # waits for a moment that a busy machine may not give
 def test_what_takes_over_the_number_of_a_held_thread_is_held_too(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
