@@ -45,7 +45,7 @@ from torchstone.schema import (
 )
 from torchstone.workers.pool import WorkerOptions, WorkerPool
 
-WANTED_MEAN, WANTED_MEDIAN, WANTED_BIAS, WANTED_FALSE = 5.0, 2.0, 0.005, 0.02
+WANTED_FALSE = 0.02
 
 
 def kernels() -> dict[str, Case]:

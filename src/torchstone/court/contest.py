@@ -10,7 +10,7 @@ import secrets
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Literal
 
 import msgspec
@@ -34,7 +34,6 @@ from torchstone.measuring.device import Watch
 from torchstone.workers.protocol import Load
 
 Parties = dict[schema.Party, procedure.Contestant]
-_OWN_PARTIES: tuple[Literal["reference"], Literal["shim"]] = ("reference", "shim")
 _CALLS_IN_CHAIN = 256
 _CALLS_FOR_CALL_TIME = 16
 """In a block that only serves to tell the time of a call with its start."""
@@ -43,18 +42,10 @@ _CALLS_FOR_CALL_TIME = 16
 def measure(hearing: Hearing, stand: Stand, reference: Reference, work: Work) -> schema.Measurement:
     """Time the candidate on its stand against the reference, and ask every guard about the figures."""
     room, job = hearing.room, hearing.job
-    with ExitStack() as stack:
-        try:
-            other, blank = (stack.enter_context(_own_stand(hearing, stand, party)) for party in _OWN_PARTIES)
-            room.pool.settle()
-            with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
-                measurement = _hold(hearing, _Contest(hearing, stand, other, blank, reference), work)
-            for own in (other, blank):
-                own.release(time.monotonic() + HOUSEKEEPING_SECONDS)
-        except BaseException:
-            room.dismiss_own_workers()
-            raise
-    return measurement
+    with _own_stand(hearing, stand, "reference") as other, _own_stand(hearing, stand, "shim") as blank:
+        room.pool.settle()
+        with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
+            return _hold(hearing, _Contest(hearing, stand, other, blank, reference), work)
 
 
 @contextmanager
@@ -72,6 +63,10 @@ def _own_stand(hearing: Hearing, like: Stand, party: Literal["reference", "shim"
         except FAILURES as error:
             raise ReferenceLostError(lost(error, party)) from error
         yield stand
+        try:
+            stand.release(time.monotonic() + HOUSEKEEPING_SECONDS)
+        except FAILURES as error:
+            raise ReferenceLostError(lost(error, party)) from error
     except BaseException:
         room.dismiss_own_workers()  # before the buffers that they see are freed
         raise

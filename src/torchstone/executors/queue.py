@@ -27,11 +27,6 @@ class JobQueue:
     def __bool__(self) -> bool:
         return bool(self._groups)
 
-    @property
-    def implementations(self) -> int:
-        """How many candidates have jobs that wait."""
-        return len(self._groups)
-
     def take(self, last: str | None, elsewhere: Collection[str] = ()) -> Waiting:
         """The next job for a judge that had this candidate last, while other judges have those."""
         free = (key for key in self._groups if key not in elsewhere)
