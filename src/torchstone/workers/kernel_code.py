@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -101,7 +102,7 @@ def _traced(name: str, facts: dict[str, Any]) -> KernelCode:
         name[:NAME_CHARACTERS],
         registers_per_thread=_count(facts.get("registers per thread")),
         shared_memory_bytes=_count(facts.get("shared memory")),
-        warps=None if block is None else -(-block[0] * block[1] * block[2] // 32),
+        warps=None if block is None else _count(-(-math.prod(block) // 32)),
         grid=_extent(facts.get("grid")),
         block=block,
         occupancy_percent=float(occupancy) if isinstance(occupancy, (int, float)) and 0 <= occupancy <= 100 else None,
