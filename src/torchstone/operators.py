@@ -37,6 +37,14 @@ def torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
+def _torch_constant(name: str, kind: type) -> Any:
+    """``strided``, ``channels_last``."""
+    found = getattr(torch, name, None)
+    if not isinstance(found, kind):
+        raise UsageError(f"torch {torch.__version__} has no {kind.__name__} '{name}'.")
+    return found
+
+
 @dataclass(frozen=True)
 class Contract:
     """What an operator's schema promises."""
@@ -115,8 +123,14 @@ def _build(recipe: schema.Argument, source: Iterator[torch.Tensor], device: torc
             return value
         case schema.NonFinite(value=text):
             return float(text)
+        case schema.Complex(real=real, imaginary=imaginary):
+            return complex(real, imaginary)
         case schema.DType(value=name):
             return torch_dtype(name)
+        case schema.Layout(value=name):
+            return _torch_constant(name, torch.layout)
+        case schema.MemoryFormat(value=name):
+            return _torch_constant(name, torch.memory_format)
         case schema.JudgedDevice():
             return device
         case schema.Sequence(items=items):

@@ -31,6 +31,10 @@ _TIES_UNDEFINED = {"sort", "argsort", "msort", "topk", "kthvalue", "median", "na
 """Operators that return indices and do not promise which one for equal values: no value is repeated on purpose."""
 
 
+_SHAPED_FILLS = (schema.SortedIntegers, schema.Simplex, schema.PositiveDefinite, schema.Given)
+"""Their values depend on one another, or on where they stand."""
+
+
 @dataclass(frozen=True, eq=False)
 class DrawnTensor:
     """One tensor argument with its values."""
@@ -136,7 +140,7 @@ def _draw_column(recipe: schema.Tensor, count: int, dice: Dice, repeats: bool) -
     """The storages of one tensor argument for every call."""
     storages = _draw(recipe, (count, operators.storage_extent(recipe)), dice, repeats)
     views = batched_view(storages, recipe)
-    if isinstance(recipe.fill, schema.SortedIntegers | schema.Simplex | schema.PositiveDefinite) and views.numel():
+    if isinstance(recipe.fill, _SHAPED_FILLS) and views.numel():
         _refuse_overlap(recipe)
         views.copy_(_draw_shaped(recipe, views, dice))
     return storages
@@ -161,6 +165,8 @@ def _draw(recipe: schema.Tensor, shape: tuple[int, int], dice: Dice, repeats: bo
             return _draw_integers(schema.Integers(low, high), shape, dtype, dice, repeats)
         case schema.Simplex() | schema.PositiveDefinite():
             return _draw_normal(schema.Normal(), shape, dtype, dice, repeats)
+        case schema.Given(values=values):
+            return torch.full(shape, values[0] if values else 0, dtype=dtype, device=dice.values.device)
 
 
 def _draw_shaped(recipe: schema.Tensor, views: torch.Tensor, dice: Dice) -> torch.Tensor:
@@ -170,6 +176,8 @@ def _draw_shaped(recipe: schema.Tensor, views: torch.Tensor, dice: Dice) -> torc
             return _increasing(fill, recipe.shape, views, dice)
         case schema.PositiveDefinite() as fill:
             return _positive_definite(fill, recipe.shape, views, dice)
+        case schema.Given(values=values):
+            return torch.tensor(values, dtype=views.dtype, device=views.device).view(recipe.shape)
         case _:
             return _probabilities(views, dice)
 
@@ -228,6 +236,8 @@ def _refuse_misfit(recipe: schema.Tensor, dtype: torch.dtype) -> None:
             fits, instead = not dtype.is_complex and dtype is not torch.bool, "'normal' or 'booleans'"
         case schema.Booleans():
             fits, instead = dtype is torch.bool, "'integers' with low=0, high=2"
+        case schema.Given(values=values):
+            fits, instead = len(values) == math.prod(recipe.shape), "as many values as the shape has elements"
     if not fits:
         name = str(recipe.fill.__struct_config__.tag)
         raise UsageError(f"the fill '{name}' does not fit dtype {recipe.dtype}. Use {instead}.")

@@ -57,7 +57,14 @@ class Booleans(msgspec.Struct, frozen=True, tag="booleans"):
     p_true: float = 0.5
 
 
-Fill = Normal | Uniform | Integers | Booleans | SortedIntegers | Simplex | PositiveDefinite
+class Given(msgspec.Struct, frozen=True, tag="given"):
+    """These very values, row by row. For arguments that say how others lie (lengths, offsets, pivots), where any other
+    value would make the call invalid."""
+
+    values: tuple[bool | int | float, ...]
+
+
+Fill = Normal | Uniform | Integers | Booleans | SortedIntegers | Simplex | PositiveDefinite | Given
 
 
 class Tensor(msgspec.Struct, frozen=True, tag="tensor", omit_defaults=True):
@@ -86,8 +93,27 @@ class NonFinite(msgspec.Struct, frozen=True, tag="nonfinite"):
     value: Literal["inf", "-inf", "nan"]
 
 
+class Complex(msgspec.Struct, frozen=True, tag="complex"):
+    """A complex number passed as it is."""
+
+    real: float
+    imaginary: float
+
+
 class DType(msgspec.Struct, frozen=True, tag="dtype"):
     """A torch dtype passed as an argument."""
+
+    value: str
+
+
+class Layout(msgspec.Struct, frozen=True, tag="layout"):
+    """A torch layout passed as an argument: ``strided``."""
+
+    value: str
+
+
+class MemoryFormat(msgspec.Struct, frozen=True, tag="memory_format"):
+    """A torch memory format passed as an argument: ``channels_last``."""
 
     value: str
 
@@ -102,7 +128,7 @@ class Sequence(msgspec.Struct, frozen=True, tag="sequence"):
     items: tuple[Argument, ...]
 
 
-Argument = Tensor | Scalar | NonFinite | DType | JudgedDevice | Sequence
+Argument = Tensor | Scalar | NonFinite | Complex | DType | Layout | MemoryFormat | JudgedDevice | Sequence
 
 
 class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
@@ -121,6 +147,8 @@ class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     """Whether the judge may also call it with other sizes and layouts, which nobody is told beforehand."""
     indistinct: str = ""
     """Why this case may fail to tell a trivial adversary from a right kernel; empty: it must. No part of the key."""
+    occurrences: int = 0
+    """How often the call was seen in the programs it was recorded from; 0: in none. No part of the key."""
 
     @cached_property
     def key(self) -> str:
@@ -152,7 +180,9 @@ def describe(argument: Argument) -> str:
             return repr(value)
         case NonFinite(value=value):
             return value
-        case DType(value=value):
+        case Complex(real=real, imaginary=imaginary):
+            return repr(complex(real, imaginary))
+        case DType(value=value) | Layout(value=value) | MemoryFormat(value=value):
             return value
         case JudgedDevice():
             return "device"
