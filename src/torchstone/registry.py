@@ -60,7 +60,7 @@ def _load(kind: str, point: EntryPoint) -> Any:
 
 suites = Registry(
     "suite",
-    {"smoke": "torchstone.suites.smoke:SmokeSuite"},
+    {"smoke": "torchstone.suites.smoke:SmokeSuite", "opinfo": "torchstone.suites.opinfo:OpInfoSuite"},
 )
 backends = Registry(
     "backend",

@@ -32,6 +32,9 @@ class Notebook:
     records: list[Record] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
+    def preparing(self, done: int, total: int, what: str) -> None:
+        pass
+
     def planned(self, plan: Plan, folder: Path) -> None:
         self.plans.append(plan)
 

@@ -44,6 +44,9 @@ class QuietProgress:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
+    def preparing(self, done: int, total: int, what: str) -> None:
+        pass
+
     def planned(self, plan: Plan, folder: Path) -> None:
         pass
 
@@ -60,6 +63,12 @@ class PlainProgress(QuietProgress):
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream)
         self._clock = clock
+        self._said = clock()
+
+    def preparing(self, done: int, total: int, what: str) -> None:
+        if done == total or self._clock() - self._said >= _PLAIN_SECONDS:
+            self._said = self._clock()
+            print(f"preparing, once: {what} {done}/{total}", file=self._stream, flush=True)
 
     def planned(self, plan: Plan, folder: Path) -> None:
         self._tally = Tally(plan)
@@ -85,7 +94,7 @@ class LiveProgress:
     def __init__(self, stream: TextIO) -> None:
         self._console = Console(file=stream, highlight=False)
         self._bar = Progress(
-            TextColumn("judging"),
+            TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[words]}"),
@@ -94,10 +103,20 @@ class LiveProgress:
             transient=True,
         )
         self._task: TaskID | None = None
+        self._preparations: dict[str, TaskID] = {}
+
+    def preparing(self, done: int, total: int, what: str) -> None:
+        if what not in self._preparations:
+            self._preparations[what] = self._bar.add_task("preparing", total=total, words=what)
+            self._bar.start()
+        self._bar.update(self._preparations[what], completed=done)
 
     def planned(self, plan: Plan, folder: Path) -> None:
+        for task in self._preparations.values():
+            self._bar.remove_task(task)
         self._tally = Tally(plan)
-        self._task = self._bar.add_task("", total=plan.total, completed=self._tally.done, words=self._tally.words)
+        words = self._tally.words
+        self._task = self._bar.add_task("judging", total=plan.total, completed=self._tally.done, words=words)
         self._bar.start()
 
     def recorded(self, record: Record) -> None:

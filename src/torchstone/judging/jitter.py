@@ -67,11 +67,11 @@ def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schem
     """One variant, in the ways in which numbers among the arguments can be meant: as sizes, or not."""
     symbols = _symbols(case)
     sizes = kind(_shrunk(case, symbols), random_) if symbols else {}
-    resized = [_resized(case, sizes, numbers=numbers) for numbers in (True, False)]
+    found = [resized(case, sizes, numbers=numbers) for numbers in (True, False)]
     if kind is _kept or random_.random() < 0.5:
         layout_seed = random_.getrandbits(63)
-        resized = [_laid_out(option, random.Random(layout_seed)) for option in resized]
-    return [_hidden(option) for option in resized]
+        found = [_laid_out(option, random.Random(layout_seed)) for option in found]
+    return [_hidden(option) for option in found]
 
 
 def _hidden(case: schema.Case) -> schema.Case:
@@ -158,7 +158,8 @@ def _elements(tensor: schema.Tensor, sizes: Sizes) -> int:
     return product
 
 
-def _resized(case: schema.Case, sizes: Sizes, *, numbers: bool) -> schema.Case:
+def resized(case: schema.Case, sizes: Sizes, *, numbers: bool) -> schema.Case:
+    """With other sizes; ``numbers``: whole numbers among the arguments that equal a size change with it."""
     return _mapped(case, lambda argument: _resized_argument(argument, sizes, numbers))
 
 

@@ -7,15 +7,14 @@ future) makes it as good as absent. Nothing in it decides a verdict: only the pe
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
-import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
+from torchstone.durable import write_atomically
 from torchstone.schema import content_key, decode, encode
 
 LONGEST_AGE_NS = 24 * 3600 * 10**9
@@ -115,14 +114,7 @@ class KeptCeilings:
             return
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".", suffix=".tmp")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(encode(ceilings))
-                os.replace(name, self._path)
-            except BaseException:
-                os.unlink(name)
-                raise
+            write_atomically(self._path, encode(ceilings))
 
 
 def _machine() -> tuple[str, ...]:

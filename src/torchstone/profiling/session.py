@@ -15,12 +15,12 @@ import msgspec
 from torchstone import registry
 from torchstone.backends import folder_name
 from torchstone.court.lane import Lane
+from torchstone.durable import write_atomically
 from torchstone.executors.devices import find_devices
 from torchstone.profiling.base import Profiler, Subject, unavailable
 from torchstone.profiling.choice import Chosen, choose
 from torchstone.profiling.request import ProfileRequest, check
 from torchstone.runs.devices import device_type, resolve_device
-from torchstone.runs.durable import write_atomically
 from torchstone.runs.folder import MANIFEST, writing_to
 from torchstone.runs.interruption import Interruption
 from torchstone.runs.manifest import collect

@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchstone.durable import write_atomically
 from torchstone.errors import DeviceUnavailableError, InfrastructureError, UsageError
 from torchstone.profiling.base import LOG_CHARACTERS, Subject, unavailable, with_kernels
 from torchstone.profiling.chrome_trace import NotATraceError, kernels_of
-from torchstone.runs.durable import write_atomically
 from torchstone.runs.folder import writing_to
 from torchstone.schema import ProfiledKernel, ProfilerResult, ProfilerStatus, explain
 from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError

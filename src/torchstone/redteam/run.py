@@ -38,6 +38,7 @@ from torchstone.schema import (
 
 MOST_CREDIT = 1.10
 """A cheat may look this much faster than its honest twin: less is not told apart on a busy machine."""
+_CONFIRMATIONS = 2
 LIMITS = Limits(memory_bytes=1 << 30, processes=64, scratch_bytes=64 << 20)
 """Small, so that the bombs among the fixtures burst early."""
 
@@ -97,6 +98,19 @@ def _chosen(device: str, ids: set[str] | None) -> list[Fixture]:
 
 
 def _judge_once(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[Finding]:
+    """Credit for a clock trick counts if it comes again: on a busy machine a twin may be slow for once."""
+    by_id = {fixture.id: fixture for fixture in chosen}
+    for finding in _judge(chosen, runner, repeat, effort):
+        again = finding
+        for _ in range(_CONFIRMATIONS):
+            if again.status != "credited" or again.credit is None:
+                break
+            tries = _judge([by_id[finding.fixture]], runner, repeat, effort)
+            again = next(found for found in tries if found.case == finding.case)
+        yield again
+
+
+def _judge(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[Finding]:
     jobs = {job.key: (fixture, name) for fixture, name, job in _jobs(chosen, effort)}
     records: dict[tuple[str, str], Record] = {}
     wanted = {fixture.id for fixture in chosen}

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import msgspec
 
 from torchstone.backends import Problem
+from torchstone.durable import write_atomically
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.runs import journal
-from torchstone.runs.durable import write_atomically
 from torchstone.runs.request import IDENTITY, RunRequest
 from torchstone.schema import Implementation, Manifest, Record, decode, difference, encode
 

@@ -17,8 +17,8 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from torchstone.durable import sync_folder, write_atomically
 from torchstone.errors import InfrastructureError, UsageError
-from torchstone.runs.durable import sync_folder, write_atomically
 from torchstone.schema import FORMAT_VERSION, Record, Unjudged, decode, encode
 
 RECORDS = "records.jsonl"

@@ -29,6 +29,10 @@ ExecutorFactory = Callable[[ExecutorOptions], Executor]
 class Observer(Protocol):
     """Who watches a run."""
 
+    def preparing(self, done: int, total: int, what: str) -> None:
+        """Before there is a plan: a suite that has to find its cases first is this far."""
+        ...
+
     def planned(self, plan: Plan, folder: Path) -> None:
         """The run is about to begin."""
         ...
@@ -44,6 +48,9 @@ class Observer(Protocol):
 
 class SilentObserver:
     """Watches and says nothing."""
+
+    def preparing(self, done: int, total: int, what: str) -> None:
+        pass
 
     def planned(self, plan: Plan, folder: Path) -> None:
         pass
@@ -93,6 +100,8 @@ def execute(
     request = check(request)
     device = resolve_device(request.device)
     suite = suite or registry.suites.factory(request.suite)()
+    if hasattr(suite, "report_progress_to"):
+        suite.report_progress_to(observer.preparing)
     backend = backend or _backend(request, device)
     cases = choose_cases(request, device, suite)
     offers = choose_implementations(cases, backend)

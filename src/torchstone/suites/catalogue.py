@@ -1,0 +1,73 @@
+"""Cases that take long to find, found once and kept in the user's cache.
+
+A catalogue is named by all that it depends on. Whatever is wrong with its file makes it as good as absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from torchstone.durable import write_atomically
+from torchstone.schema import Case, content_key
+
+Progress = Callable[[int, int, str], None]
+"""How many steps are done, of how many, and what they are."""
+
+
+class Exclusion(msgspec.Struct, frozen=True):
+    """Calls that are no cases, and why."""
+
+    operator: str
+    reason: str
+    source: str = ""
+    """Where they come from: the name of a sample, a model, a file."""
+    count: int = 1
+
+
+class Catalogue(msgspec.Struct, frozen=True):
+    """What was found in one source."""
+
+    cases: tuple[Case, ...]
+    exclusions: tuple[Exclusion, ...] = ()
+
+
+def merged(exclusions: Iterable[Exclusion]) -> tuple[Exclusion, ...]:
+    """The same operator with the same reason from the same source, counted together."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for item in exclusions:
+        counts[item.operator, item.source, item.reason] += item.count
+    return tuple(Exclusion(operator, reason, source, n) for (operator, source, reason), n in sorted(counts.items()))
+
+
+class KeptCatalogue:
+    """One file, named by what the catalogue depends on."""
+
+    def __init__(self, kind: str, *depends_on: str | int) -> None:
+        self.path = cache_folder() / "catalogues" / f"{kind}-{content_key(kind, *depends_on)}.msgpack.gz"
+
+    def read(self) -> Catalogue | None:
+        """None: nothing there, or not readable."""
+        try:
+            return msgspec.msgpack.decode(gzip.decompress(self.path.read_bytes()), type=Catalogue)
+        except (OSError, EOFError, ValueError, msgspec.MsgspecError):
+            return None
+
+    def write(self, catalogue: Catalogue) -> None:
+        """A folder that cannot be written to is none: the catalogue is then built again the next time."""
+        data = gzip.compress(msgspec.msgpack.encode(catalogue), compresslevel=4, mtime=0)
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, data)
+
+
+def cache_folder() -> Path:
+    """Where the user's caches are, ours among them."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "torchstone"

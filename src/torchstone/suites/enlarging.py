@@ -1,0 +1,94 @@
+"""Large variants of small cases, for the clock: samples made for correctness are too tiny to say anything about speed.
+
+Every size grows by the same factor, to powers of two, as far as torch takes it and a call stays short. Whole numbers
+that equal a size are left alone first and grown along second: nothing here knows which of them are sizes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Iterator
+
+import msgspec
+import torch
+
+from torchstone import operators, schema
+from torchstone.errors import UsageError
+from torchstone.judging.evaluation import Evaluator, ReferenceFailure
+from torchstone.judging.inputs import draw_call
+from torchstone.judging.jitter import resized
+
+LARGE = "large"
+"""The tag of such a case."""
+ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 24}
+"""What the largest tensor is to have, at least, by device type."""
+_LONGEST_SECONDS = 0.1
+_MOST_DOUBLINGS = 22
+
+
+def enlarged(case: schema.Case, device: torch.device) -> schema.Case | None:
+    """A timed variant of at least a sixteenth of the wanted size; None if there is none."""
+    wanted = ELEMENTS.get(device.type, ELEMENTS["cpu"])
+    if not _has_work_of_its_own(case):
+        return None
+    best: schema.Case | None = None
+    for numbers in (False, True):
+        for grown in _grown(case, numbers=numbers):
+            if _largest(grown) > 4 * wanted or not _is_short(grown, device):
+                break
+            if best is None or _largest(grown) > _largest(best):
+                best = grown
+            if _largest(grown) >= wanted:
+                break
+        if best is not None and _largest(best) >= wanted:
+            break
+    if best is None or _largest(best) < max(wanted // 16, 4 * _largest(case)):
+        return None
+    return msgspec.structs.replace(best, timed=True, tags=(*case.tags, LARGE), indistinct="", occurrences=0)
+
+
+def _has_work_of_its_own(case: schema.Case) -> bool:
+    """Views are made in no time, whatever their size; constants cannot be grown."""
+    tensors = schema.tensors_of(case)
+    fresh = operators.contract_of(case).fresh
+    writes = bool(operators.contract_of(case).mutated)
+    constant = any(isinstance(tensor.fill, schema.Given) for tensor in tensors)
+    return bool(tensors) and not constant and (writes or any(fresh))
+
+
+def _grown(case: schema.Case, *, numbers: bool) -> Iterator[schema.Case]:
+    sizes = sorted({size for tensor in schema.tensors_of(case) for size in tensor.shape if size > 1})
+    for doublings in range(1, _MOST_DOUBLINGS if sizes else 1):
+        yield resized(case, {size: _power_of_two(size) << doublings for size in sizes}, numbers=numbers)
+
+
+def _power_of_two(size: int) -> int:
+    return 1 << (size - 1).bit_length()
+
+
+def _largest(case: schema.Case) -> int:
+    return max((math.prod(tensor.shape) for tensor in schema.tensors_of(case)), default=0)
+
+
+def _is_short(case: schema.Case, device: torch.device) -> bool:
+    """Whether torch takes it, in a time that can be repeated thousands of times."""
+    try:
+        call = draw_call(case, 5, device)
+        evaluator = Evaluator(case, device)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            evaluator.native([call])  # the first call of an operator may load and plan
+            _wait(device)
+            began = time.perf_counter()
+            evaluator.native([call])
+            _wait(device)
+    except (ReferenceFailure, UsageError, MemoryError):
+        return False
+    return time.perf_counter() - began < _LONGEST_SECONDS
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,265 @@
+"""From a recorded call to a case: which values may its tensors be given, so that the call is valid and says something?
+
+A recorded call had values of its own; a judge draws fresh ones. Most arguments take anything. Some are indices, some
+must be positive, some tell how others lie. Nothing here knows operators by name, but for those where equal indices
+leave the result open: choices go from the most open to the most cautious, and torch itself is asked. A choice counts
+if torch takes several draws of it, with every index as large as it may be, and gives no more NaN than the recorded
+call did.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+import torch
+
+from torchstone import schema
+from torchstone.errors import UsageError
+from torchstone.judging.evaluation import Evaluator, ReferenceFailure
+from torchstone.judging.inputs import draw_call
+from torchstone.suites.recorder import MOST_GIVEN, Facts, RecordedCall
+
+_SEEDS = (11, 23, 47)
+_MORE_NAN = 0.02
+"""How much larger the share of NaN may be than in the recorded call."""
+_EQUAL_INDICES_UNDEFINED = {
+    "scatter",
+    "scatter_",
+    "index_copy",
+    "index_copy_",
+    "index_put",
+    "index_put_",
+    "put",
+    "put_",
+}
+"""What is written last wins, and which one is last is nobody's promise: no index comes twice where that can be."""
+_UNCHECKED = {
+    "max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward", "segment_reduce",
+    "_segment_reduce_backward", "fractional_max_pool2d_backward", "fractional_max_pool3d_backward",
+    "adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward",
+}  # fmt: skip
+"""They write wherever their whole numbers say, without a look: these stay as they were recorded."""
+_FLOATS = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "complex32")
+
+GIVEN_VALUES = "values that are always the same are known beforehand"
+ONE_ELEMENT = "one element is its own mean, may be its input, and is met by chance"
+NO_ELEMENT = "there is no element to be wrong: structure, dtype and shape are what is judged"
+CONSTANT = "the result does not depend on the values of the arguments"
+
+
+class Unfit(Exception):  # noqa: N818 - an answer: this call cannot be judged on fresh values
+    """Why no case can be made of a call."""
+
+
+class Domain(msgspec.Struct, frozen=True):
+    """Where the values of one argument of an operator lay in all the calls that were recorded."""
+
+    least: float
+    greatest: float
+
+
+Domains = Mapping[tuple[str, int], Domain]
+"""(operator, position among the tensor arguments) -> domain."""
+
+
+def domains_of(calls: Iterable[RecordedCall]) -> dict[tuple[str, int], Domain]:
+    """One small sample says little of a domain; all samples of an operator together do."""
+    found: dict[tuple[str, int], Domain] = {}
+    for call in calls:
+        for position, facts in enumerate(call.facts):
+            if facts.seen and facts.least <= facts.greatest:
+                key = call.operator, position
+                known = found.get(key, Domain(facts.least, facts.greatest))
+                found[key] = Domain(min(known.least, facts.least), max(known.greatest, facts.greatest))
+    return found
+
+
+def fit(
+    call: RecordedCall, suite: str, domains: Domains, device: torch.device, *, cautious: bool = False
+) -> schema.Case:
+    """The case with the most open choice that holds. Raises :class:`Unfit`.
+
+    Cautious: whole numbers keep their values, for operators that crash on others instead of refusing them.
+    """
+    reason = "torch refuses every draw that was tried"
+    for fills in _choices(call, domains, cautious=cautious):
+        case = _case(call, suite, fills)
+        try:
+            problem = _problem(case, call, device)
+        except (ReferenceFailure, UsageError) as error:
+            problem = str(error)
+        if problem is None:
+            return _marked(case, device)
+        reason = problem
+    raise Unfit(reason)
+
+
+# ---- choices
+
+
+def _choices(call: RecordedCall, domains: Domains, *, cautious: bool) -> Iterator[tuple[schema.Fill, ...]]:
+    """From the most open to the most cautious, each once."""
+    recipes = _recipes(call)
+    cautious = cautious or call.operator.split(".")[1] in _UNCHECKED
+    sizes = sorted({size for recipe in recipes for size in recipe.shape})
+    whole: list[Callable[[int], schema.Fill]] = [
+        lambda i: _in_size(call, i, recipes[i], call.facts[i], sizes),
+        lambda i: _in_range(recipes[i], call.facts[i]),
+        lambda i: _given(recipes[i], call.facts[i]) or _in_range(recipes[i], call.facts[i]),
+    ]
+    real: list[Callable[[int], schema.Fill]] = [
+        lambda i: _definite_or_normal(recipes[i], call.facts[i]),
+        lambda i: _in_domain(recipes[i], domains.get((call.operator, i))),
+    ]
+    orders = [(w, r) for w in (whole[2:] if cautious else whole) for r in real]
+    seen: set[str] = set()
+    for of_whole, of_real in orders:
+        fills = tuple((of_real if recipe.dtype in _FLOATS else of_whole)(i) for i, recipe in enumerate(recipes))
+        key = schema.content_key(fills)
+        if key not in seen:
+            seen.add(key)
+            yield fills
+    fixed = [_given(recipe, facts) for recipe, facts in zip(recipes, call.facts, strict=True)]
+    if all(fill is not None for fill in fixed) and schema.content_key(tuple(fixed)) not in seen:
+        yield tuple(fill for fill in fixed if fill is not None)
+
+
+def _in_size(
+    call: RecordedCall, position: int, recipe: schema.Tensor, facts: Facts, sizes: Sequence[int]
+) -> schema.Fill:
+    """Indices into the smallest dimension that they fit in, if they may be indices at all."""
+    if recipe.dtype == "bool":
+        return schema.Booleans()
+    high = next((size for size in sizes if size > facts.greatest), None) if facts.seen and facts.least >= 0 else None
+    if high is None:
+        return _in_range(recipe, facts)
+    distinct = call.operator.split(".")[1] in _EQUAL_INDICES_UNDEFINED
+    if distinct and high >= (recipe.shape[-1] if recipe.shape else 1):
+        return schema.SortedIntegers(0, high)
+    return schema.Integers(0, high)
+
+
+def _in_range(recipe: schema.Tensor, facts: Facts) -> schema.Fill:
+    """Between the least and the greatest that were seen."""
+    if recipe.dtype == "bool":
+        return schema.Booleans()
+    return schema.Integers(int(facts.least), int(facts.greatest) + 1) if facts.seen else schema.Integers(0, 2)
+
+
+def _given(recipe: schema.Tensor, facts: Facts) -> schema.Fill | None:
+    if 0 in recipe.shape:
+        return schema.Normal() if recipe.dtype in _FLOATS else _in_range(recipe, Facts())
+    if facts.values is None or len(facts.values) > MOST_GIVEN:
+        return None
+    return schema.Given(facts.values)
+
+
+def _definite_or_normal(recipe: schema.Tensor, facts: Facts) -> schema.Fill:
+    return schema.PositiveDefinite() if facts.definite else schema.Normal()
+
+
+def _in_domain(recipe: schema.Tensor, domain: Domain | None) -> schema.Fill:
+    if domain is None or not domain.least < domain.greatest:
+        return schema.Uniform(0.0, 1.0)
+    return schema.Uniform(domain.least, domain.greatest)
+
+
+# ---- trying
+
+
+def _problem(case: schema.Case, call: RecordedCall, device: torch.device) -> str | None:
+    """Why this choice is not good enough; None: it is. What torch refuses comes out as torch's error."""
+    for extreme in _extremes(case):
+        _results(extreme, _SEEDS[0], device)
+    share = max(_share_of_nan(case, seed, device) for seed in _SEEDS)
+    if share > call.unnumbered + _MORE_NAN:
+        return f"{share:.0%} of the results are NaN with any values that were tried"
+    return None
+
+
+def _extremes(case: schema.Case) -> Iterator[schema.Case]:
+    """With every whole number as large, and as small, as it may be."""
+    if any(isinstance(recipe.fill, schema.Integers) for recipe in schema.tensors_of(case)):
+        yield _refilled(case, [_ends(recipe.fill)[1] for recipe in schema.tensors_of(case)])
+        yield _refilled(case, [_ends(recipe.fill)[0] for recipe in schema.tensors_of(case)])
+
+
+def _ends(fill: schema.Fill) -> tuple[schema.Fill, schema.Fill]:
+    if isinstance(fill, schema.Integers) and fill.low < fill.high:
+        return schema.Integers(fill.low, fill.low + 1), schema.Integers(fill.high - 1, fill.high)
+    return fill, fill
+
+
+def _share_of_nan(case: schema.Case, seed: int, device: torch.device) -> float:
+    worst = 0.0
+    for tensor in _results(case, seed, device):
+        if tensor.is_floating_point() or tensor.is_complex():
+            worst = max(worst, float(tensor.isnan().double().mean()))
+    return worst
+
+
+def _results(case: schema.Case, seed: int, device: torch.device) -> list[torch.Tensor]:
+    """The tensors that one call gives or writes, those without elements left out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        evaluation = Evaluator(case, device).native([draw_call(case, seed, device)])
+    if evaluation is None:
+        return []
+    return [tensor for tensor in evaluation.tensors.values() if tensor.numel()]
+
+
+# ---- the case
+
+
+def _recipes(call: RecordedCall) -> tuple[schema.Tensor, ...]:
+    return schema.tensors_of(schema.Case("", call.operator, call.args, call.kwargs))
+
+
+def _case(call: RecordedCall, suite: str, fills: Sequence[schema.Fill]) -> schema.Case:
+    given = any(isinstance(fill, schema.Given) for fill in fills)
+    case = schema.Case(suite, call.operator, call.args, call.kwargs, jitter=not given, occurrences=call.count)
+    return _refilled(case, fills)
+
+
+def _refilled(case: schema.Case, fills: Sequence[schema.Fill]) -> schema.Case:
+    source = iter(fills)
+
+    def filled(argument: schema.Argument) -> schema.Argument:
+        match argument:
+            case schema.Tensor():
+                return msgspec.structs.replace(argument, fill=next(source))
+            case schema.Sequence(items=items):
+                return schema.Sequence(tuple(filled(item) for item in items))
+            case _:
+                return argument
+
+    args = tuple(filled(argument) for argument in case.args)
+    kwargs = {name: filled(argument) for name, argument in case.kwargs.items()}
+    return msgspec.structs.replace(case, args=args, kwargs=kwargs)
+
+
+def _marked(case: schema.Case, device: torch.device) -> schema.Case:
+    """With the reason why it may not tell a trivial kernel from a right one, if there is one to be seen."""
+    first, second = (_results(case, seed, device) for seed in _SEEDS[:2])
+    excuse = ""
+    if not first:
+        excuse = NO_ELEMENT
+    elif all(tensor[0].numel() == 1 for tensor in first):
+        excuse = ONE_ELEMENT
+    elif all(isinstance(tensor.fill, schema.Given) for tensor in schema.tensors_of(case) if 0 not in tensor.shape):
+        excuse = GIVEN_VALUES if schema.tensors_of(case) else CONSTANT
+    elif _same(first, second):
+        excuse = CONSTANT
+    return msgspec.structs.replace(case, indistinct=excuse) if excuse else case
+
+
+def _same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
+    """Bit by bit: NaN is equal to itself, and every dtype can be compared."""
+    pairs = zip(first, second, strict=False)
+    return len(first) == len(second) and all(a.shape == b.shape and torch.equal(_bits(a), _bits(b)) for a, b in pairs)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format).view(torch.uint8)

@@ -1,0 +1,62 @@
+"""PyTorch's own test samples (OpInfo) as a suite: every ATen overload that any of them comes down to.
+
+The cases are found by running the samples once per torch version, device type and dtype, which takes a minute or so;
+after that a catalogue in the user's cache has them, and neither torch nor OpInfo is imported to choose among them.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from torchstone.errors import UsageError
+from torchstone.schema import Case
+from torchstone.suites.base import CaseQuery, selects
+from torchstone.suites.catalogue import Catalogue, Exclusion, KeptCatalogue, Progress
+
+CATALOGUE_VERSION = 1
+"""To be raised when other cases would be found in the same samples."""
+DEFAULT_DTYPES = {"cuda": "bfloat16"}
+_OTHER_DEVICES = "float32"
+
+
+class OpInfoSuite:
+    """Finds cases in catalogues, and builds those that are not there yet."""
+
+    def __init__(self) -> None:
+        self._progress: Progress = lambda done, total, what: None
+
+    def report_progress_to(self, progress: Progress) -> None:
+        """Who wants to know how far a catalogue is."""
+        self._progress = progress
+
+    def cases(self, query: CaseQuery) -> tuple[Case, ...]:
+        """The cases that fit the query, each once, in the order of OpInfo's database."""
+        found = [case for book in self._catalogues(query) for case in book.cases if selects(query, case.operator)]
+        return tuple({case.key: case for case in found}.values())
+
+    def exclusions(self, query: CaseQuery) -> tuple[Exclusion, ...]:
+        """What samples called and is no case."""
+        found = [item for book in self._catalogues(query) for item in book.exclusions]
+        return tuple(item for item in found if not item.operator or selects(query, item.operator))
+
+    def _catalogues(self, query: CaseQuery) -> list[Catalogue]:
+        dtypes = query.dtypes or (DEFAULT_DTYPES.get(query.device_type, _OTHER_DEVICES),)
+        return [self._catalogue(query.device_type, dtype) for dtype in dtypes]
+
+    def _catalogue(self, device_type: str, dtype: str) -> Catalogue:
+        kept = KeptCatalogue("opinfo", _torch_version(), device_type, dtype, CATALOGUE_VERSION)
+        known = kept.read()
+        if known is not None:
+            return known
+        from torchstone.suites.opinfo_catalogue import build
+
+        built = build(device_type, dtype, self._progress)
+        kept.write(built)
+        return built
+
+
+def _torch_version() -> str:
+    try:
+        return version("torch")
+    except PackageNotFoundError as error:
+        raise UsageError("torch is not installed. Install it first.") from error

@@ -1,0 +1,189 @@
+"""Builds the catalogue of OpInfo's cases: hands out orders to processes, and survives what kills them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from queue import Empty, SimpleQueue
+from typing import IO
+
+import msgspec
+
+from torchstone.errors import InfrastructureError, UsageError
+from torchstone.schema import Case, Given, Tensor, content_key, tensors_of
+from torchstone.suites.catalogue import Catalogue, Exclusion, Progress, merged
+
+# What the processes understand is written down in a module that imports torch; here are its words once more.
+_SECONDS_PER_ORDER = 180.0
+_SECONDS_TO_START = 180.0
+_MOST_PROCESSES = 8
+
+
+class _Found(msgspec.Struct, frozen=True):
+    cases: tuple[Case, ...] = ()
+    exclusions: tuple[Exclusion, ...] = ()
+
+
+class _Names(msgspec.Struct, frozen=True):
+    entries: tuple[str, ...] = ()
+    missing: str = ""
+
+
+class _Order(msgspec.Struct, frozen=True):
+    """One line for a process, and what to do if it dies of it."""
+
+    source: str
+    line: dict[str, object]
+    next: dict[str, object] | None = None
+    """What to ask instead; None: nothing is left to try."""
+
+
+class _Process:
+    """One process that runs samples."""
+
+    def __init__(self, device: str, dtype: str) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        command = [sys.executable, "-m", "torchstone.suites.opinfo_samples", device, dtype]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        )
+        self._lines: SimpleQueue[bytes] = SimpleQueue()
+        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+        self.names = msgspec.json.decode(self._line(_SECONDS_TO_START) or b"{}", type=_Names)
+
+    def _read(self, stream: IO[bytes]) -> None:
+        for line in stream:
+            self._lines.put(line)
+        self._lines.put(b"")
+
+    def _line(self, seconds: float) -> bytes | None:
+        try:
+            return self._lines.get(timeout=seconds) or None
+        except Empty:
+            return None
+
+    def ask(self, line: dict[str, object]) -> _Found | None:
+        """None: it died, or took too long; it is of no use any more."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(msgspec.json.encode(line) + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            return None
+        answer = self._line(_SECONDS_PER_ORDER)
+        return None if answer is None else msgspec.json.decode(answer, type=_Found)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+def build(device: str, dtype: str, progress: Progress) -> Catalogue:
+    """Run every sample once, and make one large variant for each operator."""
+    with contextlib.closing(_Crew(device, dtype)) as crew:
+        orders = [
+            _Order(name, {"type": "sample", "index": i}, {"type": "sample", "index": i, "cautious": True})
+            for i, name in enumerate(crew.names)
+        ]
+        found = list(crew.carry_out(orders, progress, "OpInfo samples"))
+        cases = _distinct(case for answer in found for case in answer.cases)
+        bases = _largest_per_operator(cases)
+        large = [_Order(case.operator, {"type": "enlarge", "case": msgspec.to_builtins(case)}) for case in bases]
+        grown = list(crew.carry_out(large, progress, "large variants"))
+    exclusions = merged(item for answer in found for item in answer.exclusions)
+    return Catalogue((*cases, *_distinct(case for answer in grown for case in answer.cases)), exclusions)
+
+
+class _Crew:
+    """Processes side by side, replaced when they die."""
+
+    def __init__(self, device: str, dtype: str) -> None:
+        self._circumstances = device, dtype
+        first = _Process(device, dtype)
+        self._crew = [first]
+        if first.names.missing:
+            first.close()
+            raise UsageError(
+                f"suite 'opinfo' needs the package '{first.names.missing}': pip install 'torchstone[opinfo]'."
+            )
+        if not first.names.entries:
+            first.close()
+            raise InfrastructureError(f"torch's OpInfo database cannot be used for {device} here.")
+        self.names = first.names.entries
+        count = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
+        self._crew += [_Process(device, dtype) for _ in range(count - 1)]
+
+    def close(self) -> None:
+        for process in self._crew:
+            process.close()
+
+    def carry_out(self, orders: Sequence[_Order], progress: Progress, what: str) -> Iterator[_Found]:
+        """The answers in the order of the orders."""
+        answers: dict[int, _Found] = {}
+        waiting = deque(enumerate(orders))
+        lock = threading.Lock()
+
+        def work(place: int) -> None:
+            while True:
+                with lock:
+                    if not waiting:
+                        return
+                    number, order = waiting.popleft()
+                answer = self._answer(place, order)
+                with lock:
+                    answers[number] = answer
+                    progress(len(answers), len(orders), what)
+
+        threads = [threading.Thread(target=work, args=(place,), daemon=True) for place in range(len(self._crew))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return iter(answers[number] for number in range(len(orders)))
+
+    def _answer(self, place: int, order: _Order) -> _Found:
+        for line in filter(None, (order.line, order.next)):
+            answer = self._crew[place].ask(line)
+            if answer is not None:
+                return answer
+            self._crew[place].close()
+            self._crew[place] = _Process(*self._circumstances)
+        return _Found(exclusions=(Exclusion("", "torch crashes or does not end on its samples", order.source),))
+
+
+def _distinct(cases: Iterator[Case]) -> tuple[Case, ...]:
+    """The first of those that are called alike, wherever they come from."""
+    return tuple({case.key: case for case in reversed(list(cases))}.values())[::-1]
+
+
+def _largest_per_operator(cases: Sequence[Case]) -> list[Case]:
+    """What a large variant is made from: a case that tells something, with the most to do."""
+    best: dict[str, Case] = {}
+    for case in cases:
+        if any(isinstance(tensor.fill, Given) for tensor in tensors_of(case)):
+            continue
+        if case.operator not in best or _rank(case) > _rank(best[case.operator]):
+            best[case.operator] = case
+    return list(best.values())
+
+
+def _rank(case: Case) -> tuple[bool, bool, int, str]:
+    tensors = tensors_of(case)
+    plain = all(tensor.strides is None and not tensor.offset for tensor in tensors)
+    return not case.indistinct, plain, sum(_elements(tensor) for tensor in tensors), content_key(case.key)
+
+
+def _elements(tensor: Tensor) -> int:
+    product = 1
+    for size in tensor.shape:
+        product *= size
+    return product

@@ -1,0 +1,138 @@
+"""The process that runs OpInfo's samples and writes down what they call. Started by the catalogue, one order a line.
+
+A process of its own, because samples set seeds and flags, because some operators crash on values that they should
+refuse, and because who only runs a catalogue that is there already needs neither torch nor OpInfo.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import warnings
+from collections import Counter
+from typing import Any
+
+import msgspec
+import torch
+
+from torchstone import schema
+from torchstone.suites.catalogue import Exclusion
+from torchstone.suites.enlarging import enlarged
+from torchstone.suites.fitting import Unfit, domains_of, fit
+from torchstone.suites.recorder import Recorder
+
+SUITE = "opinfo"
+
+
+class Sample(msgspec.Struct, frozen=True, tag="sample"):
+    """Run the samples of one entry of the database."""
+
+    index: int
+    cautious: bool = False
+
+
+class Enlarge(msgspec.Struct, frozen=True, tag="enlarge"):
+    """Make a large variant of a case."""
+
+    case: schema.Case
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The answer to either."""
+
+    cases: tuple[schema.Case, ...] = ()
+    exclusions: tuple[Exclusion, ...] = ()
+
+
+class Names(msgspec.Struct, frozen=True):
+    """What a process says first."""
+
+    entries: tuple[str, ...] = ()
+    missing: str = ""
+    """The package that OpInfo needs and that is not there."""
+
+
+Order = Sample | Enlarge
+
+
+def main() -> None:
+    device, dtype = torch.device(sys.argv[1]), getattr(torch, sys.argv[2])
+    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # whatever operators print is no reply
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    try:
+        from torch.testing._internal.common_methods_invocations import op_db
+    except ModuleNotFoundError as error:
+        replies.write(msgspec.json.encode(Names(missing=error.name or str(error))) + b"\n")
+        return
+    replies.write(msgspec.json.encode(Names(tuple(_name(entry) for entry in op_db))) + b"\n")
+    for line in sys.stdin.buffer:
+        order = msgspec.json.decode(line, type=Order)
+        found = (
+            _sampled(op_db[order.index], device, dtype, cautious=order.cautious)
+            if isinstance(order, Sample)
+            else _enlarged(order.case, device)
+        )
+        replies.write(msgspec.json.encode(found) + b"\n")
+
+
+def _name(entry: Any) -> str:
+    return f"{entry.name}.{entry.variant_test_name}" if entry.variant_test_name else str(entry.name)
+
+
+def _sampled(entry: Any, device: torch.device, dtype: torch.dtype, *, cautious: bool) -> Found:
+    name = _name(entry)
+    if dtype not in entry.supported_dtypes(device.type):
+        return Found()
+    recorder = Recorder()
+    failures: Counter[str] = Counter()
+    _seed()
+    try:
+        samples = list(entry.sample_inputs(device, dtype))
+    except Exception as error:  # noqa: BLE001 - torch's test code raises what it likes
+        return Found(exclusions=(Exclusion("", f"OpInfo makes no sample: {_first_line(error)}", name),))
+    for sample in samples:
+        try:
+            with torch.no_grad(), recorder:
+                entry(sample.input, *sample.args, **sample.kwargs)
+        except Exception as error:  # noqa: BLE001
+            failures[f"the sample fails in torch itself: {_first_line(error)}"] += 1
+    return _fitted(name, recorder, failures, device, cautious=cautious)
+
+
+def _fitted(name: str, recorder: Recorder, failures: Counter[str], device: torch.device, *, cautious: bool) -> Found:
+    domains = domains_of(recorder.calls.values())
+    cases: list[schema.Case] = []
+    exclusions = [Exclusion("", reason, name, count) for reason, count in failures.items()]
+    exclusions += [Exclusion(op, reason, name, count) for (op, reason), count in recorder.unrecorded.items()]
+    for call in recorder.calls.values():
+        try:
+            case = fit(call, SUITE, domains, device, cautious=cautious)
+        except Unfit as error:
+            exclusions.append(Exclusion(call.operator, str(error), name))
+        else:
+            cases.append(msgspec.structs.replace(case, tags=(name,), occurrences=0))
+    return Found(tuple(cases), tuple(exclusions))
+
+
+def _enlarged(case: schema.Case, device: torch.device) -> Found:
+    _seed()
+    found = enlarged(case, device)
+    return Found() if found is None else Found((found,))
+
+
+def _seed() -> None:
+    """The catalogue is the same each time it is built."""
+    random.seed(0)
+    torch.manual_seed(0)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+
+
+if __name__ == "__main__":
+    main()

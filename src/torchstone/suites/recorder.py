@@ -1,0 +1,224 @@
+"""Calls of ATen operators as they happen: how each was called, and what its values were like.
+
+A :class:`Recorder` watches a block of code from below autograd and dispatch, where every model comes down to overloads
+of ATen. Calls alike are one, with a count; the facts about their values (ranges, order, signs) are joined. What cannot
+be said as a recipe is counted with the reason, and never dropped in silence. Nothing is chosen here: which values such
+a call may be given again is :mod:`torchstone.suites.fitting`'s to find out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchstone import operators, schema
+
+MOST_GIVEN = 1024
+"""Elements of a tensor whose values are remembered one by one."""
+_MOST_OFFSET = 4096
+"""Larger offsets are kept as far as alignment goes: nobody needs a megabyte in front of a row."""
+_ALIGNMENT = 16
+_NOTHING_TO_JUDGE = {"detach", "_has_compatible_shallow_copy_type", "is_same_size", "alias", "lift_fresh"}
+"""They hand on what they got, for torch's own bookkeeping."""
+_UNKNOWN = schema.Normal()
+"""The fill of a tensor that no choice has been made for."""
+
+
+class Unrecordable(Exception):  # noqa: N818 - not an error: a call that no recipe can say
+    """Why a call cannot be written down."""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What was seen of the values of one tensor argument, over all calls alike."""
+
+    seen: bool = False
+    """False: it had no values to look at (traced without data, or without elements)."""
+    least: float = math.inf
+    greatest: float = -math.inf
+    increasing: bool = True
+    """Strictly, along the last dimension."""
+    definite: bool = False
+    """Symmetric matrices without a negative eigenvalue."""
+    values: tuple[bool | int | float, ...] | None = None
+    """Those of the first call, if they are few."""
+
+    def joined(self, other: Facts) -> Facts:
+        """What holds for both."""
+        if not other.seen or not self.seen:
+            return self if self.seen else other
+        return Facts(
+            seen=True,
+            least=min(self.least, other.least),
+            greatest=max(self.greatest, other.greatest),
+            increasing=self.increasing and other.increasing,
+            definite=self.definite and other.definite,
+            values=self.values,
+        )
+
+
+class RecordedCall(msgspec.Struct, frozen=True):
+    """Calls alike."""
+
+    operator: str
+    args: tuple[schema.Argument, ...]
+    kwargs: dict[str, schema.Argument]
+    facts: tuple[Facts, ...]
+    """Of the tensor arguments in their order, lists flattened."""
+    count: int = 1
+    unnumbered: float = 0.0
+    """The share of NaN in the floating-point results of the first call."""
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down the calls made while it is entered. The calls are made as if it were not there."""
+
+    def __init__(self, wanted: Callable[[str], bool] = lambda operator: True, *, looks_at_values: bool = True) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: dict[str, RecordedCall] = {}
+        self.unrecorded: Counter[tuple[str, str]] = Counter()
+        """(operator, reason) of calls that are not among them."""
+        self._wanted = wanted
+        self._looks = looks_at_values
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        operator = str(func)
+        if not self._is_of_interest(func, operator):
+            return func(*args, **kwargs)
+        try:
+            key, call = recorded(operator, args, kwargs, look=self._looks)
+        except Unrecordable as error:
+            self.unrecorded[operator, str(error)] += 1
+            return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        known = self.calls.get(key)
+        if known is None:
+            share = _share_of_nan(operators.flatten_outputs(result)) if self._looks else 0.0
+            self.calls[key] = msgspec.structs.replace(call, unnumbered=share)
+        else:
+            facts = tuple(a.joined(b) for a, b in zip(known.facts, call.facts, strict=True))
+            self.calls[key] = msgspec.structs.replace(known, facts=facts, count=known.count + 1)
+        return result
+
+    def _is_of_interest(self, func: Any, operator: str) -> bool:
+        if not self._wanted(operator):
+            return False
+        namespace, _, name = operator.partition(".")
+        if namespace != "aten":
+            if namespace not in ("prim", "prims", "profiler"):
+                self.unrecorded[operator, f"namespace '{namespace}' is not ATen's"] += 1
+            return False
+        return name.partition(".")[0] not in _NOTHING_TO_JUDGE
+
+
+def recorded(operator: str, args: Sequence[Any], kwargs: dict[str, Any], *, look: bool) -> tuple[str, RecordedCall]:
+    """A call as data, and the key that calls alike share. Raises :class:`Unrecordable`."""
+    facts: list[Facts] = []
+    told = tuple(_argument(value, facts, look) for value in args)
+    named = {name: _argument(value, facts, look) for name, value in sorted(kwargs.items())}
+    return schema.content_key(operator, told, named), RecordedCall(operator, told, named, tuple(facts))
+
+
+def _argument(value: Any, facts: list[Facts], look: bool) -> schema.Argument:
+    match value:
+        case torch.Tensor():
+            recipe = _tensor(value)
+            facts.append(facts_of(value) if look else Facts())
+            return recipe
+        case list() | tuple():
+            return schema.Sequence(tuple(_argument(item, facts, look) for item in value))
+        case float() if not math.isfinite(value):
+            return schema.NonFinite("nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
+        case bool() | int() | float() | str() | None:
+            return schema.Scalar(value)
+        case complex():
+            return schema.Complex(value.real, value.imag)
+        case torch.dtype():
+            return schema.DType(str(value).removeprefix("torch."))
+        case torch.layout():
+            return schema.Layout(str(value).removeprefix("torch."))
+        case torch.memory_format():
+            return schema.MemoryFormat(str(value).removeprefix("torch."))
+        case torch.device():
+            return schema.JudgedDevice()
+        case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+            raise Unrecordable("an argument whose value is not known when it is traced")
+        case _:
+            raise Unrecordable(f"an argument of type {type(value).__name__}")
+
+
+def _tensor(value: torch.Tensor) -> schema.Tensor:
+    if value.layout is not torch.strided:
+        raise Unrecordable(f"a tensor of layout {str(value.layout).removeprefix('torch.')}")
+    if value.is_quantized or value.is_nested:
+        raise Unrecordable("a quantized tensor" if value.is_quantized else "a nested tensor")
+    shape = tuple(int(size) for size in value.shape)
+    strides = tuple(int(stride) for stride in value.stride())
+    dense = all(
+        a == b or size <= 1 for a, b, size in zip(strides, operators.contiguous_strides(shape), shape, strict=True)
+    )
+    offset = int(value.storage_offset())
+    return schema.Tensor(
+        shape,
+        str(value.dtype).removeprefix("torch."),
+        _UNKNOWN,
+        strides=None if dense or 0 in shape else strides,
+        offset=offset if offset <= _MOST_OFFSET else offset % _ALIGNMENT,
+    )
+
+
+def facts_of(tensor: torch.Tensor) -> Facts:
+    """Looks at the values; on a device this waits for them."""
+    if isinstance(tensor, FakeTensor) or tensor.device.type == "meta" or not tensor.numel():
+        return Facts()
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex():
+        return Facts()
+    plain = tensor.detach()
+    known = _listed(plain)
+    finite = plain[plain.isfinite()] if plain.is_floating_point() else plain
+    if not finite.numel():
+        return Facts(seen=True, values=known)
+    least, greatest = finite.to(torch.uint8).aminmax() if plain.dtype is torch.bool else finite.aminmax()
+    exact = not plain.is_floating_point() and plain.dtype is not torch.bool
+    return Facts(
+        seen=True,
+        least=float(least),
+        greatest=float(greatest),
+        increasing=bool((plain.diff(dim=-1) > 0).all()) if exact and plain.dim() else True,
+        definite=plain.is_floating_point() and _is_definite(plain),
+        values=known,
+    )
+
+
+def _listed(tensor: torch.Tensor) -> tuple[bool | int | float, ...] | None:
+    if tensor.numel() > MOST_GIVEN:
+        return None
+    values = tensor.flatten().tolist()
+    return tuple(values) if all(math.isfinite(value) for value in values) else None
+
+
+def _is_definite(tensor: torch.Tensor) -> bool:
+    if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2] or not 2 <= tensor.shape[-1] <= 64:
+        return False
+    wide = tensor.double()
+    if not torch.allclose(wide, wide.mT) or not bool(wide.isfinite().all()):
+        return False
+    return bool((torch.linalg.eigvalsh(wide) >= -1e-6).all())
+
+
+def _share_of_nan(leaves: Iterable[Any]) -> float:
+    """Zero for results that have no values to look at."""
+    worst = 0.0
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor) or isinstance(leaf, FakeTensor) or leaf.device.type == "meta":
+            continue
+        if leaf.layout is torch.strided and (leaf.is_floating_point() or leaf.is_complex()) and leaf.numel():
+            worst = max(worst, float(leaf.isnan().double().mean()))
+    return worst
