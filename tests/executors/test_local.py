@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from torchstone.court.process import Judged, Opened
 from torchstone.errors import DeviceUnavailableError, InfrastructureError
 from torchstone.executors import ExecutorOptions, devices, local
 from torchstone.executors.devices import find_devices, visible_uuids
@@ -55,7 +57,43 @@ HONEST = source("def kernel(x): return x.clamp(min=0)")
 ATEN = Implementation("aten", RELU.operator, ImportPath("torch", "ops.aten.relu.default"), "aten")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_judge_for_many_tests() -> Iterator[None]:
+    """Starting one takes longer than most of the tests."""
+    global _judge
+    yield
+    if _judge is not None:
+        _judge.stop()
+        _judge = None
+
+
+_judge: JudgeProcess | None = None
+
+
+def records_of(*jobs: Job) -> list[Record]:
+    """By the judge that the tests share."""
+    global _judge
+    if _judge is None:
+        (device,) = find_devices("cpu")
+        _judge = JudgeProcess(device, ExecutorOptions())
+        _judge.start()
+        assert isinstance(_judge.hear(), Opened)
+    return [_record(_judge, job) for job in jobs]
+
+
+def _record(judge: JudgeProcess, job: Job) -> Record:
+    judge.give(job, 0)
+    while not isinstance(announcement := judge.hear(), Judged):
+        assert announcement is not None, judge.last_words()
+    return judge.finish(announcement.record)
+
+
 def judge_all(*jobs: Job) -> list[object]:
+    return [record.verdict for record in records_of(*jobs)]
+
+
+def judge_in_a_run(*jobs: Job) -> list[object]:
+    """By a judge of their own, which an executor starts and ends."""
     records = {record.job_key: record for record in LocalExecutor(ExecutorOptions()).run(jobs)}
     assert len(records) == len(jobs)
     return [records[job.key].verdict for job in jobs]
@@ -97,14 +135,14 @@ def test_a_view_operator_must_return_that_view() -> None:
     assert isinstance(free, Agrees), "reshape promises a view only where it can, so nobody can rely on one"
 
 
-def test_verdicts_of_one_judge_in_one_go() -> None:
+def test_verdicts_of_one_run_in_one_go() -> None:
     picky = source("def kernel(x):\n    if x.dim() == 2: raise NotImplementedError('2-d')\n    return x.clamp(min=0)")
     stateful = source(
         "calls = 0\ndef kernel(x):\n    global calls\n    calls += 1\n    return x.clamp(min=0) if calls < 4 else x"
     )
     nowhere = Case("test", "aten.relu.default", (Tensor((5,), "complex64", Normal()),))
     unheard_of = Case("test", "aten.no_such_thing.default", (Tensor((5,), "float32", Normal()),))
-    verdicts = judge_all(
+    verdicts = judge_in_a_run(
         Job(RELU, HONEST),
         Job(RELU, ATEN),
         Job(RELU, picky),
@@ -182,7 +220,7 @@ def test_a_replay_makes_the_call_that_failed_and_no_other() -> None:
 
 
 def test_a_measurement_holds_raw_blocks_of_all_parties() -> None:
-    (record,) = LocalExecutor(ExecutorOptions()).run([Job(TIMED, HONEST, "quick")])
+    (record,) = records_of(Job(TIMED, source("def kernel(x): return x.clamp_min(0)"), "quick"))
     assert isinstance(record.verdict, Agrees)
     measurement = record.measurement
     assert measurement is not None
@@ -198,7 +236,7 @@ def test_a_kernel_that_goes_wrong_only_when_timed_is_caught() -> None:
         "calls = 0\ndef kernel(x):\n    global calls\n    calls += 1\n"
         "    return x.clamp(min=0) if calls < 30 else x.new_zeros(x.shape)"
     )
-    (record,) = LocalExecutor(ExecutorOptions()).run([Job(TIMED, lazy, "quick")])
+    (record,) = records_of(Job(TIMED, lazy, "quick"))
     assert isinstance(record.verdict, Disagrees)
     assert record.verdict.stage == "measure"
     assert record.measurement is None
@@ -292,7 +330,7 @@ def test_one_candidate_that_kills_the_judge_does_not_end_the_run(monkeypatch: py
     monkeypatch.setattr(JudgeProcess, "give", give_and_kill)
     monkeypatch.setattr(local, "_MOST_ATTEMPTS", 1)
     sizes = [Case("test", RELU.operator, (Tensor((size,), "float32", Normal()),)) for size in range(1, 4)]
-    *killed, last = judge_all(*(Job(case, HONEST) for case in sizes), Job(RELU, ATEN))
+    *killed, last = judge_in_a_run(*(Job(case, HONEST) for case in sizes), Job(RELU, ATEN))
     assert all(isinstance(verdict, Unjudged) for verdict in killed)
     assert isinstance(last, Agrees)
 
@@ -311,7 +349,7 @@ def test_a_judge_that_is_stuck_is_replaced(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(local, "_SILENCE_SECONDS", 0.0)
     monkeypatch.setattr(local, "_LOOK_SECONDS", 0.1)
     patience = Deadlines(2.0, 2.0, 2.0, 2.0)
-    stuck, agrees = judge_all(Job(RELU, HONEST, deadlines=patience), Job(RELU, ATEN, deadlines=patience))
+    stuck, agrees = judge_in_a_run(Job(RELU, HONEST, deadlines=patience), Job(RELU, ATEN, deadlines=patience))
     assert isinstance(stuck, Unjudged)
     assert "2 times" in stuck.reason
     assert "stuck" in stuck.reason
@@ -323,7 +361,7 @@ def test_no_error_after_a_candidate_was_loaded_ends_the_run(tmp_path: Path) -> N
     (tmp_path / "sitecustomize.py").write_text(SPOILS_OWN_WORKERS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-        unjudged, agrees = judge_all(Job(TIMED, HONEST, "quick"), Job(RELU, ATEN))
+        unjudged, agrees = judge_in_a_run(Job(TIMED, HONEST, "quick"), Job(RELU, ATEN))
     assert isinstance(unjudged, Unjudged)
     assert "InfrastructureError" in unjudged.reason
     assert isinstance(agrees, Agrees)
@@ -454,8 +492,7 @@ def test_the_record_says_what_did_the_work() -> None:
         Job(RELU, HONEST, require_authored=True),
         Job(case, authored, require_authored=True),
     ]
-    records = {record.job_key: record for record in LocalExecutor(ExecutorOptions()).run(jobs)}
-    reported, refused, own = (records[job.key] for job in jobs)
+    reported, refused, own = records_of(*jobs)
     assert isinstance(reported.verdict, Agrees)
     assert reported.attribution is not None
     assert list(reported.attribution.operators) == ["aten.clamp.default"]
