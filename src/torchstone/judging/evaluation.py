@@ -71,6 +71,8 @@ class Evaluator:
         """The same for calls whose arguments are stacked. Operators that write do so to these storages themselves."""
         views = [batched_view(s, recipe).unbind(0) for s, recipe in zip(storages, self.recipes, strict=True)]
         rows: Sequence[Sequence[torch.Tensor]] = list(zip(*views, strict=True)) if views else [()] * count
+        if torch.Tag.inplace_view in self.operator.tags:
+            raise ReferenceFailure(f"{self.case.operator} gives its argument another shape, and no result to judge")
         try:
             results = [self._call(self.case, row) for row in rows]
         except OPERATOR_ERRORS as error:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from typing import IO
 
@@ -87,12 +87,13 @@ class _Process:
                     stream.close()
 
 
-def build(device: str, dtype: str, progress: Progress) -> Catalogue:
-    """Run every sample once, and make one large variant for each operator."""
+def build(device: str, dtype: str, progress: Progress, entries: Collection[str] | None = None) -> Catalogue:
+    """Run every sample once, or those of some entries of the database, and make a large variant for each operator."""
     with contextlib.closing(_Crew(device, dtype)) as crew:
         orders = [
             _Order(name, {"type": "sample", "index": i}, {"type": "sample", "index": i, "cautious": True})
             for i, name in enumerate(crew.names)
+            if entries is None or name in entries
         ]
         found = list(crew.carry_out(orders, progress, "OpInfo samples"))
         cases = _distinct(case for answer in found for case in answer.cases)
