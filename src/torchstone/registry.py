@@ -60,7 +60,12 @@ def _load(kind: str, point: EntryPoint) -> Any:
 
 suites = Registry(
     "suite",
-    {"smoke": "torchstone.suites.smoke:SmokeSuite"},
+    {
+        "smoke": "torchstone.suites.smoke:SmokeSuite",
+        "torchbench": "torchstone.suites.traces:TraceSuite",
+        "torchbench-all": "torchstone.suites.traces:WholeTraceSuite",
+    },
+    aliases={"traces": "torchbench"},
 )
 backends = Registry(
     "backend",
