@@ -105,7 +105,7 @@ def execute(
     with folders.open_journal(folder) as journal:
         notes = (
             *_told(problems),
-            _told_left_out(request, device, suite),
+            *_told_left_out(request, device, suite),
             journal.note,
             folders.note_circumstances(folder, manifest),
         )

@@ -126,7 +126,8 @@ def _parquet_rows(path: Path) -> Iterator[Recorded]:
         raise UsageError(f"{path} is no Parquet file: {_first_line(error)}.") from error
     for number, row in enumerate(rows, start=1):
         place = Place(str(path), "row", number)
-        yield Recorded(_checked(place, _as_row, row), place)
+        said = {name: value for name, value in row.items() if value is not None}
+        yield Recorded(_checked(place, _as_row, said), place)
 
 
 def _json_rows(path: Path) -> Iterator[Recorded]:

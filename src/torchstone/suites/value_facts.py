@@ -33,6 +33,7 @@ from torchstone.schema import (
     SortedIntegers,
     Tensor,
     Uniform,
+    WindowPositions,
 )
 from torchstone.suites.trace_text import TorchName, TracedCall, TracedTensor, Value
 
@@ -122,7 +123,7 @@ def _fitting(tensor: TracedTensor, fill: Fill | None) -> Fill:
         return fill if isinstance(fill, Normal | Uniform | PositiveDefinite) else SIGNED
     if not tensor.dtype.startswith(("float", "bfloat")):
         return _whole(fill, unsigned=tensor.dtype.startswith("uint"))
-    return SIGNED if fill is None or isinstance(fill, Booleans) else fill
+    return SIGNED if fill is None or isinstance(fill, Booleans | WindowPositions) else fill
 
 
 def _is_expanded(tensor: TracedTensor) -> bool:
@@ -141,6 +142,8 @@ def _per_element(fill: Fill) -> Fill | None:
             return Integers(low, high)
         case Simplex():
             return UNIT
+        case WindowPositions(plane=plane):
+            return Integers(0, math.prod(plane))
         case PositiveDefinite() | Given():
             return None
         case _:
@@ -150,7 +153,7 @@ def _per_element(fill: Fill) -> Fill | None:
 def _whole(fill: Fill | None, *, unsigned: bool) -> Fill:
     """For integer dtypes: the whole numbers of a domain."""
     match fill:
-        case Integers() | SortedIntegers() | Given():
+        case Integers() | SortedIntegers() | Given() | WindowPositions():
             return fill
         case Uniform(low=low) if low > 0:
             return DIVISORS
@@ -395,22 +398,38 @@ _always("repeat_interleave", "self repeats", self=Integers(0, 5), repeats=Intege
 # ---- pooling
 
 
-@_fact(
-    "max_pool2d_with_indices_backward",
-    "grad_output self kernel_size stride padding dilation ceil_mode indices",
-    jitter=False,
-)
-@_fact("adaptive_max_pool2d_backward fractional_max_pool2d_backward", "grad_output self indices", jitter=False)
+_POOL_BACKWARD = "grad_output self kernel_size stride padding dilation ceil_mode indices"
+
+
+@_fact("max_pool2d_with_indices_backward", _POOL_BACKWARD, jitter=False)
 def _max_pool2d_backward(call: NamedCall) -> Fills:
-    """Flat positions in a plane. torch does not check them on the CPU."""
+    """Each index lies in the window of its element: kernels may look only there. torch checks none on the CPU."""
+    plane = _pair((0, *call.shape("self"))[-2:], 1)
+    kernel = _pair(call.sizes("kernel_size"), 1)
+    stride = _pair(call.sizes("stride"), 0)
+    windows = WindowPositions(
+        plane=plane,
+        kernel=kernel,
+        stride=stride if all(stride) else kernel,
+        padding=_pair(call.sizes("padding"), 0),
+        dilation=_pair(call.sizes("dilation"), 1),
+    )
+    return {"indices": windows if len(call.shape("indices")) > 1 else below(math.prod(plane))}
+
+
+def _pair(sizes: tuple[int, ...], otherwise: int) -> tuple[int, int]:
+    """One number counts for both directions."""
+    first, *rest = sizes or (otherwise,)
+    return first, rest[0] if rest else first
+
+
+@_fact("adaptive_max_pool2d_backward fractional_max_pool2d_backward", "grad_output self indices", jitter=False)
+def _other_max_pool2d_backward(call: NamedCall) -> Fills:
+    """These add to the place that an index names, wherever it lies."""
     return {"indices": below(math.prod(call.shape("self")[-2:]))}
 
 
-@_fact(
-    "max_pool3d_with_indices_backward",
-    "grad_output self kernel_size stride padding dilation ceil_mode indices",
-    jitter=False,
-)
+@_fact("max_pool3d_with_indices_backward", _POOL_BACKWARD, jitter=False)
 @_fact("adaptive_max_pool3d_backward fractional_max_pool3d_backward", "grad_output self indices", jitter=False)
 def _max_pool3d_backward(call: NamedCall) -> Fills:
     return {"indices": below(math.prod(call.shape("self")[-3:]))}
@@ -418,6 +437,7 @@ def _max_pool3d_backward(call: NamedCall) -> Fills:
 
 @_fact("max_unpool2d max_unpool3d", "self indices output_size", jitter=False)
 def _max_unpool(call: NamedCall) -> Fills:
+    """Where two indices meet, either value may win; no recipe makes a whole plane of them distinct."""
     return {"indices": below(math.prod(call.sizes("output_size")))}
 
 
