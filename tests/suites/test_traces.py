@@ -188,7 +188,7 @@ def test_only_asked_operators_are_parsed(tmp_path: Path) -> None:
 
 def test_an_operator_without_a_case_is_an_error_that_says_why(tmp_path: Path) -> None:
     source = write(tmp_path, "json", ROWS)
-    with pytest.raises(UsageError, match=r"unknown recorded operator 'relu.out'\. Did you mean"):
+    with pytest.raises(UsageError, match=r"unknown recorded operator 'relu.out'"):
         cases(source, operators=("relu.out",))
     with pytest.raises(UsageError, match=rf"every recorded call of _cudnn_rnn is left out: {CUDA_ONLY} \(1\)"):
         cases(source, operators=("_cudnn_rnn",))
@@ -336,13 +336,12 @@ MOST_BYTES = 64 << 20
 
 
 def smallest(listed: Iterable[Case]) -> dict[str, Case]:
-    """Of each operator the smallest call that has an element, with what its lists of sizes ask for counted too."""
+    """Of each operator the smallest call that has an element, with what its list of sizes asks for counted too."""
 
     def size(case: Case) -> tuple[bool, int]:
-        lists = [item.items for item in case.args if isinstance(item, Sequence)]
-        whole = [[part.value for part in items if isinstance(part, Scalar)] for items in lists]
-        asked = [math.prod(number for number in numbers if isinstance(number, int)) for numbers in whole]
-        return all(0 in tensor.shape for tensor in tensors_of(case)), input_bytes(case) + max(asked, default=0)
+        sizes = next((item.items for item in case.args if isinstance(item, Sequence)), ())
+        asked = math.prod(size.value for size in sizes if isinstance(size, Scalar) and isinstance(size.value, int))
+        return all(0 in tensor.shape for tensor in tensors_of(case)), input_bytes(case) + asked
 
     found: dict[str, Case] = {}
     for case in sorted(listed, key=size):
