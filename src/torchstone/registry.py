@@ -60,7 +60,13 @@ def _load(kind: str, point: EntryPoint) -> Any:
 
 suites = Registry(
     "suite",
-    {"smoke": "torchstone.suites.smoke:SmokeSuite", "opinfo": "torchstone.suites.opinfo:OpInfoSuite"},
+    {
+        "smoke": "torchstone.suites.smoke:SmokeSuite",
+        "opinfo": "torchstone.suites.opinfo:OpInfoSuite",
+        "torchbench": "torchstone.suites.traces:TraceSuite",
+        "torchbench-all": "torchstone.suites.traces:WholeTraceSuite",
+    },
+    aliases={"traces": "torchbench"},
 )
 backends = Registry(
     "backend",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchstone.cli.parameters import split_commas
+from torchstone.cli.parameters import case_options, split_commas
 
 if TYPE_CHECKING:
     from torchstone.judging.audit import Audit
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 @click.argument("suite")
 @click.option("--ops", multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
 @click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
+@case_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
-def audit_suite(suite: str, ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool) -> int:
+def audit_suite(suite: str, ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **chosen: Any) -> int:
     """Run trivial adversaries (constants, inputs, stale answers, missing parts, lower precision) against every case.
 
     Exit code 0: each fails on every case, or the case says why it need not. 1: some case tells nothing.
@@ -28,11 +29,11 @@ def audit_suite(suite: str, ops: tuple[str, ...], dtypes: tuple[str, ...], as_js
     from torchstone.judging.audit import audit
     from torchstone.runs import canonical_dtypes
     from torchstone.schema import encode
-    from torchstone.suites import CaseQuery
+    from torchstone.suites import CaseQuery, select_cases
 
     names = split_commas(dtypes)
-    query = CaseQuery(split_commas(ops), None if names is None else canonical_dtypes(names))
-    found = audit(registry.suites.factory(suite)().cases(query), torch.device("cpu"))
+    query = CaseQuery(split_commas(ops), None if names is None else canonical_dtypes(names), **chosen)
+    found = audit(select_cases(suite, registry.suites.factory(suite)(), query), torch.device("cpu"))
     if as_json:
         click.echo(encode(found).decode())
     else:

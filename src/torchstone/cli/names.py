@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import click
+
+from torchstone.cli.parameters import case_options
 
 
 @click.command("list", short_help="List suites, backends, or the operators of a suite.")
 @click.argument("kind", type=click.Choice(["suites", "backends", "operators"]))
 @click.option("--suite", default="smoke", show_default=True, help="Whose operators.")
-def names(kind: str, suite: str) -> int:
+@case_options
+def names(kind: str, suite: str, **chosen: Any) -> int:
     """List suites, backends, or the operators of a suite with their numbers of cases."""
     from torchstone import registry
 
     if kind == "operators":
-        _list_operators(suite)
+        _list_operators(suite, chosen)
     else:
         for name in (registry.suites if kind == "suites" else registry.backends).names():
             click.echo(name)
     return 0
 
 
-def _list_operators(suite: str) -> None:
+def _list_operators(suite: str, chosen: dict[str, Any]) -> None:
     from torchstone import registry
-    from torchstone.suites import CaseQuery
+    from torchstone.suites import CaseQuery, left_out, select_cases
 
-    cases = tuple(registry.suites.factory(suite)().cases(CaseQuery()))
+    made, query = registry.suites.factory(suite)(), CaseQuery(**chosen)
+    cases = select_cases(suite, made, query)
     total = Counter(case.operator for case in cases)
     timed = Counter(case.operator for case in cases if case.timed)
     for operator in sorted(total):
         click.echo(f"{operator}\t{total[operator]} cases\t{timed[operator]} timed")
+    for reason, count in left_out(made, query).items():
+        click.echo(f"left out: {reason}\t{count}", err=True)

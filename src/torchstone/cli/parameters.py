@@ -1,8 +1,10 @@
-"""Kinds of option values that click does not know: comma lists and sizes."""
+"""Kinds of option values that click does not know: comma lists and sizes. And options that commands share."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -29,3 +31,30 @@ def split_commas(values: tuple[str, ...]) -> tuple[str, ...] | None:
     if any(name == "" for name in names):
         raise click.UsageError(f"'{','.join(values)}' has an empty name. Write names separated by single commas.")
     return names or None
+
+
+def case_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose among a suite's cases: ``source``, ``largest``, ``overhead_dominated``."""
+    source = click.option(
+        "--source",
+        "--alternative-torchbench-data-path",
+        "source",
+        metavar="PATH|hf://…",
+        help="File of recorded calls, for suites that read one.",
+    )
+    largest = click.option(
+        "--topn-inputs",
+        "--topn",
+        "largest",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Only the N cases of each operator with the most bytes.",
+    )
+    overhead = click.option(
+        "--check-overhead-dominated-ops",
+        "--overhead-dominated",
+        "overhead_dominated",
+        is_flag=True,
+        help="Only calls known to take hardly longer than starting a kernel.",
+    )
+    return source(largest(overhead(command)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchstone.cli.parameters import size_in_bytes, split_commas
+from torchstone.cli.parameters import case_options, size_in_bytes, split_commas
 
 if TYPE_CHECKING:
     from torchstone.reports import RunReport
@@ -25,6 +25,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option("--kernels-dir", type=click.Path(path_type=Path), help="Folder of kernels, for backends that read one.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
+@case_options
 @click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
 @click.option(
     "--cache", type=click.Choice(["cold", "warm"]), default="cold", show_default=True, help="For timed calls."
@@ -82,6 +83,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         deadlines=_deadlines(given),
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         **{name: given[name] for name in ("suite", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},
+        **{name: given[name] for name in ("source", "largest", "overhead_dominated")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
     )
 

@@ -31,7 +31,13 @@ _TIES_UNDEFINED = {"sort", "argsort", "msort", "topk", "kthvalue", "median", "na
 """Operators that return indices and do not promise which one for equal values: no value is repeated on purpose."""
 
 
-_SHAPED_FILLS = (schema.SortedIntegers, schema.Simplex, schema.PositiveDefinite, schema.Given)
+_SHAPED_FILLS = (
+    schema.SortedIntegers,
+    schema.Simplex,
+    schema.PositiveDefinite,
+    schema.Given,
+    schema.WindowPositions,
+)
 """Their values depend on one another, or on where they stand."""
 
 
@@ -167,6 +173,8 @@ def _draw(recipe: schema.Tensor, shape: tuple[int, int], dice: Dice, repeats: bo
             return _draw_normal(schema.Normal(), shape, dtype, dice, repeats)
         case schema.Given(values=values):
             return torch.full(shape, values[0] if values else 0, dtype=dtype, device=dice.values.device)
+        case schema.WindowPositions(plane=plane):
+            return _draw_integers(schema.Integers(0, math.prod(plane)), shape, dtype, dice, repeats)
 
 
 def _draw_shaped(recipe: schema.Tensor, views: torch.Tensor, dice: Dice) -> torch.Tensor:
@@ -178,6 +186,8 @@ def _draw_shaped(recipe: schema.Tensor, views: torch.Tensor, dice: Dice) -> torc
             return _positive_definite(fill, recipe.shape, views, dice)
         case schema.Given(values=values):
             return torch.tensor(values, dtype=views.dtype, device=views.device).view(recipe.shape)
+        case schema.WindowPositions() as fill:
+            return _window_positions(fill, views, dice)
         case _:
             return _probabilities(views, dice)
 
@@ -214,6 +224,23 @@ def _positive_definite(
     return (product + product.mH) / 2 + fill.least * unit
 
 
+def _window_positions(fill: schema.WindowPositions, views: torch.Tensor, dice: Dice) -> torch.Tensor:
+    """Any row and any column that the window has in the plane, each as likely."""
+    rows, columns = (_in_windows(fill, views, axis, dice) for axis in (0, 1))
+    return rows.mul_(fill.plane[1]).add_(columns)
+
+
+def _in_windows(fill: schema.WindowPositions, views: torch.Tensor, axis: int, dice: Dice) -> torch.Tensor:
+    """Positions along one axis of the plane; ``axis`` is 0 for rows, 1 for columns."""
+    size, step, dilation = fill.plane[axis], fill.stride[axis], fill.dilation[axis]
+    begin = torch.arange(views.shape[axis - 2], device=views.device) * step - fill.padding[axis]
+    first = begin.neg().clamp_(min=0).add_(dilation - 1).div_(dilation, rounding_mode="floor")
+    last = (size - 1 - begin).div_(dilation, rounding_mode="floor").clamp_(max=fill.kernel[axis] - 1)
+    begin, first, last = (line.view(-1, 1) if axis == 0 else line for line in (begin, first, last))
+    chosen = dice.uniform(*views.shape).mul_(last - first + 1).long().add_(first)
+    return torch.minimum(chosen, last).mul_(dilation).add_(begin).clamp_(0, size - 1)
+
+
 def _overlaps(recipe: schema.Tensor) -> bool:
     strides = recipe.strides or ()
     return any(stride == 0 and size > 1 for stride, size in zip(strides, recipe.shape, strict=False))
@@ -232,6 +259,9 @@ def _refuse_misfit(recipe: schema.Tensor, dtype: torch.dtype) -> None:
             fits, instead = continuous, "'integers' or 'booleans'"
         case schema.Simplex():
             fits, instead = dtype.is_floating_point, "'normal', 'integers' or 'booleans'"
+        case schema.WindowPositions():
+            fits = len(recipe.shape) > 1 and not continuous and dtype is not torch.bool
+            instead = "integers with two dimensions or more"
         case schema.Integers() | schema.SortedIntegers():
             fits, instead = not dtype.is_complex and dtype is not torch.bool, "'normal' or 'booleans'"
         case schema.Booleans():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from pathlib import Path
@@ -16,11 +15,10 @@ from torchstone.errors import UsageError
 from torchstone.profiling.request import ProfileRequest
 from torchstone.runs import RunRequest
 from torchstone.runs.run import choose_cases
-from torchstone.schema import Case, Implementation, tensors_of
-from torchstone.suites import CaseQuery, names_operator
+from torchstone.schema import Case, Implementation
+from torchstone.suites import CaseQuery, input_bytes, names_operator
 
 _ATTEMPT = re.compile(r"_(?:attempt_\d+|implementation(?:_v\d+)?)$", re.ASCII)
-_ELEMENT_BYTES = {"64": 8, "32": 4, "16": 2}
 _SHOWN_CASES = 12
 
 
@@ -145,14 +143,3 @@ def _named(text: str, cases: tuple[Case, ...]) -> Case:
     problem = f"{len(found)} cases fit" if found else "no case fits"
     listed = "; ".join(f"{case.key[:8]} {case.label}" for case in (found or cases)[:_SHOWN_CASES])
     raise UsageError(f"{problem} --case '{text}'. Write a key or a label, or a part that one has alone: {listed}.")
-
-
-def input_bytes(case: Case) -> int:
-    """About how much a call reads: what makes one case larger than another."""
-    return sum(math.prod(tensor.shape) * _bytes_of(tensor.dtype) for tensor in tensors_of(case))
-
-
-def _bytes_of(dtype: str) -> int:
-    """By its name, since torch is not imported here."""
-    width = next((size for digits, size in _ELEMENT_BYTES.items() if digits in dtype), 1)
-    return 16 if dtype == "complex128" else width

@@ -12,6 +12,7 @@ import msgspec
 from torchstone import registry
 from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import Cache, Deadlines, Effort, IsolationLevel, Limits
+from torchstone.suites.sources import identity_of
 
 DTYPES = (
     "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
@@ -31,6 +32,9 @@ IDENTITY = (
     "backend",
     "operators",
     "dtypes",
+    "source",
+    "largest",
+    "overhead_dominated",
     "device",
     "effort",
     "measured",
@@ -54,6 +58,12 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     dtypes: tuple[str, ...] | None = None
     """torch dtype names; None is the suite's own choice."""
+    source: str | None = None
+    """For suites that read their cases from a file: a path, or ``hf://…``; None is the suite's own."""
+    largest: int | None = None
+    """Only so many cases of each operator, those with the most bytes of arguments."""
+    overhead_dominated: bool = False
+    """Only calls that are known to take hardly longer than starting a kernel."""
     effort: Effort = "normal"
     cache: Cache = "cold"
     """Whether the arguments of timed calls lie in the device's cache."""
@@ -94,6 +104,8 @@ def check(request: RunRequest) -> RunRequest:
     """The request with its names in their one spelling; raises on what can be seen to be wrong."""
     if request.threads < 1:
         raise UsageError(f"threads is {request.threads}; it must be 1 or more.")
+    if request.largest is not None and request.largest < 1:
+        raise UsageError(f"largest is {request.largest}; it must be 1 or more.")
     if request.judges < 1:
         raise UsageError(f"judges is {request.judges}; it must be 1 or more.")
     for stage, seconds in msgspec.structs.asdict(request.deadlines).items():
@@ -121,6 +133,10 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
         "backend": request.backend,
         "operators": None if request.operators is None else sorted(request.operators),
         "dtypes": None if request.dtypes is None else sorted(request.dtypes),
+        "source": identity_of(request.source),
+        "source_path": request.source,
+        "largest": request.largest,
+        "overhead_dominated": request.overhead_dominated,
         "kernels_dir": None if request.kernels_dir is None else str(request.kernels_dir),
         "device": device,
         "effort": request.effort,

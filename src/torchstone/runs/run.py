@@ -21,7 +21,7 @@ from torchstone.runs.manifest import collect
 from torchstone.runs.plan import Plan, Terms, make_plan
 from torchstone.runs.request import RunRequest, check, configuration
 from torchstone.schema import Case, Implementation, Isolation, Job, Manifest, Record, Unjudged
-from torchstone.suites import CaseQuery, Suite, names_operator
+from torchstone.suites import CaseQuery, Suite, left_out, names_operator, select_cases
 
 ExecutorFactory = Callable[[ExecutorOptions], Executor]
 
@@ -112,7 +112,12 @@ def execute(
     )
     folder = folders.open_folder(request, manifest)
     with folders.open_journal(folder) as journal:
-        notes = (*_told(problems), journal.note, folders.note_circumstances(folder, manifest))
+        notes = (
+            *_told(problems),
+            *_told_left_out(request, device, suite),
+            journal.note,
+            folders.note_circumstances(folder, manifest),
+        )
         plan = make_plan(cases, offers, _terms(request, device, manifest), journal.records)
         folders.bring_in_order(folder, journal, plan.keys, offers.values(), problems)
         for note in filter(None, notes):
@@ -126,14 +131,26 @@ def execute(
 
 def choose_cases(request: RunRequest, device: str, suite: Suite) -> tuple[Case, ...]:
     """The cases that the request selects; every name it gives must select at least one."""
-    query = CaseQuery(request.operators, request.dtypes, device_type(device))
-    cases = tuple(suite.cases(query))
+    query = query_of(request, device)
+    cases = select_cases(request.suite, suite, query)
     for name in request.operators or ():
         if not any(names_operator(name, case.operator) for case in cases):
             _refuse_operator(name, query, suite)
     if not cases:
         raise UsageError(f"suite '{request.suite}' has no case for this request. Ask for other dtypes or operators.")
     return cases
+
+
+def query_of(request: RunRequest, device: str) -> CaseQuery:
+    """The part of the request that is about cases."""
+    return CaseQuery(
+        request.operators,
+        request.dtypes,
+        device_type(device),
+        request.source,
+        request.largest,
+        request.overhead_dominated,
+    )
 
 
 def _refuse_operator(name: str, query: CaseQuery, suite: Suite) -> None:
@@ -186,6 +203,12 @@ def _terms(request: RunRequest, device: str, manifest: Manifest) -> Terms:
 
 def _told(problems: tuple[Problem, ...]) -> tuple[str, ...]:
     return tuple(f"{problem.where}: {problem.reason}" for problem in problems)
+
+
+def _told_left_out(request: RunRequest, device: str, suite: Suite) -> tuple[str, ...]:
+    """What the suite's source holds and the run does not, a line for each reason."""
+    reasons = left_out(suite, query_of(request, device))
+    return tuple(f"suite '{request.suite}' leaves out {count}: {reason}" for reason, count in reasons.items())
 
 
 def _judge(executor: Executor, plan: Plan, journal: Journal, observer: Observer) -> bool:

@@ -22,6 +22,7 @@ from torchstone.schema.case import (
     SortedIntegers,
     Tensor,
     Uniform,
+    WindowPositions,
     describe,
     tensors_of,
 )
@@ -139,6 +140,7 @@ __all__ = [
     "Unsupported",
     "Verdict",
     "Way",
+    "WindowPositions",
     "content_key",
     "decode",
     "describe",

@@ -64,7 +64,19 @@ class Given(msgspec.Struct, frozen=True, tag="given"):
     values: tuple[bool | int | float, ...]
 
 
-Fill = Normal | Uniform | Integers | Booleans | SortedIntegers | Simplex | PositiveDefinite | Given
+class WindowPositions(msgspec.Struct, frozen=True, tag="window_positions"):
+    """Flat positions in a plane, each inside the window of its element: what max pooling returns as indices. The last
+    two dimensions are those of the pooled plane."""
+
+    plane: tuple[int, int]
+    """Height and width of what was pooled."""
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+
+Fill = Normal | Uniform | Integers | Booleans | SortedIntegers | Simplex | PositiveDefinite | Given | WindowPositions
 
 
 class Tensor(msgspec.Struct, frozen=True, tag="tensor", omit_defaults=True):

@@ -1,5 +1,16 @@
 """WHERE CASES COME FROM."""
 
 from torchstone.suites.base import CaseQuery, ListedSuite, Suite, names_operator, selects
+from torchstone.suites.selection import input_bytes, keep_largest, left_out, select_cases
 
-__all__ = ["CaseQuery", "ListedSuite", "Suite", "names_operator", "selects"]
+__all__ = [
+    "CaseQuery",
+    "ListedSuite",
+    "Suite",
+    "input_bytes",
+    "keep_largest",
+    "left_out",
+    "names_operator",
+    "select_cases",
+    "selects",
+]

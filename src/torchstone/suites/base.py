@@ -18,13 +18,19 @@ class CaseQuery(msgspec.Struct, frozen=True):
     dtypes: tuple[str, ...] | None = None
     """torch dtype names; None is the suite's own choice."""
     device_type: str = "cpu"
+    source: str | None = None
+    """Where a suite that reads its cases from a file finds it: a path, or ``hf://…``; None is the suite's own."""
+    largest: int | None = None
+    """Only so many cases of each operator, those with the most bytes of arguments; None is all. For every suite."""
+    overhead_dominated: bool = False
+    """Only calls that are known to take hardly longer than starting a kernel."""
 
 
 class Suite(Protocol):
     """Where cases come from."""
 
     def cases(self, query: CaseQuery) -> Iterable[Case]:
-        """The cases that fit the query, in a stable order."""
+        """The cases that fit the query, in a stable order. ``largest`` is not its business, see `select_cases`."""
         ...
 
 

@@ -30,6 +30,12 @@ _MOST_DEPTH = 32
 class TraceTextError(UsageError):
     """Text that is no recorded call."""
 
+    def __init__(self, line: int, column: int, problem: str) -> None:
+        super().__init__(f"line {line}, column {column}: {problem}")
+        self.line = line
+        self.column = column
+        self.problem = problem
+
 
 class TracedTensor(msgspec.Struct, frozen=True):
     """``T([2, 3], f16, stride=(3, 1))``."""
@@ -129,7 +135,7 @@ def _fail(text: str, at: int, what: str) -> NoReturn:
     line = text.count("\n", 0, at) + 1
     column = at - (text.rfind("\n", 0, at) + 1) + 1
     near = text[max(0, at - 20) : at + 20].replace("\n", " ")
-    raise TraceTextError(f"line {line}, column {column}: {what} (near '{near}').")
+    raise TraceTextError(line, column, f"{what} (near '{near}').")
 
 
 class _Parser:

@@ -1,0 +1,63 @@
+"""From a query to cases, for any suite: what a suite has no use for is refused, and only the largest are kept.
+
+Separate from the suites, so that none of them, and none of another package, can ignore an option.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Collection, Iterable, Mapping
+
+from torchstone.errors import UsageError
+from torchstone.schema import Case, tensors_of
+from torchstone.suites.base import CaseQuery, Suite
+
+_ELEMENT_BYTES = {"64": 8, "32": 4, "16": 2}
+_OPTIONS = {"source": "--source", "overhead_dominated": "--overhead-dominated"}
+"""Parts of a query that a suite must say it uses, and the options that they come from."""
+
+
+def select_cases(name: str, suite: Suite, query: CaseQuery) -> tuple[Case, ...]:
+    """The cases of the suite of that name that fit the query."""
+    _refuse_unused(name, suite, query)
+    cases = tuple(suite.cases(query))
+    return cases if query.largest is None else keep_largest(cases, query.largest)
+
+
+def left_out(suite: Suite, query: CaseQuery) -> Mapping[str, int]:
+    """How many entries of its source the suite made no case of, by reason; most suites have nothing to leave out."""
+    method = getattr(suite, "left_out", None)
+    return dict(method(query)) if callable(method) else {}
+
+
+def keep_largest(cases: Iterable[Case], count: int) -> tuple[Case, ...]:
+    """Of each operator the ``count`` cases with the most bytes, in their old order; of equal ones the earlier."""
+    listed = tuple(cases)
+    places: dict[str, list[int]] = {}
+    for place, case in enumerate(listed):
+        places.setdefault(case.operator, []).append(place)
+    kept = [
+        place
+        for of_one_operator in places.values()
+        for place in heapq.nlargest(count, of_one_operator, key=lambda place: input_bytes(listed[place]))
+    ]
+    return tuple(listed[place] for place in sorted(kept))
+
+
+def input_bytes(case: Case) -> int:
+    """About how much a call reads: what makes one case larger than another."""
+    return sum(math.prod(tensor.shape) * _bytes_of(tensor.dtype) for tensor in tensors_of(case))
+
+
+def _bytes_of(dtype: str) -> int:
+    """By its name, since torch is not imported here."""
+    width = next((size for digits, size in _ELEMENT_BYTES.items() if digits in dtype), 1)
+    return 16 if dtype == "complex128" else width
+
+
+def _refuse_unused(name: str, suite: Suite, query: CaseQuery) -> None:
+    used: Collection[str] = getattr(suite, "uses", ())
+    for part, option in _OPTIONS.items():
+        if getattr(query, part) not in (None, False) and part not in used:
+            raise UsageError(f"suite '{name}' has no use for {option}. Leave it out, or choose another suite.")

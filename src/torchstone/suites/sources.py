@@ -1,0 +1,225 @@
+"""Files of recorded calls, and where they lie: rows from Parquet, JSON, JSON Lines and trace texts, here or on a hub.
+
+Rows are checked, their arguments not yet parsed: a suite first chooses which it wants. A file says by its ending what
+it is. Whatever is wrong with it is a UsageError that names file and place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from torchstone.errors import InfrastructureError, MissingExtraError, UsageError
+from torchstone.suites.trace_text import TracedCall, TraceTextError, parse_call
+
+HUB = "hf://"
+DEFAULT_SOURCE = (
+    "hf://datasets/GPUMODE/backendbench_tests/backend_bench_problems.parquet@ca7b1361b162d1499cb22ea4ad589dae506ead5d"
+)
+"""Calls of 155 models in training, pinned: the file cannot change under a suite's name."""
+
+_HUB_FILE = re.compile(r"hf://datasets/(?P<owner>[\w.-]+)/(?P<name>[\w.-]+)/(?P<file>[^@]+)@(?P<revision>[0-9a-f]{40})")
+_OPERATOR = re.compile(r"\w+\.\w+\.\w+", re.ASCII)
+_RENAMED = {"aten.sum.SymInt": "aten.sum.dim_IntList"}
+"""Overloads that recordings of older versions name and no torch has any more."""
+_NEEDS_EXTRA = "needs the package {package}. Install it with: pip install torchstone[traces]"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One recorded call, by the names that the dataset gives to its columns."""
+
+    op_name: str
+    args: str
+    """As :mod:`torchstone.suites.trace_text` reads it."""
+    count: int = 1
+    """How often it was seen; 0: it was made by hand from one that was."""
+    included_in_benchmark: bool = True
+    why_excluded: tuple[str, ...] | None = None
+    is_overhead_dominated_op: bool | None = None
+    """None: nobody measured it."""
+    in_models: tuple[str, ...] | None = None
+
+
+class Place(NamedTuple):
+    """Where a row stands."""
+
+    file: str
+    unit: str
+    """``row``, ``item`` or ``line``."""
+    number: int
+    column: int | None = None
+    """Where its arguments begin in the line, if they are in it as they are."""
+
+    def __str__(self) -> str:
+        return f"{self.file}, {self.unit} {self.number}"
+
+
+class Recorded(NamedTuple):
+    """A row and its place."""
+
+    row: Row
+    place: Place
+
+    @property
+    def operator(self) -> str:
+        return _RENAMED.get(self.row.op_name, self.row.op_name)
+
+    def call(self) -> TracedCall:
+        """Its arguments."""
+        try:
+            return parse_call(self.row.args)
+        except TraceTextError as error:
+            if self.place.column is not None:
+                at = f"column {self.place.column + error.column}"
+            else:
+                at = f"column {error.column} of args"
+            raise UsageError(f"{self.place}, {at}: {error.problem}") from error
+
+
+def read_source(source: str) -> list[Recorded]:
+    """Every row of a source: a path, or ``hf://datasets/OWNER/NAME/FILE@REVISION``."""
+    path = _fetch(source) if source.startswith(HUB) else Path(source)
+    read = _READERS.get(path.suffix.lower())
+    if read is None:
+        raise UsageError(f"'{source}' has none of the endings {', '.join(_READERS)}, by which a source is known.")
+    try:
+        found = list(read(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"source '{source}' cannot be read: {error}.") from error
+    for recorded in found:
+        if not _OPERATOR.fullmatch(recorded.row.op_name):
+            raise UsageError(
+                f"{recorded.place}: '{recorded.row.op_name}' is no operator. Write it in full: aten.add.Tensor."
+            )
+    return found
+
+
+def identity_of(source: str | None) -> str | None:
+    """The same for the same content: a hub's file is pinned by its name, a local one by a hash of what is in it."""
+    if source is None or source.startswith(HUB):
+        return source
+    try:
+        return f"sha256:{hashlib.sha256(Path(source).read_bytes()).hexdigest()}"
+    except OSError as error:
+        raise UsageError(f"source '{source}' cannot be read: {error}.") from error
+
+
+# ---- the formats
+
+
+def _parquet_rows(path: Path) -> Iterator[Recorded]:
+    try:
+        from pyarrow import ArrowInvalid
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise MissingExtraError(f"reading {path.name} {_NEEDS_EXTRA.format(package='pyarrow')}") from error
+    try:
+        with ParquetFile(path) as file:
+            columns = [name for name in file.schema_arrow.names if name in Row.__struct_fields__]
+            rows = file.read(columns).to_pylist()
+    except ArrowInvalid as error:
+        raise UsageError(f"{path} is no Parquet file: {_first_line(error)}.") from error
+    for number, row in enumerate(rows, start=1):
+        place = Place(str(path), "row", number)
+        said = {name: value for name, value in row.items() if value is not None}
+        yield Recorded(_checked(place, _as_row, said), place)
+
+
+def _json_rows(path: Path) -> Iterator[Recorded]:
+    try:
+        items = msgspec.json.decode(path.read_bytes(), type=list[msgspec.Raw])
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: {error}. Expected a list of objects with 'op_name' and 'args'.") from error
+    for number, item in enumerate(items, start=1):
+        place = Place(str(path), "item", number)
+        yield Recorded(_checked(place, _ROW.decode, item), place)
+
+
+def _json_lines(path: Path) -> Iterator[Recorded]:
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if line.strip():
+            place = Place(str(path), "line", number)
+            yield Recorded(_checked(place, _ROW.decode, line), place)
+
+
+def _trace_text(path: Path) -> Iterator[Recorded]:
+    """``Operator: aten.add.Tensor``, then a line ``cnt: 12, ((T([2], f16), 1), {})`` for each way it was called."""
+    operator = ""
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+        if not line.strip():
+            continue
+        if named := _OPERATOR_LINE.fullmatch(line):
+            operator = named.group(1)
+        elif (counted := _CALL_LINE.fullmatch(line)) and operator:
+            row = Row(operator, counted.group(2), int(counted.group(1)))
+            yield Recorded(row, Place(str(path), "line", number, counted.start(2)))
+        else:
+            expected = "'cnt: 12, ((…), {…})'" if operator else "'Operator: aten.add.Tensor'"
+            raise UsageError(f"{path}, line {number}, column 1: expected {expected}, got '{line[:40]}'.")
+
+
+_ROW = msgspec.json.Decoder(Row)
+_OPERATOR_LINE = re.compile(r"\s*Operator:\s*(\S+)\s*")
+_CALL_LINE = re.compile(r"\s*cnt:\s*(\d{1,18})\s*,\s*(\S.*?)\s*")
+_READERS: dict[str, Callable[[Path], Iterator[Recorded]]] = {
+    ".parquet": _parquet_rows,
+    ".json": _json_rows,
+    ".jsonl": _json_lines,
+    ".txt": _trace_text,
+}
+
+T = TypeVar("T")
+
+
+def _as_row(row: object) -> Row:
+    return msgspec.convert(row, Row)
+
+
+def _checked(place: Place, read: Callable[[T], Row], raw: T) -> Row:
+    try:
+        return read(raw)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{place}: {error}.") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].removesuffix(".")
+
+
+# ---- the hub
+
+
+def _fetch(source: str) -> Path:
+    """The file, from the hub or from its cache on this machine."""
+    found = _HUB_FILE.fullmatch(source)
+    if found is None:
+        raise UsageError(
+            f"'{source}' is no file of a hub. Write hf://datasets/OWNER/NAME/FILE@REVISION, with the 40 digits of a "
+            "commit: a branch may move."
+        )
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise MissingExtraError(f"fetching {source} {_NEEDS_EXTRA.format(package='huggingface_hub')}") from error
+    return _download(huggingface_hub, source, found)
+
+
+def _download(hub: Any, source: str, found: re.Match[str]) -> Path:
+    try:
+        return Path(
+            hub.hf_hub_download(
+                repo_id=f"{found['owner']}/{found['name']}",
+                filename=found["file"],
+                repo_type="dataset",
+                revision=found["revision"],
+            )
+        )
+    except (OSError, hub.errors.HfHubHTTPError, hub.errors.HFValidationError) as error:
+        raise InfrastructureError(
+            f"{source} cannot be fetched: {_first_line(error)}. If you have the file, give --source PATH."
+        ) from error

@@ -1,0 +1,61 @@
+"""From a query to cases, for any suite."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchstone.errors import UsageError
+from torchstone.schema import Case, Normal, Tensor
+from torchstone.suites import CaseQuery, ListedSuite, input_bytes, keep_largest, left_out, select_cases
+from torchstone.suites.smoke import SmokeSuite
+
+cases = st.builds(
+    lambda operator, sizes, dtype: Case("x", operator, tuple(Tensor((size,), dtype, Normal()) for size in sizes)),
+    st.sampled_from(["aten.relu.default", "aten.add.Tensor", "aten.neg.default"]),
+    st.lists(st.integers(0, 5), max_size=3),
+    st.sampled_from(["float16", "float32", "bool", "complex128"]),
+)
+
+
+@given(st.lists(cases, max_size=20), st.integers(1, 6))
+def test_exactly_the_largest_of_each_operator_are_kept_in_their_order(listed: list[Case], count: int) -> None:
+    kept = keep_largest(listed, count)
+    remaining = iter(listed)
+    assert all(any(case is other for other in remaining) for case in kept), "another order, or not from the list"
+    numbers = Counter(case.operator for case in listed)
+    assert Counter(case.operator for case in kept) == {name: min(count, number) for name, number in numbers.items()}
+    chosen = {id(case) for case in kept}
+    for case in listed:
+        if id(case) not in chosen:
+            assert all(input_bytes(case) <= input_bytes(other) for other in kept if other.operator == case.operator)
+
+
+def test_bytes_follow_shape_and_dtype() -> None:
+    shapes = {"float16": 2, "bfloat16": 2, "int64": 8, "complex64": 8, "complex128": 16, "bool": 1, "float8_e4m3fn": 1}
+    for dtype, width in shapes.items():
+        assert input_bytes(Case("x", "aten.neg.default", (Tensor((3, 5), dtype, Normal()),))) == 15 * width
+
+
+def test_the_largest_are_taken_from_any_suite() -> None:
+    found = select_cases("smoke", SmokeSuite(), CaseQuery(("relu", "mm"), largest=2))
+    assert Counter(case.operator for case in found) == {"aten.relu.default": 2, "aten.mm.default": 2}
+    assert all(case.timed for case in found if case is max(found, key=input_bytes))
+
+
+@pytest.mark.parametrize(
+    ("query", "option"),
+    [(CaseQuery(source="calls.txt"), "--source"), (CaseQuery(overhead_dominated=True), "--overhead-dominated")],
+)
+def test_an_option_that_a_suite_has_no_use_for_is_refused(query: CaseQuery, option: str) -> None:
+    with pytest.raises(UsageError, match=f"suite 'smoke' has no use for {option}"):
+        select_cases("smoke", SmokeSuite(), query)
+    with pytest.raises(UsageError, match="suite 'mine' has no use"):
+        select_cases("mine", ListedSuite(()), query)
+
+
+def test_a_suite_that_leaves_nothing_out_says_nothing() -> None:
+    assert left_out(SmokeSuite(), CaseQuery()) == {}
