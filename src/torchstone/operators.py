@@ -61,23 +61,40 @@ class Contract:
         return bool(self.fresh) and self.fresh[min(leaf, len(self.fresh) - 1)]
 
 
+_WRITTEN_UNDECLARED = dict.fromkeys(
+    ("aten.native_batch_norm.default", "aten.cudnn_batch_norm.default", "aten.miopen_batch_norm.default"),
+    ("running_mean", "running_var"),
+)
+"""Arguments that an operator writes to although its schema does not say so."""
+
+
 def contract_of(case: schema.Case) -> Contract:
     """Read the contract for the arguments of this case from the operator's schema."""
     declared = resolve(case.operator)._schema
+    undeclared = _WRITTEN_UNDECLARED.get(case.operator, ())
     alias_to_position: dict[str, int] = {}
     mutated: set[int] = set()
-    position = 0
-    for index, argument in enumerate(declared.arguments):
-        recipe = case.args[index] if index < len(case.args) else case.kwargs.get(argument.name)
-        count = _tensor_count(recipe)
-        alias = argument.alias_info
-        if alias is not None and alias.is_write and count:
-            mutated.update(range(position, position + count))
-            for name in alias.before_set:
-                alias_to_position[name] = position
-        position += count
+    for argument, positions in _positions(case, [argument.name for argument in declared.arguments]).items():
+        alias = next(item.alias_info for item in declared.arguments if item.name == argument)
+        if positions and argument in undeclared:
+            mutated.update(positions)
+        if positions and alias is not None and alias.is_write:
+            mutated.update(positions)
+            alias_to_position.update(dict.fromkeys(alias.before_set, positions.start))
     returned = tuple(_returned_argument(item.alias_info, alias_to_position) for item in declared.returns)
     return Contract(frozenset(mutated), returned, tuple(item.alias_info is None for item in declared.returns))
+
+
+def _positions(case: schema.Case, names: Sequence[str]) -> dict[str, range]:
+    """Of each argument's tensors among all tensor arguments, in the order in which the case lists them."""
+    found: dict[str, range] = {}
+    position = 0
+    for name, recipe in (*zip(names, case.args, strict=False), *case.kwargs.items()):
+        count = _tensor_count(recipe)
+        if name in names:
+            found[name] = range(position, position + count)
+        position += count
+    return found
 
 
 def is_view(operator: str) -> bool:

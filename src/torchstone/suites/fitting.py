@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -42,11 +43,18 @@ _UNCHECKED = {
 }  # fmt: skip
 """They write wherever their whole numbers say, without a look: these stay as they were recorded."""
 _FLOATS = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "complex32")
+_NOTHING_TO_JUDGE = {
+    "_conj": "it sets a bit that says how memory is to be read, and gives no values of its own",
+    "_neg_view": "it sets a bit that says how memory is to be read, and gives no values of its own",
+    "_ctc_loss": "parts of its second result are working memory that nobody defines",
+}
 
 GIVEN_VALUES = "values that are always the same are known beforehand"
 ONE_ELEMENT = "one element is its own mean, may be its input, and is met by chance"
 NO_ELEMENT = "there is no element to be wrong: structure, dtype and shape are what is judged"
-CONSTANT = "the result does not depend on the values of the arguments"
+CONSTANT = "the result, or a part of it, does not depend on the values of the arguments"
+EVEN = "all elements of a result are equal, so that their mean is right"
+COPY = "the right answer is a copy of an argument"
 
 
 class Unfit(Exception):  # noqa: N818 - an answer: this call cannot be judged on fresh values
@@ -83,7 +91,9 @@ def fit(
 
     Cautious: whole numbers keep their values, for operators that crash on others instead of refusing them.
     """
-    reason = "torch refuses every draw that was tried"
+    reason = _NOTHING_TO_JUDGE.get(call.operator.split(".")[1], "")
+    if reason:
+        raise Unfit(reason)
     for fills in _choices(call, domains, cautious=cautious):
         case = _case(call, suite, fills)
         try:
@@ -242,24 +252,75 @@ def _refilled(case: schema.Case, fills: Sequence[schema.Fill]) -> schema.Case:
 
 def _marked(case: schema.Case, device: torch.device) -> schema.Case:
     """With the reason why it may not tell a trivial kernel from a right one, if there is one to be seen."""
-    first, second = (_results(case, seed, device) for seed in _SEEDS[:2])
-    excuse = ""
-    if not first:
-        excuse = NO_ELEMENT
-    elif all(tensor[0].numel() == 1 for tensor in first):
-        excuse = ONE_ELEMENT
-    elif all(isinstance(tensor.fill, schema.Given) for tensor in schema.tensors_of(case) if 0 not in tensor.shape):
-        excuse = GIVEN_VALUES if schema.tensors_of(case) else CONSTANT
-    elif _same(first, second):
-        excuse = CONSTANT
+    draws = [_drawn(case, seed, device) for seed in _SEEDS]
+    excuse = next((reason for reason, holds in _EXCUSES.items() if holds(case, draws)), "")
     return msgspec.structs.replace(case, indistinct=excuse) if excuse else case
 
 
-def _same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
+class _Draw(NamedTuple):
+    inputs: list[torch.Tensor]
+    results: list[torch.Tensor]
+    """Those with elements."""
+
+
+def _drawn(case: schema.Case, seed: int, device: torch.device) -> _Draw:
+    inputs = [tensor.view.clone() for tensor in draw_call(case, seed, device).tensors]
+    return _Draw(inputs, [result[0] for result in _results(case, seed, device)])
+
+
+def _is_empty(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+    return not any(draw.results for draw in draws)
+
+
+def _has_one_element(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+    return any(result.numel() == 1 for draw in draws for result in draw.results)
+
+
+def _is_given(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+    tensors = [tensor for tensor in schema.tensors_of(case) if 0 not in tensor.shape]
+    return bool(tensors) and all(isinstance(tensor.fill, schema.Given) for tensor in tensors)
+
+
+def _is_constant(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+    """Or a part of it is."""
+    return _in_every_draw(draws, lambda draw, place: _same(draw.results[place], draws[0].results[place]))
+
+
+def _is_even(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+    return _in_every_draw(
+        draws, lambda draw, place: bool((draw.results[place] == draw.results[place].flatten()[0]).all())
+    )
+
+
+def _is_copied(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+    return _in_every_draw(draws, lambda draw, place: any(_same(draw.results[place], given) for given in draw.inputs))
+
+
+def _in_every_draw(draws: Sequence[_Draw], holds: Callable[[_Draw, int], bool]) -> bool:
+    """Whether some result is such, in each of the draws."""
+    count = min(len(draw.results) for draw in draws)
+    return any(all(holds(draw, place) for draw in draws) for place in range(count))
+
+
+_EXCUSES: Mapping[str, Callable[[schema.Case, Sequence[_Draw]], bool]] = {
+    NO_ELEMENT: _is_empty,
+    ONE_ELEMENT: _has_one_element,
+    GIVEN_VALUES: _is_given,
+    CONSTANT: _is_constant,
+    EVEN: _is_even,
+    COPY: _is_copied,
+}
+
+
+def _has_one_value(tensor: torch.Tensor) -> bool:
+    return bool((tensor == tensor.flatten()[0]).all())
+
+
+def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Bit by bit: NaN is equal to itself, and every dtype can be compared."""
-    pairs = zip(first, second, strict=False)
-    return len(first) == len(second) and all(a.shape == b.shape and torch.equal(_bits(a), _bits(b)) for a, b in pairs)
+    alike = first.shape == second.shape and first.dtype == second.dtype
+    return alike and torch.equal(_bits(first), _bits(second))
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.clone(memory_format=torch.contiguous_format).view(torch.uint8)
+    return tensor.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)

@@ -6,6 +6,7 @@ after that a catalogue in the user's cache has them, and neither torch nor OpInf
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
 from torchstone.errors import UsageError
@@ -38,6 +39,13 @@ class OpInfoSuite:
         """What samples called and is no case."""
         found = [item for book in self._catalogues(query) for item in book.exclusions]
         return tuple(item for item in found if not item.operator or selects(query, item.operator))
+
+    def left_out(self, query: CaseQuery) -> dict[str, int]:
+        """How many calls are no cases, by reason."""
+        counts: Counter[str] = Counter()
+        for item in self.exclusions(query):
+            counts[item.reason] += item.count
+        return dict(counts.most_common())
 
     def _catalogues(self, query: CaseQuery) -> list[Catalogue]:
         dtypes = query.dtypes or (DEFAULT_DTYPES.get(query.device_type, _OTHER_DEVICES),)

@@ -122,7 +122,7 @@ def recorded(operator: str, args: Sequence[Any], kwargs: dict[str, Any], *, look
     """A call as data, and the key that calls alike share. Raises :class:`Unrecordable`."""
     facts: list[Facts] = []
     told = tuple(_argument(value, facts, look) for value in args)
-    named = {name: _argument(value, facts, look) for name, value in sorted(kwargs.items())}
+    named = {name: _argument(value, facts, look) for name, value in kwargs.items()}
     return schema.content_key(operator, told, named), RecordedCall(operator, told, named, tuple(facts))
 
 
