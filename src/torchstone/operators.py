@@ -61,10 +61,8 @@ class Contract:
         return bool(self.fresh) and self.fresh[min(leaf, len(self.fresh) - 1)]
 
 
-_WRITTEN_UNDECLARED = dict.fromkeys(
-    ("aten.native_batch_norm.default", "aten.cudnn_batch_norm.default", "aten.miopen_batch_norm.default"),
-    ("running_mean", "running_var"),
-)
+_BATCH_NORMS = ("aten.native_batch_norm.default", "aten.cudnn_batch_norm.default", "aten.miopen_batch_norm.default")
+_WRITTEN_UNDECLARED = dict.fromkeys(_BATCH_NORMS, ("running_mean", "running_var"))
 """Arguments that an operator writes to although its schema does not say so."""
 
 
