@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
-from torchstone import schema
+from torchstone import gradients, schema
 from torchstone.errors import UsageError
 
 
 def resolve(operator: str) -> torch._ops.OpOverload:
     """The overload behind ``aten.add.Tensor``."""
+    gradients.register(operator)
     found: Any = torch.ops
     try:
         for part in operator.split("."):

@@ -44,6 +44,7 @@ from torchstone.schema import (
     Unjudged,
     Unsupported,
 )
+from torchstone.suites.backward import backward_case
 
 RELU = Case("test", "aten.relu.default", (Tensor((5, 7), "float32", Normal()),))
 TIMED = Case("test", "aten.relu.default", (Tensor((64, 64), "float32", Normal()),), timed=True)
@@ -502,3 +503,37 @@ def test_the_record_says_what_did_the_work() -> None:
     assert own.attribution is not None
     assert own.attribution.operators == {}
     assert (own.attribution.peak_memory_bytes, own.attribution.reference_peak_memory_bytes) == (4 * 35, 4 * 35)
+
+
+SQUARE = """
+import torch
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        context.save_for_backward(x)
+        return x * x
+    @staticmethod
+    def backward(context, grad):
+        (x,) = context.saved_tensors
+        return {gradient}
+def kernel(x): return Square.apply(x)
+"""
+
+
+def test_gradients_are_judged_like_results() -> None:
+    case = backward_case(Case("test", "aten.square.default", (Tensor((33, 17), "float32", Normal()),), timed=True))
+    own, wrong, missing = (
+        source(text, case.operator)
+        for text in (
+            SQUARE.format(gradient="2 * x * grad"),
+            SQUARE.format(gradient="x * grad"),
+            "def kernel(x): return x.detach() ** 2",
+        )
+    )
+    right, half, none = records_of(*(Job(case, kernel, "quick") for kernel in (own, wrong, missing)))
+    assert isinstance(right.verdict, Agrees), right.verdict
+    assert right.measurement is not None
+    assert isinstance(half.verdict, Disagrees)
+    assert half.verdict.reason == "values"
+    assert isinstance(none.verdict, Unsupported)
+    assert "torch.autograd.Function" in none.verdict.reason

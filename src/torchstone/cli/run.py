@@ -26,6 +26,13 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
 @case_options
+@click.option(
+    "--mode",
+    type=click.Choice(["fwd", "bwd", "fwd+bwd"]),
+    default="fwd",
+    show_default=True,
+    help="Judge results, gradients, or both.",
+)
 @click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
 @click.option(
     "--cache", type=click.Choice(["cold", "warm"]), default="cold", show_default=True, help="For timed calls."
@@ -83,7 +90,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         deadlines=_deadlines(given),
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         **{name: given[name] for name in ("suite", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},
-        **{name: given[name] for name in ("source", "largest", "overhead_dominated")},
+        **{name: given[name] for name in ("source", "largest", "overhead_dominated", "mode")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
     )
 

@@ -12,6 +12,7 @@ import msgspec
 from torchstone import registry
 from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import Cache, Deadlines, Effort, IsolationLevel, Limits
+from torchstone.suites import Mode
 from torchstone.suites.sources import identity_of
 
 DTYPES = (
@@ -34,6 +35,7 @@ IDENTITY = (
     "dtypes",
     "source",
     "largest",
+    "mode",
     "overhead_dominated",
     "device",
     "effort",
@@ -60,6 +62,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """torch dtype names; None is the suite's own choice."""
     source: str | None = None
     """For suites that read their cases from a file: a path, or ``hf://…``; None is the suite's own."""
+    mode: Mode = "fwd"
+    """Whether results are judged, gradients, or both."""
     largest: int | None = None
     """Only so many cases of each operator, those with the most bytes of arguments."""
     overhead_dominated: bool = False
@@ -136,6 +140,7 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
         "source": identity_of(request.source),
         "source_path": request.source,
         "largest": request.largest,
+        "mode": request.mode,
         "overhead_dominated": request.overhead_dominated,
         "kernels_dir": None if request.kernels_dir is None else str(request.kernels_dir),
         "device": device,

@@ -20,7 +20,17 @@ from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
 from torchstone.runs.plan import Plan, Terms, make_plan
 from torchstone.runs.request import RunRequest, check, configuration
-from torchstone.schema import Case, Implementation, Isolation, Job, Manifest, Record, Unjudged
+from torchstone.schema import (
+    Case,
+    Implementation,
+    Isolation,
+    Job,
+    Manifest,
+    Record,
+    Unjudged,
+    forward_operator,
+    is_gradient,
+)
 from torchstone.suites import CaseQuery, Suite, left_out, names_operator, select_cases
 
 ExecutorFactory = Callable[[ExecutorOptions], Executor]
@@ -150,6 +160,7 @@ def query_of(request: RunRequest, device: str) -> CaseQuery:
         request.source,
         request.largest,
         request.overhead_dominated,
+        request.mode,
     )
 
 
@@ -161,8 +172,15 @@ def _refuse_operator(name: str, query: CaseQuery, suite: Suite) -> None:
 
 
 def choose_implementations(cases: tuple[Case, ...], backend: Backend) -> dict[str, Implementation | None]:
-    """What the backend offers for each operator of the cases."""
-    return {operator: backend.implementation(operator) for operator in dict.fromkeys(case.operator for case in cases)}
+    """What the backend offers for each operator of the cases. A gradient is that of what it offers for the operator."""
+    names = dict.fromkeys(case.operator for case in cases)
+    return {operator: _offer(backend.implementation(forward_operator(operator)), operator) for operator in names}
+
+
+def _offer(implementation: Implementation | None, operator: str) -> Implementation | None:
+    if implementation is None or not is_gradient(operator):
+        return implementation
+    return msgspec.structs.replace(implementation, operator=operator)
 
 
 def problems_of(backend: Backend) -> tuple[Problem, ...]:

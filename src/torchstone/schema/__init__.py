@@ -24,6 +24,9 @@ from torchstone.schema.case import (
     Uniform,
     WindowPositions,
     describe,
+    forward_operator,
+    gradient_operator,
+    is_gradient,
     tensors_of,
 )
 from torchstone.schema.codec import FORMAT_VERSION, content_key, decode, encode
@@ -147,6 +150,9 @@ __all__ = [
     "difference",
     "encode",
     "explain",
+    "forward_operator",
+    "gradient_operator",
+    "is_gradient",
     "tensors_of",
     "verdict_name",
 ]

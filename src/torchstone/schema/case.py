@@ -175,6 +175,25 @@ class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         return ", ".join(parts)
 
 
+GRADIENTS = "torchstone_grad"
+"""The namespace of gradients: ``torchstone_grad.mul.Tensor`` is what differentiating ``aten.mul.Tensor`` gives."""
+
+
+def gradient_operator(operator: str) -> str:
+    """The name of an ATen operator's gradient."""
+    return f"{GRADIENTS}.{operator.partition('.')[2]}"
+
+
+def is_gradient(operator: str) -> bool:
+    """Whether the name is that of a gradient."""
+    return operator.partition(".")[0] == GRADIENTS
+
+
+def forward_operator(operator: str) -> str:
+    """The operator that a gradient belongs to; other names as they are."""
+    return f"aten.{operator.partition('.')[2]}" if is_gradient(operator) else operator
+
+
 _SHORT_DTYPES = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
     "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "b8", "complex64": "c64", "complex128": "c128",

@@ -1,11 +1,12 @@
 """WHERE CASES COME FROM."""
 
-from torchstone.suites.base import CaseQuery, ListedSuite, Suite, names_operator, selects
+from torchstone.suites.base import CaseQuery, ListedSuite, Mode, Suite, names_operator, selects
 from torchstone.suites.selection import input_bytes, keep_largest, left_out, select_cases
 
 __all__ = [
     "CaseQuery",
     "ListedSuite",
+    "Mode",
     "Suite",
     "input_bytes",
     "keep_largest",

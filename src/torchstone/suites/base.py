@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
-from torchstone.schema import Case
+from torchstone.schema import Case, forward_operator
+
+Mode = Literal["fwd", "bwd", "fwd+bwd"]
 
 
 class CaseQuery(msgspec.Struct, frozen=True):
@@ -24,6 +26,8 @@ class CaseQuery(msgspec.Struct, frozen=True):
     """Only so many cases of each operator, those with the most bytes of arguments; None is all. For every suite."""
     overhead_dominated: bool = False
     """Only calls that are known to take hardly longer than starting a kernel."""
+    mode: Mode = "fwd"
+    """Results, gradients, or both. For every suite, see `select_cases`."""
 
 
 class Suite(Protocol):
@@ -51,6 +55,7 @@ def selects(query: CaseQuery, operator: str) -> bool:
 
 def names_operator(name: str, operator: str) -> bool:
     """Whether a name as users write it means this overload: exact, without the namespace, or the base name."""
+    operator = forward_operator(operator)
     namespace, _, overload_name = operator.partition(".")
     base = overload_name.partition(".")[0]
     return name in (operator, overload_name, base, f"{namespace}.{base}")

@@ -9,6 +9,8 @@ import heapq
 import math
 from collections.abc import Collection, Iterable, Mapping
 
+import msgspec
+
 from torchstone.errors import UsageError
 from torchstone.schema import Case, tensors_of
 from torchstone.suites.base import CaseQuery, Suite
@@ -22,13 +24,25 @@ def select_cases(name: str, suite: Suite, query: CaseQuery) -> tuple[Case, ...]:
     """The cases of the suite of that name that fit the query."""
     _refuse_unused(name, suite, query)
     cases = tuple(suite.cases(query))
-    return cases if query.largest is None else keep_largest(cases, query.largest)
+    if query.largest is not None:
+        cases = keep_largest(cases, query.largest)
+    return cases if query.mode == "fwd" else (*(cases if query.mode == "fwd+bwd" else ()), *_gradients(cases)[0])
 
 
 def left_out(suite: Suite, query: CaseQuery) -> Mapping[str, int]:
     """How many entries of its source the suite made no case of, by reason; most suites have nothing to leave out."""
     method = getattr(suite, "left_out", None)
-    return dict(method(query)) if callable(method) else {}
+    found = dict(method(query)) if callable(method) else {}
+    if query.mode != "fwd":
+        without = _gradients(select_cases("", suite, msgspec.structs.replace(query, mode="fwd")))[1]
+        found |= {f"no gradient: {reason}": count for reason, count in without.items()}
+    return found
+
+
+def _gradients(cases: tuple[Case, ...]) -> tuple[tuple[Case, ...], dict[str, int]]:
+    from torchstone.suites.backward import backward_cases  # asks torch
+
+    return backward_cases(cases)
 
 
 def keep_largest(cases: Iterable[Case], count: int) -> tuple[Case, ...]:

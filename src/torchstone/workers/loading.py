@@ -10,7 +10,8 @@ from functools import reduce
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from torchstone.schema import Implementation, ImportPath, SourceFiles
+from torchstone.gradients import differentiated
+from torchstone.schema import Implementation, ImportPath, SourceFiles, is_gradient
 
 
 def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
@@ -22,7 +23,7 @@ def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
             found = _import_source(source, scratch / "kernel")
     if not callable(found):
         raise TypeError(f"the entry point of {implementation.operator} is not callable: {type(found).__name__}")
-    return found
+    return differentiated(found) if is_gradient(implementation.operator) else found
 
 
 def _import_source(source: SourceFiles, folder: Path) -> Any:

@@ -1,0 +1,87 @@
+"""Gradients as cases, and as operators that judge and worker share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from torchstone import gradients, operators
+from torchstone.judging.inputs import draw_call
+from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor, forward_operator, gradient_operator
+from torchstone.suites import CaseQuery, ListedSuite, left_out, names_operator, select_cases
+from torchstone.suites.backward import NoGradient, backward_case
+from torchstone.suites.smoke import SmokeSuite
+
+MATRIX = Tensor((3, 4), "float32", Normal())
+MUL = Case("tests", "aten.mul.Tensor", (MATRIX, Tensor((4,), "float32", Normal())))
+CPU = torch.device("cpu")
+
+
+def test_the_gradient_of_a_product() -> None:
+    case = backward_case(MUL)
+    assert case.operator == "torchstone_grad.mul.Tensor"
+    assert case.args == (Sequence((MATRIX,)), *MUL.args)
+    call = draw_call(case, 7, CPU)
+    (cotangent,), left, right = call.args
+    of_left, of_right = operators.resolve(case.operator)(*call.args)
+    torch.testing.assert_close(of_left, cotangent * right)
+    torch.testing.assert_close(of_right, (cotangent * left).sum(0))
+
+
+def test_results_without_a_derivative_count_for_nothing() -> None:
+    case = backward_case(Case("tests", "aten.max.dim", (MATRIX, Scalar(1))))
+    assert case.args[0] == Sequence((Tensor((3,), "float32", Normal()), Scalar(None)))
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (Case("tests", "aten.relu_.default", (MATRIX,)), "writes to its arguments"),
+        (Case("tests", "aten.transpose.int", (MATRIX, Scalar(0), Scalar(1))), "returns a view"),
+        (Case("tests", "aten.bernoulli.default", (MATRIX,)), "draws random numbers"),
+        (Case("tests", "aten.neg.default", (Tensor((3,), "int64", Integers(0, 9)),)), "no argument is floating-point"),
+        (Case("tests", "aten.argmax.default", (MATRIX,)), "no result has a derivative"),
+    ],
+)
+def test_what_has_no_gradient_says_why(case: Case, reason: str) -> None:
+    with pytest.raises(NoGradient, match=reason):
+        backward_case(case)
+
+
+def test_a_mode_selects_results_gradients_or_both() -> None:
+    suite = ListedSuite([MUL, Case("tests", "aten.relu_.default", (MATRIX,))])
+    operators_of = {
+        mode: [case.operator for case in select_cases("tests", suite, CaseQuery(mode=mode))]
+        for mode in ("fwd", "bwd", "fwd+bwd")
+    }
+    assert operators_of["bwd"] == ["torchstone_grad.mul.Tensor"]
+    assert operators_of["fwd+bwd"] == operators_of["fwd"] + operators_of["bwd"]
+    assert left_out(suite, CaseQuery(mode="bwd")) == {"no gradient: the operator writes to its arguments": 1}
+
+
+def test_a_gradient_goes_by_the_name_of_its_operator() -> None:
+    assert forward_operator(gradient_operator("aten.mul.Tensor")) == "aten.mul.Tensor"
+    for name in ("mul", "mul.Tensor", "aten.mul.Tensor"):
+        assert names_operator(name, "torchstone_grad.mul.Tensor")
+    assert not names_operator("add", "torchstone_grad.mul.Tensor")
+
+
+def test_every_case_of_the_smoke_suite_has_a_gradient_that_torch_takes_or_a_reason() -> None:
+    cases = select_cases("smoke", SmokeSuite(), CaseQuery(mode="bwd"))
+    assert len(cases) > 100
+    for case in cases:
+        call = draw_call(case, 3, CPU)
+        expected = len([t for t in case.args[1:] if isinstance(t, Tensor) and t.dtype.startswith(("float", "bfloat"))])
+        assert len(operators.resolve(case.operator)(*call.args, **call.kwargs)) >= expected
+
+
+def test_a_kernel_without_a_gradient_is_told_what_to_do() -> None:
+    gradient = gradients.differentiated(lambda x: x.detach() * 2)
+    with pytest.raises(NotImplementedError, match=r"carries no gradient.*torch.autograd.Function"):
+        gradient([torch.ones(2)], torch.ones(2))
+
+
+def test_arguments_that_do_not_matter_have_a_gradient_of_zero() -> None:
+    gradient = gradients.differentiated(lambda x, y: x * 2)
+    of_x, of_y = gradient([torch.ones(2)], torch.ones(2), torch.ones(3))
+    assert (of_x.tolist(), of_y.tolist()) == ([2.0, 2.0], [0.0, 0.0, 0.0])
