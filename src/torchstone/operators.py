@@ -15,6 +15,9 @@ import torch
 from torchstone import schema
 from torchstone.errors import UsageError
 
+_UPDATES_STATISTICS = {"native_batch_norm", "batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
+"""In training these write to the running statistics, and their schemas do not say so."""
+
 
 def resolve(operator: str) -> torch._ops.OpOverload:
     """The overload behind ``aten.add.Tensor``."""
@@ -64,6 +67,7 @@ class Contract:
 def contract_of(case: schema.Case) -> Contract:
     """Read the contract for the arguments of this case from the operator's schema."""
     declared = resolve(case.operator)._schema
+    undeclared = _undeclared_writes(case, [argument.name for argument in declared.arguments])
     alias_to_position: dict[str, int] = {}
     mutated: set[int] = set()
     position = 0
@@ -71,6 +75,8 @@ def contract_of(case: schema.Case) -> Contract:
         recipe = case.args[index] if index < len(case.args) else case.kwargs.get(argument.name)
         count = _tensor_count(recipe)
         alias = argument.alias_info
+        if count and argument.name in undeclared:
+            mutated.add(position)
         if alias is not None and alias.is_write and count:
             mutated.update(range(position, position + count))
             for name in alias.before_set:
@@ -78,6 +84,14 @@ def contract_of(case: schema.Case) -> Contract:
         position += count
     returned = tuple(_returned_argument(item.alias_info, alias_to_position) for item in declared.returns)
     return Contract(frozenset(mutated), returned, tuple(item.alias_info is None for item in declared.returns))
+
+
+def _undeclared_writes(case: schema.Case, names: Sequence[str]) -> tuple[str, ...]:
+    """Names of arguments that the operator writes to although its schema does not say so."""
+    if case.operator.split(".")[1] not in _UPDATES_STATISTICS:
+        return ()
+    training = dict(zip(names, case.args, strict=False)).get("training", case.kwargs.get("training"))
+    return ("running_mean", "running_var") if training == schema.Scalar(True) else ()
 
 
 def is_view(operator: str) -> bool:

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from torchstone import operators
 from torchstone.errors import MissingExtraError, UsageError
 from torchstone.judging.inputs import draw_call
-from torchstone.schema import Case, JudgedDevice, Normal, Scalar, Sequence, Tensor, tensors_of
+from torchstone.schema import Case, JudgedDevice, Normal, Scalar, Sequence, Tensor, decode, encode, tensors_of
 from torchstone.suites import CaseQuery, input_bytes
 from torchstone.suites.sources import DEFAULT_SOURCE, Row, identity_of, read_source
 from torchstone.suites.traces import CUDA_ONLY, SAME_CALL, SYNTHETIC, TIMED_BYTES, TraceSuite, WholeTraceSuite
@@ -313,6 +313,7 @@ def test_every_row_of_the_dataset_is_a_case_or_is_left_out_for_a_reason(everythi
     assert len(everything) + 25 == len(rows), "25 rows repeat a call"
     assert counted == sum(recorded.row.count for recorded in rows)
     assert {case.operator for case in everything} == {recorded.operator for recorded in rows}
+    assert all(decode(encode(case), Case).key == case.key for case in everything), "the same wherever it is sent"
     included = [recorded for recorded in rows if recorded.row.included_in_benchmark]
     assert len(included) == 15568
     suite = TraceSuite()
@@ -321,7 +322,7 @@ def test_every_row_of_the_dataset_is_a_case_or_is_left_out_for_a_reason(everythi
     assert len(suite.cases(few)) + sum(suite.left_out(few).values()) == len(of_few)
 
 
-NOT_ON_THIS_MACHINE = {
+NOT_ON_THE_CPU = {
     "aten._cudnn_rnn.default": "runs on CUDA only",
     "aten._cudnn_rnn_backward.default": "runs on CUDA only",
     "aten._fft_c2c.default": "complex32, which no FFT on the CPU takes",
@@ -332,7 +333,7 @@ NOT_ON_THIS_MACHINE = {
     "aten.upsample_bilinear2d_backward.vec": "no torch has it any more",
     "aten.upsample_nearest2d_backward.vec": "no torch has it any more",
 }
-MOST_BYTES = 64 << 20
+MOST_BYTES = 16 << 20
 
 
 def smallest(listed: Iterable[Case]) -> dict[str, Case]:
@@ -353,7 +354,7 @@ def smallest(listed: Iterable[Case]) -> dict[str, Case]:
 @needs_dataset
 def test_torch_takes_the_values_of_a_call_of_every_operator(everything: tuple[Case, ...]) -> None:
     sample = smallest(everything)
-    assert len(sample) == 179
+    assert len(sample) > 160, "the smallest calls of the other operators are large"
     cpu = torch.device("cpu")
     refused: dict[str, str] = {}
     for operator, case in sample.items():
@@ -364,4 +365,4 @@ def test_torch_takes_the_values_of_a_call_of_every_operator(everything: tuple[Ca
                 operators.resolve(operator)(*call.args, **call.kwargs)
         except (RuntimeError, UsageError, IndexError, ValueError) as error:
             refused[operator] = str(error)
-    assert refused.keys() == NOT_ON_THIS_MACHINE.keys(), refused
+    assert refused.keys() == NOT_ON_THE_CPU.keys() & sample.keys(), refused

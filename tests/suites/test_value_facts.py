@@ -26,6 +26,8 @@ from torchstone.schema import (
     Tensor,
     Uniform,
     WindowPositions,
+    decode,
+    encode,
     tensors_of,
 )
 from torchstone.schema import Case as CaseOf
@@ -165,6 +167,16 @@ def test_strides_that_say_nothing_are_left_out() -> None:
     assert [tensor.strides for tensor in args if isinstance(tensor, Tensor)] == [None, (1, 2)]
 
 
+@pytest.mark.parametrize(
+    ("operator", "text"),
+    [("clamp.default", "((T([3], f16), 2, 5), {})"), ("le.Scalar", "((T([3], f16), 5000), {})")],
+)
+def test_whole_numbers_of_a_call_make_the_same_case_wherever_it_is_sent(operator: str, text: str) -> None:
+    args, kwargs, _ = valued(operator, text)
+    case = CaseOf("x", f"aten.{operator}", args, kwargs)
+    assert decode(encode(case), CaseOf).key == case.key
+
+
 FITTING: dict[str, tuple[type, ...]] = {
     "bool": (Booleans, Given),
     "complex": (Normal, Uniform, PositiveDefinite),
@@ -191,7 +203,9 @@ calls = st.builds(
 def test_every_call_gets_fills_that_its_dtypes_and_its_memory_allow(operator: str, call: TracedCall) -> None:
     args, kwargs, _ = fills_for(f"aten.{operator}.default", call)
     assert len(args) == len(call.args)
-    for tensor in tensors_of(CaseOf("x", "aten.x.y", args, kwargs)):
+    case = CaseOf("x", "aten.x.y", args, kwargs)
+    assert decode(encode(case), CaseOf).key == case.key
+    for tensor in tensors_of(case):
         kind = next((kind for kind in ("bool", "complex", "float") if kind in tensor.dtype), "int")
         assert isinstance(tensor.fill, FITTING[kind])
         expanded = any(

@@ -188,7 +188,7 @@ class NamedCall:
 
     def number(self, name: str, otherwise: float) -> float:
         value = self[name]
-        return value if isinstance(value, int | float) and math.isfinite(value) else otherwise
+        return float(value) if isinstance(value, int | float) and abs(value) < math.inf else otherwise
 
     def integer(self, name: str, otherwise: int) -> int:
         value = self[name]
@@ -395,6 +395,15 @@ _always("bincount", "self weights minlength", self=COUNTS)
 _always("repeat_interleave", "self repeats", self=Integers(0, 5), repeats=Integers(0, 5))
 
 
+# ---- memory
+
+
+@_fact("as_strided as_strided_scatter as_strided_copy", "self size stride", jitter=False)
+def _as_strided(call: NamedCall) -> Fills:
+    """Speaks of the storage, not of the view: on other memory it is another call."""
+    return {}
+
+
 # ---- pooling
 
 
@@ -586,7 +595,7 @@ def _compare(call: NamedCall) -> Fills:
         return {}
     if float(other).is_integer() and abs(other) < 1024:
         return {"self": Integers(int(other) - 3, int(other) + 4)}
-    return {"self": Normal(float(other), max(1.0, abs(other)))}
+    return {"self": Normal(float(other), max(1.0, abs(float(other))))}
 
 
 @_fact("clamp clip", "self min max")
