@@ -118,7 +118,7 @@ def test_rows_written_as_json_lines_are_read_back(rows: list[Row]) -> None:
         ("a.jsonl", '\n{"op_name": 1, "args": ""}', "a.jsonl, line 2: Expected `str`, got `int` - at `$.op_name`"),
         ("a.jsonl", '{"op_name": "aten.add.Tensor", "args": "(("}', "line 1, column 3 of args: expected a value"),
         ("a.json", '[{"op_name": "aten.add.Tensor", "args": null}]', "a.json, item 1: Expected `str`, got `null`"),
-        ("a.txt", f"Operator: aten.neg.default\ncnt: 1, (({10**18},), {{}})", "column 11: a whole number of more than 18"),
+        ("a.txt", f"Operator: aten.neg.default\ncnt: 1, (({10**18},), {{}})", "column 11: a whole number of more"),
         ("a.json", "{}", "Expected a list of objects with 'op_name' and 'args'"),
         ("a.parquet", "no", "a.parquet is no Parquet file"),
         ("a.csv", "", "has none of the endings .parquet, .json, .jsonl, .txt"),
