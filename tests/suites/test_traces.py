@@ -118,7 +118,7 @@ def test_rows_written_as_json_lines_are_read_back(rows: list[Row]) -> None:
         ("a.jsonl", '\n{"op_name": 1, "args": ""}', "a.jsonl, line 2: Expected `str`, got `int` - at `$.op_name`"),
         ("a.jsonl", '{"op_name": "aten.add.Tensor", "args": "(("}', "line 1, column 3 of args: expected a value"),
         ("a.json", '[{"op_name": "aten.add.Tensor", "args": null}]', "a.json, item 1: Expected `str`, got `null`"),
-        ("a.txt", f"Operator: aten.neg.default\ncnt: 1, (({10**18},), {{}})", "column 11: a whole number of more"),
+        ("a.txt", f"Operator: aten.neg.default\ncnt: 1, (({1 << 63},), {{}})", "column 11: a whole number that 64"),
         ("a.json", "{}", "Expected a list of objects with 'op_name' and 'args'"),
         ("a.parquet", "no", "a.parquet is no Parquet file"),
         ("a.csv", "", "has none of the endings .parquet, .json, .jsonl, .txt"),
@@ -165,6 +165,12 @@ def test_calls_say_how_often_where_and_whether_speed_means_something(tmp_path: P
     assert small.args == (Tensor((2, 3), "float16", Normal()),)
     assert input_bytes(large) >= TIMED_BYTES
     assert large.timed
+
+
+def test_the_largest_number_of_64_bits_is_read(tmp_path: Path) -> None:
+    row = {"op_name": "aten.slice_backward.default", "args": f"((T([2], f16), [4], 0, 2, {(1 << 63) - 1}, 1), {{}})"}
+    (case,) = cases(write(tmp_path, "json", [row]))
+    assert case.args[4] == Scalar((1 << 63) - 1)
 
 
 def test_a_recorded_device_is_the_one_under_judgement(tmp_path: Path) -> None:

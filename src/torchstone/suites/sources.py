@@ -25,8 +25,9 @@ DEFAULT_SOURCE = (
 
 _HUB_FILE = re.compile(r"hf://datasets/(?P<owner>[\w.-]+)/(?P<name>[\w.-]+)/(?P<file>[^@]+)@(?P<revision>[0-9a-f]{40})")
 _OPERATOR = re.compile(r"\w+\.\w+\.\w+", re.ASCII)
-_BEYOND_64_BITS = re.compile(r"(?<![.\d])\d{19,}")
-"""No recipe can hold such a number, and no operator takes one."""
+_LONG_NUMBER = re.compile(r"(?<![.\d])\d{19,}")
+_MOST = (1 << 63) - 1
+"""Recorded for "up to the end". No recipe holds a larger number, and no operator takes one."""
 _RENAMED = {"aten.sum.SymInt": "aten.sum.dim_IntList"}
 """Overloads that recordings of older versions name and no torch has any more."""
 _NEEDS_EXTRA = "needs the package {package}. Install it with: pip install torchstone[traces]"
@@ -73,8 +74,9 @@ class Recorded(NamedTuple):
 
     def call(self) -> TracedCall:
         """Its arguments."""
-        if found := _BEYOND_64_BITS.search(self.row.args):
-            raise self._error(found.start() + 1, "a whole number of more than 18 digits.")
+        for found in _LONG_NUMBER.finditer(self.row.args):
+            if int(found[0][:20]) > _MOST:
+                raise self._error(found.start() + 1, "a whole number that 64 bits cannot hold.")
         try:
             return parse_call(self.row.args)
         except TraceTextError as error:
