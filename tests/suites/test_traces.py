@@ -173,6 +173,12 @@ def test_the_largest_number_of_64_bits_is_read(tmp_path: Path) -> None:
     assert case.args[4] == Scalar((1 << 63) - 1)
 
 
+def test_calls_too_small_to_tell_say_so(tmp_path: Path) -> None:
+    shapes = ("[0, 3]", "[]", "[2]")
+    rows = [{"op_name": "aten.neg.default", "args": f"((T({shape}, f16),), {{}})"} for shape in shapes]
+    assert [bool(case.indistinct) for case in cases(write(tmp_path, "json", rows))] == [True, True, False]
+
+
 def test_a_recorded_device_is_the_one_under_judgement(tmp_path: Path) -> None:
     (copy,) = cases(write(tmp_path, "json", ROWS), operators=("_to_copy",))
     assert copy.kwargs["device"] == JudgedDevice()

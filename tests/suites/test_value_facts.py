@@ -126,6 +126,8 @@ def fills(operator: str, text: str) -> list[Fill]:
         ("pow.Tensor_Scalar", "((T([3], f16), -1), {})", [POSITIVE]),
         ("bitwise_left_shift.Tensor", "((T([3], i32), T([3], i32)), {})", [NUMBERS, Integers(0, 32)]),
         ("le.Scalar", "((T([3], f16), 800), {})", [Integers(797, 804)]),
+        ("eq.Tensor", "((T([5, 4], f32), T([4], f16)), {})", [Integers(-3, 4), Integers(-3, 4)]),
+        ("eq.Tensor", "((T([4], f16), T([4], f16)), {})", [N, N]),
         ("gt.Scalar", "((T([3], f16), 0.05), {})", [Normal(0.05, 1.0)]),
         ("clamp.default", "((T([3], i64), 2, 5), {})", [Integers(-1, 9)]),
         ("hardtanh_.default", "((T([3], f16), 0.0, 6.0), {})", [Normal(3.0, 6.0)]),

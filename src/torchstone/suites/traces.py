@@ -6,6 +6,7 @@ The rows come from a file (:mod:`torchstone.suites.sources`), their values from 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
@@ -16,6 +17,7 @@ from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import Case, content_key, tensors_of
 from torchstone.suites.base import CaseQuery, names_operator, selects
 from torchstone.suites.selection import input_bytes
+from torchstone.suites.smoke import EXCUSES
 from torchstone.suites.sources import DEFAULT_SOURCE, Recorded, read_source
 from torchstone.suites.value_facts import fills_for
 
@@ -111,7 +113,7 @@ class TraceSuite:
         )
         dominated = recorded.row.is_overhead_dominated_op is True
         timed = query.overhead_dominated or (input_bytes(case) >= TIMED_BYTES and not dominated)
-        return msgspec.structs.replace(case, timed=timed)
+        return msgspec.structs.replace(case, timed=timed, indistinct=_excuse(case))
 
 
 class WholeTraceSuite(TraceSuite):
@@ -147,6 +149,12 @@ def _tags(recorded: Recorded) -> tuple[str, ...]:
     if row.is_overhead_dominated_op:
         tags.append("overhead-dominated")
     return tuple(tags)
+
+
+def _excuse(case: Case) -> str:
+    """Calls that are too small to tell much are recorded too; whether a kernel crashes on them is worth knowing."""
+    most = max((math.prod(tensor.shape) for tensor in tensors_of(case)), default=0)
+    return EXCUSES["empty"] if most == 0 else EXCUSES["one-element"] if most == 1 else ""
 
 
 def _merged(cases: Iterator[Case]) -> tuple[tuple[Case, ...], int]:
