@@ -87,9 +87,7 @@ class TraceSuite:
                 reasons[reason] += 1
             elif not query.overhead_dominated or _is_overhead_dominated(recorded):
                 rows.append(recorded)
-        if not rows and query.operators is not None and reasons:
-            told = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
-            raise UsageError(f"every recorded call of {', '.join(query.operators)} is left out: {told}.")
+        _require_some_of_each(query, rows, reasons)
         return rows, reasons
 
     def _read(self, source: str) -> list[Recorded]:
@@ -128,6 +126,15 @@ def _require_known_operators(query: CaseQuery, rows: list[Recorded]) -> None:
     for name in query.operators or ():
         if not any(names_operator(name, operator) for operator in known):
             raise unknown_name("recorded operator", name, known)
+
+
+def _require_some_of_each(query: CaseQuery, rows: list[Recorded], reasons: Counter[str]) -> None:
+    """An operator that was asked for and has no case left is told from one that was never recorded."""
+    chosen = {recorded.operator for recorded in rows}
+    for name in query.operators or ():
+        if not any(names_operator(name, operator) for operator in chosen):
+            told = [*reasons, *(["not dominated by overhead"] if query.overhead_dominated else [])]
+            raise UsageError(f"every recorded call of '{name}' is left out. Reasons: {'; '.join(told)}.")
 
 
 def _is_overhead_dominated(recorded: Recorded) -> bool:
