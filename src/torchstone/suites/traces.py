@@ -28,6 +28,7 @@ SAME_CALL = "the same call as an earlier row, which counts for both"
 SYNTHETIC = "synthetic: seen in no model"
 UNEXPLAINED = "the source leaves it out and does not say why"
 CUDA_ONLY = "runs on CUDA only"
+NOT_DOMINATED = "not dominated by overhead"
 _CUDA_ONLY_MARKS = ("cudnn", "_cuda")
 _MOST_MODELS = 3
 
@@ -87,8 +88,18 @@ class TraceSuite:
                 reasons[reason] += 1
             elif not query.overhead_dominated or _is_overhead_dominated(recorded):
                 rows.append(recorded)
-        _require_some_of_each(query, rows, reasons)
+        self._require_some_of_each(query, rows, everything)
         return rows, reasons
+
+    def _require_some_of_each(self, query: CaseQuery, rows: list[Recorded], everything: list[Recorded]) -> None:
+        """An operator that was asked for and has no case left is told from one that was never recorded."""
+        chosen = {recorded.operator for recorded in rows}
+        for name in query.operators or ():
+            if not any(names_operator(name, operator) for operator in chosen):
+                own = (recorded for recorded in everything if names_operator(name, recorded.operator))
+                reasons = Counter(self._reason_against(recorded, query) or NOT_DOMINATED for recorded in own)
+                told = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+                raise UsageError(f"suite '{self.name}' leaves out every recorded call of '{name}': {told}.")
 
     def _read(self, source: str) -> list[Recorded]:
         if source not in self._sources:
@@ -126,15 +137,6 @@ def _require_known_operators(query: CaseQuery, rows: list[Recorded]) -> None:
     for name in query.operators or ():
         if not any(names_operator(name, operator) for operator in known):
             raise unknown_name("recorded operator", name, known)
-
-
-def _require_some_of_each(query: CaseQuery, rows: list[Recorded], reasons: Counter[str]) -> None:
-    """An operator that was asked for and has no case left is told from one that was never recorded."""
-    chosen = {recorded.operator for recorded in rows}
-    for name in query.operators or ():
-        if not any(names_operator(name, operator) for operator in chosen):
-            told = [*reasons, *(["not dominated by overhead"] if query.overhead_dominated else [])]
-            raise UsageError(f"every recorded call of '{name}' is left out. Reasons: {'; '.join(told)}.")
 
 
 def _is_overhead_dominated(recorded: Recorded) -> bool:
