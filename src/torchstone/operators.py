@@ -15,6 +15,9 @@ import torch
 from torchstone import gradients, schema
 from torchstone.errors import UsageError
 
+_UPDATES_STATISTICS = {"native_batch_norm", "batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
+"""In training these write to the running statistics, and their schemas do not say so."""
+
 
 def resolve(operator: str) -> torch._ops.OpOverload:
     """The overload behind ``aten.add.Tensor``."""
@@ -62,15 +65,10 @@ class Contract:
         return bool(self.fresh) and self.fresh[min(leaf, len(self.fresh) - 1)]
 
 
-_BATCH_NORMS = ("aten.native_batch_norm.default", "aten.cudnn_batch_norm.default", "aten.miopen_batch_norm.default")
-_WRITTEN_UNDECLARED = dict.fromkeys(_BATCH_NORMS, ("running_mean", "running_var"))
-"""Arguments that an operator writes to although its schema does not say so."""
-
-
 def contract_of(case: schema.Case) -> Contract:
     """Read the contract for the arguments of this case from the operator's schema."""
     declared = resolve(case.operator)._schema
-    undeclared = _WRITTEN_UNDECLARED.get(case.operator, ())
+    undeclared = _undeclared_writes(case, [argument.name for argument in declared.arguments])
     alias_to_position: dict[str, int] = {}
     mutated: set[int] = set()
     for argument, positions in _positions(case, [argument.name for argument in declared.arguments]).items():
@@ -94,6 +92,14 @@ def _positions(case: schema.Case, names: Sequence[str]) -> dict[str, range]:
             found[name] = range(position, position + count)
         position += count
     return found
+
+
+def _undeclared_writes(case: schema.Case, names: Sequence[str]) -> tuple[str, ...]:
+    """Names of arguments that the operator writes to although its schema does not say so."""
+    if case.operator.split(".")[1] not in _UPDATES_STATISTICS:
+        return ()
+    training = dict(zip(names, case.args, strict=False)).get("training", case.kwargs.get("training"))
+    return ("running_mean", "running_var") if training == schema.Scalar(True) else ()
 
 
 def is_view(operator: str) -> bool:

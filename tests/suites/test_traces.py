@@ -24,10 +24,18 @@ from hypothesis import strategies as st
 from torchstone import operators
 from torchstone.errors import MissingExtraError, UsageError
 from torchstone.judging.inputs import draw_call
-from torchstone.schema import Case, JudgedDevice, Normal, Scalar, Sequence, Tensor, tensors_of
+from torchstone.schema import Case, JudgedDevice, Normal, Scalar, Sequence, Tensor, decode, encode, tensors_of
 from torchstone.suites import CaseQuery, input_bytes
 from torchstone.suites.sources import DEFAULT_SOURCE, Row, identity_of, read_source
-from torchstone.suites.traces import CUDA_ONLY, SAME_CALL, SYNTHETIC, TIMED_BYTES, TraceSuite, WholeTraceSuite
+from torchstone.suites.traces import (
+    CUDA_ONLY,
+    NOT_DOMINATED,
+    SAME_CALL,
+    SYNTHETIC,
+    TIMED_BYTES,
+    TraceSuite,
+    WholeTraceSuite,
+)
 
 DATASET = Path(__file__).parents[3] / "shared" / "data" / "torchbench_problems.parquet"
 needs_dataset = pytest.mark.skipif(not DATASET.exists(), reason="the shared dataset is not here")
@@ -118,6 +126,7 @@ def test_rows_written_as_json_lines_are_read_back(rows: list[Row]) -> None:
         ("a.jsonl", '\n{"op_name": 1, "args": ""}', "a.jsonl, line 2: Expected `str`, got `int` - at `$.op_name`"),
         ("a.jsonl", '{"op_name": "aten.add.Tensor", "args": "(("}', "line 1, column 3 of args: expected a value"),
         ("a.json", '[{"op_name": "aten.add.Tensor", "args": null}]', "a.json, item 1: Expected `str`, got `null`"),
+        ("a.txt", f"Operator: aten.neg.default\ncnt: 1, (({1 << 63},), {{}})", "column 11: a whole number that 64"),
         ("a.json", "{}", "Expected a list of objects with 'op_name' and 'args'"),
         ("a.parquet", "no", "a.parquet is no Parquet file"),
         ("a.csv", "", "has none of the endings .parquet, .json, .jsonl, .txt"),
@@ -166,6 +175,18 @@ def test_calls_say_how_often_where_and_whether_speed_means_something(tmp_path: P
     assert large.timed
 
 
+def test_the_largest_number_of_64_bits_is_read(tmp_path: Path) -> None:
+    row = {"op_name": "aten.slice_backward.default", "args": f"((T([2], f16), [4], 0, 2, {(1 << 63) - 1}, 1), {{}})"}
+    (case,) = cases(write(tmp_path, "json", [row]))
+    assert case.args[4] == Scalar((1 << 63) - 1)
+
+
+def test_calls_too_small_to_tell_say_so(tmp_path: Path) -> None:
+    shapes = ("[0, 3]", "[]", "[2]")
+    rows = [{"op_name": "aten.neg.default", "args": f"((T({shape}, f16),), {{}})"} for shape in shapes]
+    assert [bool(case.indistinct) for case in cases(write(tmp_path, "json", rows))] == [True, True, False]
+
+
 def test_a_recorded_device_is_the_one_under_judgement(tmp_path: Path) -> None:
     (copy,) = cases(write(tmp_path, "json", ROWS), operators=("_to_copy",))
     assert copy.kwargs["device"] == JudgedDevice()
@@ -190,8 +211,9 @@ def test_an_operator_without_a_case_is_an_error_that_says_why(tmp_path: Path) ->
     source = write(tmp_path, "json", ROWS)
     with pytest.raises(UsageError, match=r"unknown recorded operator 'relu.out'"):
         cases(source, operators=("relu.out",))
-    with pytest.raises(UsageError, match=rf"every recorded call of _cudnn_rnn is left out: {CUDA_ONLY} \(1\)"):
-        cases(source, operators=("_cudnn_rnn",))
+    for names in (("_cudnn_rnn",), ("relu", "_cudnn_rnn")):
+        with pytest.raises(UsageError, match=rf"every recorded call of '_cudnn_rnn': {CUDA_ONLY} \(1\)"):
+            cases(source, operators=names)
 
 
 def test_dtypes_keep_calls_that_use_one_of_them(tmp_path: Path) -> None:
@@ -216,6 +238,8 @@ def test_calls_dominated_by_overhead_can_be_asked_for_and_are_then_timed(tmp_pat
     asked = cases(source, overhead_dominated=True)
     assert [(case.operator, case.timed) for case in asked] == [("aten.relu.default", True)] * 2
     assert all("overhead-dominated" in case.tags for case in asked)
+    with pytest.raises(UsageError, match=rf"every recorded call of 'neg': {NOT_DOMINATED} \(1\)"):
+        cases(source, operators=("neg",), overhead_dominated=True)
     with pytest.raises(UsageError, match="item 1: nobody has measured"):
         cases(write(tmp_path, "json", ROWS), overhead_dominated=True)
 
@@ -313,15 +337,16 @@ def test_every_row_of_the_dataset_is_a_case_or_is_left_out_for_a_reason(everythi
     assert len(everything) + 25 == len(rows), "25 rows repeat a call"
     assert counted == sum(recorded.row.count for recorded in rows)
     assert {case.operator for case in everything} == {recorded.operator for recorded in rows}
+    assert all(decode(encode(case), Case).key == case.key for case in everything), "the same wherever it is sent"
     included = [recorded for recorded in rows if recorded.row.included_in_benchmark]
     assert len(included) == 15568
     suite = TraceSuite()
-    few = CaseQuery(("embedding", "relu", "bernoulli_", "add"), source=str(DATASET))
-    of_few = [r for r in rows if r.operator.split(".")[1] in ("embedding", "relu", "bernoulli_", "add")]
+    few = CaseQuery(("relu", "addmm", "add"), source=str(DATASET))
+    of_few = [recorded for recorded in rows if recorded.operator.split(".")[1] in ("relu", "addmm", "add")]
     assert len(suite.cases(few)) + sum(suite.left_out(few).values()) == len(of_few)
 
 
-NOT_ON_THIS_MACHINE = {
+NOT_ON_THE_CPU = {
     "aten._cudnn_rnn.default": "runs on CUDA only",
     "aten._cudnn_rnn_backward.default": "runs on CUDA only",
     "aten._fft_c2c.default": "complex32, which no FFT on the CPU takes",
@@ -332,7 +357,7 @@ NOT_ON_THIS_MACHINE = {
     "aten.upsample_bilinear2d_backward.vec": "no torch has it any more",
     "aten.upsample_nearest2d_backward.vec": "no torch has it any more",
 }
-MOST_BYTES = 64 << 20
+MOST_BYTES = 16 << 20
 
 
 def smallest(listed: Iterable[Case]) -> dict[str, Case]:
@@ -353,7 +378,7 @@ def smallest(listed: Iterable[Case]) -> dict[str, Case]:
 @needs_dataset
 def test_torch_takes_the_values_of_a_call_of_every_operator(everything: tuple[Case, ...]) -> None:
     sample = smallest(everything)
-    assert len(sample) == 179
+    assert len(sample) > 160, "the smallest calls of the other operators are large"
     cpu = torch.device("cpu")
     refused: dict[str, str] = {}
     for operator, case in sample.items():
@@ -364,4 +389,4 @@ def test_torch_takes_the_values_of_a_call_of_every_operator(everything: tuple[Ca
                 operators.resolve(operator)(*call.args, **call.kwargs)
         except (RuntimeError, UsageError, IndexError, ValueError) as error:
             refused[operator] = str(error)
-    assert refused.keys() == NOT_ON_THIS_MACHINE.keys(), refused
+    assert refused.keys() == NOT_ON_THE_CPU.keys() & sample.keys(), refused

@@ -26,6 +26,8 @@ from torchstone.schema import (
     Tensor,
     Uniform,
     WindowPositions,
+    decode,
+    encode,
     tensors_of,
 )
 from torchstone.schema import Case as CaseOf
@@ -124,6 +126,8 @@ def fills(operator: str, text: str) -> list[Fill]:
         ("pow.Tensor_Scalar", "((T([3], f16), -1), {})", [POSITIVE]),
         ("bitwise_left_shift.Tensor", "((T([3], i32), T([3], i32)), {})", [NUMBERS, Integers(0, 32)]),
         ("le.Scalar", "((T([3], f16), 800), {})", [Integers(797, 804)]),
+        ("eq.Tensor", "((T([5, 4], f32), T([4], f16)), {})", [Integers(-3, 4), Integers(-3, 4)]),
+        ("eq.Tensor", "((T([4], f16), T([4], f16)), {})", [N, N]),
         ("gt.Scalar", "((T([3], f16), 0.05), {})", [Normal(0.05, 1.0)]),
         ("clamp.default", "((T([3], i64), 2, 5), {})", [Integers(-1, 9)]),
         ("hardtanh_.default", "((T([3], f16), 0.0, 6.0), {})", [Normal(3.0, 6.0)]),
@@ -165,6 +169,16 @@ def test_strides_that_say_nothing_are_left_out() -> None:
     assert [tensor.strides for tensor in args if isinstance(tensor, Tensor)] == [None, (1, 2)]
 
 
+@pytest.mark.parametrize(
+    ("operator", "text"),
+    [("clamp.default", "((T([3], f16), 2, 5), {})"), ("le.Scalar", "((T([3], f16), 5000), {})")],
+)
+def test_whole_numbers_of_a_call_make_the_same_case_wherever_it_is_sent(operator: str, text: str) -> None:
+    args, kwargs, _ = valued(operator, text)
+    case = CaseOf("x", f"aten.{operator}", args, kwargs)
+    assert decode(encode(case), CaseOf).key == case.key
+
+
 FITTING: dict[str, tuple[type, ...]] = {
     "bool": (Booleans, Given),
     "complex": (Normal, Uniform, PositiveDefinite),
@@ -191,7 +205,9 @@ calls = st.builds(
 def test_every_call_gets_fills_that_its_dtypes_and_its_memory_allow(operator: str, call: TracedCall) -> None:
     args, kwargs, _ = fills_for(f"aten.{operator}.default", call)
     assert len(args) == len(call.args)
-    for tensor in tensors_of(CaseOf("x", "aten.x.y", args, kwargs)):
+    case = CaseOf("x", "aten.x.y", args, kwargs)
+    assert decode(encode(case), CaseOf).key == case.key
+    for tensor in tensors_of(case):
         kind = next((kind for kind in ("bool", "complex", "float") if kind in tensor.dtype), "int")
         assert isinstance(tensor.fill, FITTING[kind])
         expanded = any(

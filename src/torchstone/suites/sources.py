@@ -25,6 +25,9 @@ DEFAULT_SOURCE = (
 
 _HUB_FILE = re.compile(r"hf://datasets/(?P<owner>[\w.-]+)/(?P<name>[\w.-]+)/(?P<file>[^@]+)@(?P<revision>[0-9a-f]{40})")
 _OPERATOR = re.compile(r"\w+\.\w+\.\w+", re.ASCII)
+_LONG_NUMBER = re.compile(r"(?<![.\d])\d{19,}")
+_MOST = (1 << 63) - 1
+"""Recorded for "up to the end". No recipe holds a larger number, and no operator takes one."""
 _RENAMED = {"aten.sum.SymInt": "aten.sum.dim_IntList"}
 """Overloads that recordings of older versions name and no torch has any more."""
 _NEEDS_EXTRA = "needs the package {package}. Install it with: pip install torchstone[traces]"
@@ -71,14 +74,18 @@ class Recorded(NamedTuple):
 
     def call(self) -> TracedCall:
         """Its arguments."""
+        for found in _LONG_NUMBER.finditer(self.row.args):
+            if int(found[0][:20]) > _MOST:
+                raise self._error(found.start() + 1, "a whole number that 64 bits cannot hold.")
         try:
             return parse_call(self.row.args)
         except TraceTextError as error:
-            if self.place.column is not None:
-                at = f"column {self.place.column + error.column}"
-            else:
-                at = f"column {error.column} of args"
-            raise UsageError(f"{self.place}, {at}: {error.problem}") from error
+            raise self._error(error.column, error.problem) from error
+
+    def _error(self, column: int, problem: str) -> UsageError:
+        shift = self.place.column
+        at = f"column {column} of args" if shift is None else f"column {shift + column}"
+        return UsageError(f"{self.place}, {at}: {problem}")
 
 
 def read_source(source: str) -> list[Recorded]:

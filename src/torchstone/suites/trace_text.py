@@ -109,11 +109,12 @@ class _Token(NamedTuple):
 
 
 _TOKENS = re.compile(
-    r"""(?P<space>\s+)
-      | (?P<number>[-+]?(?:inf\b|nan\b|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?))
+    r"""\s*(?:
+        (?P<number>[-+]?(?:inf\b|nan\b|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?))
       | (?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)
       | (?P<string>'[^'\\\n]*'|"[^"\\\n]*")
-      | (?P<sign>[()\[\]{},:=])""",
+      | (?P<sign>[()\[\]{},:=])
+      | (?P<end>\Z))""",
     re.VERBOSE,
 )
 
@@ -121,14 +122,16 @@ _TOKENS = re.compile(
 def _tokens(text: str) -> list[_Token]:
     found: list[_Token] = []
     at = 0
-    while at < len(text):
+    while True:
         match = _TOKENS.match(text, at)
         if match is None:
+            at = len(text) - len(text[at:].lstrip())
             _fail(text, at, f"'{text[at]}' has no place here")
-        if match.lastgroup != "space":
-            found.append(_Token(str(match.lastgroup), match.group(), at))
+        kind = str(match.lastgroup)
+        if kind == "end":
+            return [*found, _Token("end", "the end", len(text))]
+        found.append(_Token(kind, match[kind], match.start(kind)))
         at = match.end()
-    return [*found, _Token("end", "the end", len(text))]
 
 
 def _fail(text: str, at: int, what: str) -> NoReturn:
@@ -279,4 +282,7 @@ _KINDS_OF_TORCH_NAMES = (
 
 
 def _number(text: str) -> int | float:
-    return float(text) if re.search(r"[.eEn]", text) else int(text)
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)

@@ -6,6 +6,7 @@ The rows come from a file (:mod:`torchstone.suites.sources`), their values from 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
@@ -16,6 +17,7 @@ from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import Case, content_key, tensors_of
 from torchstone.suites.base import CaseQuery, names_operator, selects
 from torchstone.suites.selection import input_bytes
+from torchstone.suites.smoke import EXCUSES
 from torchstone.suites.sources import DEFAULT_SOURCE, Recorded, read_source
 from torchstone.suites.value_facts import fills_for
 
@@ -26,6 +28,7 @@ SAME_CALL = "the same call as an earlier row, which counts for both"
 SYNTHETIC = "synthetic: seen in no model"
 UNEXPLAINED = "the source leaves it out and does not say why"
 CUDA_ONLY = "runs on CUDA only"
+NOT_DOMINATED = "not dominated by overhead"
 _CUDA_ONLY_MARKS = ("cudnn", "_cuda")
 _MOST_MODELS = 3
 
@@ -85,10 +88,18 @@ class TraceSuite:
                 reasons[reason] += 1
             elif not query.overhead_dominated or _is_overhead_dominated(recorded):
                 rows.append(recorded)
-        if not rows and query.operators is not None and reasons:
-            told = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
-            raise UsageError(f"every recorded call of {', '.join(query.operators)} is left out: {told}.")
+        self._require_some_of_each(query, rows, everything)
         return rows, reasons
+
+    def _require_some_of_each(self, query: CaseQuery, rows: list[Recorded], everything: list[Recorded]) -> None:
+        """An operator that was asked for and has no case left is told from one that was never recorded."""
+        chosen = {recorded.operator for recorded in rows}
+        for name in query.operators or ():
+            if not any(names_operator(name, operator) for operator in chosen):
+                own = (recorded for recorded in everything if names_operator(name, recorded.operator))
+                reasons = Counter(self._reason_against(recorded, query) or NOT_DOMINATED for recorded in own)
+                told = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+                raise UsageError(f"suite '{self.name}' leaves out every recorded call of '{name}': {told}.")
 
     def _read(self, source: str) -> list[Recorded]:
         if source not in self._sources:
@@ -111,7 +122,7 @@ class TraceSuite:
         )
         dominated = recorded.row.is_overhead_dominated_op is True
         timed = query.overhead_dominated or (input_bytes(case) >= TIMED_BYTES and not dominated)
-        return msgspec.structs.replace(case, timed=timed)
+        return msgspec.structs.replace(case, timed=timed, indistinct=_excuse(case))
 
 
 class WholeTraceSuite(TraceSuite):
@@ -147,6 +158,12 @@ def _tags(recorded: Recorded) -> tuple[str, ...]:
     if row.is_overhead_dominated_op:
         tags.append("overhead-dominated")
     return tuple(tags)
+
+
+def _excuse(case: Case) -> str:
+    """Calls that are too small to tell much are recorded too; whether a kernel crashes on them is worth knowing."""
+    most = max((math.prod(tensor.shape) for tensor in tensors_of(case)), default=0)
+    return EXCUSES["empty"] if most == 0 else EXCUSES["one-element"] if most == 1 else ""
 
 
 def _merged(cases: Iterator[Case]) -> tuple[tuple[Case, ...], int]:

@@ -188,7 +188,7 @@ class NamedCall:
 
     def number(self, name: str, otherwise: float) -> float:
         value = self[name]
-        return value if isinstance(value, int | float) and math.isfinite(value) else otherwise
+        return float(value) if isinstance(value, int | float) and abs(value) < math.inf else otherwise
 
     def integer(self, name: str, otherwise: int) -> int:
         value = self[name]
@@ -395,6 +395,15 @@ _always("bincount", "self weights minlength", self=COUNTS)
 _always("repeat_interleave", "self repeats", self=Integers(0, 5), repeats=Integers(0, 5))
 
 
+# ---- memory
+
+
+@_fact("as_strided as_strided_scatter as_strided_copy", "self size stride", jitter=False)
+def _as_strided(call: NamedCall) -> Fills:
+    """Speaks of the storage, not of the view: on other memory it is another call."""
+    return {}
+
+
 # ---- pooling
 
 
@@ -580,13 +589,19 @@ _always("triangular_solve cholesky_solve", "self A", A=PositiveDefinite(), input
 
 @_fact("eq ne lt le gt ge", "self other")
 def _compare(call: NamedCall) -> Fills:
-    """With a number: some values below it, some above, some equal if it is whole. Two tensors are the judge's part."""
-    other = call["other"]
+    """With a number: some values below it, some above, some equal if it is whole.
+
+    Two tensors that are alike are made equal in places when their values are drawn; others by being few whole numbers.
+    """
+    one, other = call["self"], call["other"]
+    if isinstance(one, TracedTensor) and isinstance(other, TracedTensor):
+        alike = (one.shape, one.dtype) == (other.shape, other.dtype)
+        return {} if alike else {"self": Integers(-3, 4), "other": Integers(-3, 4)}
     if isinstance(other, bool) or not isinstance(other, int | float) or not math.isfinite(other):
         return {}
     if float(other).is_integer() and abs(other) < 1024:
         return {"self": Integers(int(other) - 3, int(other) + 4)}
-    return {"self": Normal(float(other), max(1.0, abs(other)))}
+    return {"self": Normal(float(other), max(1.0, abs(float(other))))}
 
 
 @_fact("clamp clip", "self min max")
