@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchstone import gradients, schema
+from torchstone import gradients, models, schema
 from torchstone.errors import UsageError
 
 _UPDATES_STATISTICS = {"native_batch_norm", "batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
@@ -67,6 +67,7 @@ class Contract:
 
 def contract_of(case: schema.Case) -> Contract:
     """Read the contract for the arguments of this case from the operator's schema."""
+    models.register(case)
     declared = resolve(case.operator)._schema
     undeclared = _undeclared_writes(case, [argument.name for argument in declared.arguments])
     alias_to_position: dict[str, int] = {}

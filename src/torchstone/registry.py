@@ -63,6 +63,7 @@ suites = Registry(
     {
         "smoke": "torchstone.suites.smoke:SmokeSuite",
         "opinfo": "torchstone.suites.opinfo:OpInfoSuite",
+        "kernelbench": "torchstone.suites.kernelbench:KernelBenchSuite",
         "torchbench": "torchstone.suites.traces:TraceSuite",
         "torchbench-all": "torchstone.suites.traces:WholeTraceSuite",
     },
@@ -70,7 +71,11 @@ suites = Registry(
 )
 backends = Registry(
     "backend",
-    {"aten": "torchstone.backends.aten:AtenBackend", "directory": "torchstone.backends.directory:DirectoryBackend"},
+    {
+        "aten": "torchstone.backends.aten:AtenBackend",
+        "directory": "torchstone.backends.directory:DirectoryBackend",
+        "kernelbench": "torchstone.backends.solutions:SolutionsBackend",
+    },
     aliases={"pregenerated": "directory"},
 )
 executors = Registry(

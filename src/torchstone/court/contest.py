@@ -53,8 +53,7 @@ def _own_stand(hearing: Hearing, like: Stand, party: Literal["reference", "shim"
     """The reference, or the shim, on a stand of its own. Its failures are ours, not the candidate's."""
     room, case = hearing.room, hearing.job.case
     deadline = time.monotonic() + HOUSEKEEPING_SECONDS
-    path = schema.ImportPath("torch", f"ops.{schema.forward_operator(case.operator)}")
-    native = schema.Implementation("aten", case.operator, path, "aten")
+    native = schema.torchs_own(case)
     worker = room.own_worker(party)
     stand = Stand(worker, case, like.layout, like.sets, room.device)
     try:

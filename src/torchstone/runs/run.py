@@ -27,9 +27,10 @@ from torchstone.schema import (
     Job,
     Manifest,
     Record,
+    SourceFiles,
     Unjudged,
     forward_operator,
-    is_gradient,
+    with_problem,
 )
 from torchstone.suites import CaseQuery, Suite, left_out, names_operator, select_cases
 
@@ -173,14 +174,18 @@ def _refuse_operator(name: str, query: CaseQuery, suite: Suite) -> None:
 
 def choose_implementations(cases: tuple[Case, ...], backend: Backend) -> dict[str, Implementation | None]:
     """What the backend offers for each operator of the cases. A gradient is that of what it offers for the operator."""
-    names = dict.fromkeys(case.operator for case in cases)
-    return {operator: _offer(backend.implementation(forward_operator(operator)), operator) for operator in names}
+    by_operator = {case.operator: case for case in reversed(cases)}
+    return {operator: _offer(backend, by_operator[operator]) for operator in dict.fromkeys(c.operator for c in cases)}
 
 
-def _offer(implementation: Implementation | None, operator: str) -> Implementation | None:
-    if implementation is None or not is_gradient(operator):
-        return implementation
-    return msgspec.structs.replace(implementation, operator=operator)
+def _offer(backend: Backend, case: Case) -> Implementation | None:
+    offered = backend.implementation(forward_operator(case.operator))
+    if offered is None:
+        return None
+    if case.model is not None:  # what torch itself offers for a model is the model
+        solution = offered.origin if isinstance(offered.origin, SourceFiles) else None
+        offered = msgspec.structs.replace(offered, origin=with_problem(solution, case.model))
+    return msgspec.structs.replace(offered, operator=case.operator)
 
 
 def problems_of(backend: Backend) -> tuple[Problem, ...]:

@@ -27,10 +27,12 @@ from torchstone.schema.case import (
     forward_operator,
     gradient_operator,
     is_gradient,
+    is_model,
     tensors_of,
 )
 from torchstone.schema.codec import FORMAT_VERSION, content_key, decode, encode
 from torchstone.schema.implementation import (
+    PROBLEM_FILE,
     Implementation,
     ImplementationReference,
     ImportPath,
@@ -39,7 +41,7 @@ from torchstone.schema.implementation import (
     SourceFile,
     SourceFiles,
 )
-from torchstone.schema.job import Deadlines, Effort, IsolationLevel, Job, Limits
+from torchstone.schema.job import Deadlines, Effort, IsolationLevel, Job, Limits, torchs_own, with_problem
 from torchstone.schema.manifest import Git, Gpu, Hardware, Manifest, Software, difference
 from torchstone.schema.measurement import (
     Block,
@@ -74,6 +76,7 @@ from torchstone.schema.verdict import (
 
 __all__ = [
     "FORMAT_VERSION",
+    "PROBLEM_FILE",
     "Agrees",
     "Argument",
     "Attribution",
@@ -153,6 +156,9 @@ __all__ = [
     "forward_operator",
     "gradient_operator",
     "is_gradient",
+    "is_model",
     "tensors_of",
+    "torchs_own",
     "verdict_name",
+    "with_problem",
 ]

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from torchstone.schema.codec import content_key
+from torchstone.schema.implementation import SourceFiles
 
 
 class Normal(msgspec.Struct, frozen=True, tag="normal"):
@@ -161,11 +162,14 @@ class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     """Why this case may fail to tell a trivial adversary from a right kernel; empty: it must. No part of the key."""
     occurrences: int = 0
     """How often the call was seen in the programs it was recorded from; 0: in none. No part of the key."""
+    model: SourceFiles | None = None
+    """The file that defines what is judged, where that is no operator of torch's but a problem's ``Model``."""
 
     @cached_property
     def key(self) -> str:
         """Content hash: the same operator with the same recipes, whichever suite it stands in."""
-        return content_key(self.operator, self.args, self.kwargs, self.timed)
+        problem = () if self.model is None else (self.model.files,)
+        return content_key(self.operator, self.args, self.kwargs, self.timed, *problem)
 
     @property
     def label(self) -> str:
@@ -187,6 +191,15 @@ def gradient_operator(operator: str) -> str:
 def is_gradient(operator: str) -> bool:
     """Whether the name is that of a gradient."""
     return operator.partition(".")[0] == GRADIENTS
+
+
+MODELS = "kernelbench"
+"""The namespace of models that problem files define."""
+
+
+def is_model(operator: str) -> bool:
+    """Whether the name is that of a problem's model."""
+    return forward_operator(operator).partition(".")[0] == MODELS
 
 
 def forward_operator(operator: str) -> str:

@@ -40,6 +40,10 @@ class ImportPath(msgspec.Struct, frozen=True, tag="import"):
 Origin = SourceFiles | ImportPath
 
 
+PROBLEM_FILE = "torchstone_problem.py"
+"""Under this name a candidate for a problem's model finds the problem."""
+
+
 class Implementation(msgspec.Struct, frozen=True, dict=True):
     """One way to compute one operator."""
 

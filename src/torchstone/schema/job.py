@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from torchstone.schema.case import Case
+from torchstone.schema.case import Case, forward_operator
 from torchstone.schema.codec import content_key
-from torchstone.schema.implementation import Implementation
+from torchstone.schema.implementation import PROBLEM_FILE, Implementation, ImportPath, SourceFile, SourceFiles
 from torchstone.schema.measurement import Cache
 from torchstone.schema.verdict import Replay
 
@@ -64,3 +64,20 @@ class Job(msgspec.Struct, frozen=True, dict=True):
         replayed = () if self.replay is None else (self.replay,)
         warm = () if self.cache == "cold" else (self.cache,)
         return content_key(self.case.key, self.implementation.key, *kind, *warm, *replayed)
+
+
+def torchs_own(case: Case) -> Implementation:
+    """What a candidate is compared with: torch's operator, or the problem's model as it stands."""
+    if case.model is None:
+        path = ImportPath("torch", f"ops.{forward_operator(case.operator)}")
+        return Implementation("aten", case.operator, path, "aten")
+    return Implementation("aten", case.operator, with_problem(None, case.model), "python")
+
+
+def with_problem(solution: SourceFiles | None, problem: SourceFiles) -> SourceFiles:
+    """A solution together with the problem that it solves; without one, the problem's own model."""
+    text = SourceFile(PROBLEM_FILE, problem.files[0].text)
+    if solution is None:
+        return SourceFiles((text,), "Model", problem.label)
+    others = tuple(file for file in solution.files if file.name != PROBLEM_FILE)
+    return SourceFiles((*others, text), solution.entry, solution.label)

@@ -44,6 +44,8 @@ def backward_cases(cases: Iterable[Case]) -> tuple[tuple[Case, ...], dict[str, i
 
 def backward_case(case: Case) -> Case:
     """The case of the gradient. Raises :class:`NoGradient`."""
+    if case.model is not None:
+        raise NoGradient("gradients of whole models are not judged")
     overload = operators.resolve(case.operator)
     if overload._schema.is_mutable:
         raise NoGradient("the operator writes to its arguments")

@@ -110,8 +110,12 @@ def identity_of(source: str | None) -> str | None:
     """The same for the same content: a hub's file is pinned by its name, a local one by a hash of what is in it."""
     if source is None or source.startswith(HUB):
         return source
+    path = Path(source)
     try:
-        return f"sha256:{hashlib.sha256(Path(source).read_bytes()).hexdigest()}"
+        if path.is_dir():
+            parts = {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*.py"))}
+            return f"sha256:{hashlib.sha256(repr(parts).encode()).hexdigest()}"
+        return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     except OSError as error:
         raise UsageError(f"source '{source}' cannot be read: {error}.") from error
 

@@ -11,11 +11,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from torchstone.gradients import differentiated
-from torchstone.schema import Implementation, ImportPath, SourceFiles, is_gradient
+from torchstone.models import as_function
+from torchstone.schema import PROBLEM_FILE, Implementation, ImportPath, SourceFiles, is_gradient, is_model
 
 
 def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
     """Import the candidate. Whatever it raises is its own."""
+    found: Any
     match implementation.origin:
         case ImportPath(module=module, attribute=attribute):
             found = reduce(getattr, attribute.split("."), importlib.import_module(module))
@@ -23,7 +25,15 @@ def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
             found = _import_source(source, scratch / "kernel")
     if not callable(found):
         raise TypeError(f"the entry point of {implementation.operator} is not callable: {type(found).__name__}")
+    if is_model(implementation.operator):
+        found = _as_function(found)
     return differentiated(found) if is_gradient(implementation.operator) else found
+
+
+def _as_function(kind: Any) -> Callable[..., Any]:
+    """A problem's model, or a solution of it, as a function of weights and inputs."""
+    problem = importlib.import_module(PROBLEM_FILE.removesuffix(".py"))
+    return as_function(kind, vars(problem))
 
 
 def _import_source(source: SourceFiles, folder: Path) -> Any:

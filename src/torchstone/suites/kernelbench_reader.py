@@ -1,0 +1,101 @@
+"""The process that runs problem files, to learn what their models take. Started by the suite, one file a line."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any
+
+import msgspec
+import torch
+
+from torchstone import models, schema
+from torchstone.errors import UsageError
+from torchstone.suites.catalogue import Exclusion
+from torchstone.suites.fitting import Unfit, fit
+from torchstone.suites.recorder import Facts, Unrecordable, recorded
+
+SUITE = "kernelbench"
+_CPU = torch.device("cpu")
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Read one problem."""
+
+    operator: str
+    name: str
+    """Of the file, for people."""
+    text: str
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What came of it: one of the two."""
+
+    case: schema.Case | None = None
+    exclusion: Exclusion | None = None
+
+
+def main() -> None:
+    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # whatever problems print is no reply
+    warnings.simplefilter("ignore")
+    for line in sys.stdin.buffer:
+        order = msgspec.json.decode(line, type=Order)
+        replies.write(msgspec.json.encode(_read(order)) + b"\n")
+
+
+def _read(order: Order) -> Read:
+    try:
+        return Read(_case(order))
+    except (UsageError, Unfit, Unrecordable) as error:
+        reason = str(error)
+    except Exception as error:  # noqa: BLE001 - problem files raise what they like
+        text = str(error).strip().splitlines()
+        reason = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    return Read(exclusion=Exclusion(order.operator, reason, order.name))
+
+
+def _case(order: Order) -> schema.Case:
+    source = schema.SourceFiles((schema.SourceFile(order.name, order.text),), "Model", order.name)
+    problem = models.executed(source)
+    weights = list(models.made(problem["Model"], problem).state_dict().values())
+    torch.manual_seed(0)
+    inputs = list(problem["get_inputs"]())
+    _, call = recorded(order.operator, [weights, *inputs], {}, look=True)
+    plain = schema.Case(SUITE, order.operator, call.args, jitter=False, timed=True, model=source)
+    models.register(plain)
+    _require_one_answer(plain, weights, inputs)
+    fitted = fit(call, SUITE, {}, _CPU)
+    fills = [_weight(facts) for facts in call.facts[: len(weights)]]
+    listed = fitted.args[0]
+    assert isinstance(listed, schema.Sequence)
+    drawn = tuple(
+        msgspec.structs.replace(tensor, fill=fill) if fill is not None and isinstance(tensor, schema.Tensor) else tensor
+        for tensor, fill in zip(listed.items, fills, strict=True)
+    )
+    args = (schema.Sequence(drawn), *fitted.args[1:])
+    return msgspec.structs.replace(plain, args=args, indistinct=fitted.indistinct)
+
+
+def _require_one_answer(case: schema.Case, weights: list[torch.Tensor], inputs: list[Any]) -> None:
+    """A model with dropout in training mode has no right answer."""
+    function = models.as_function(models.executed(case.model)["Model"], models.executed(case.model))  # type: ignore[arg-type]
+    with torch.no_grad():
+        first, second = function(weights, *inputs), function(weights, *inputs)
+    if not all(torch.equal(a, b) for a, b in zip(first, second, strict=True) if isinstance(a, torch.Tensor)):
+        raise Unfit("the model gives another answer each time (dropout, random numbers)")
+
+
+def _weight(facts: Facts) -> schema.Fill | None:
+    """Of the size that the model was made with: the depth of a network hangs on it. None: as any other argument."""
+    if not facts.seen or (facts.values is not None and not any(isinstance(value, float) for value in facts.values)):
+        return None
+    reach = max(abs(facts.least), abs(facts.greatest))
+    if facts.least >= 0 and reach > 0:  # scales and variances
+        return schema.Uniform(max(facts.least, reach / 2) / 1.5, reach * 1.5)
+    return schema.Uniform(-reach, reach) if reach > 0 else schema.Normal(0.0, 0.1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Problem files against solutions, with the real program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchstone.backends import BackendOptions
+from torchstone.backends.solutions import SolutionsBackend
+from torchstone.errors import UsageError
+from torchstone.schema import Sequence, SourceFiles, Tensor, Uniform
+from torchstone.suites import CaseQuery
+from torchstone.suites.kernelbench import KernelBenchSuite, operator_of, problems_in
+
+HEAD = "import torch\nimport torch.nn as nn\n"
+LINEAR = """
+class Model(nn.Module):
+    def __init__(self, features, out):
+        super().__init__()
+        self.linear = nn.Linear(features, out)
+        self.norm = nn.BatchNorm1d(out)
+    def forward(self, x):
+        return self.norm(self.linear(x))
+def get_inputs(): return [torch.rand(24, 16)]
+def get_init_inputs(): return [16, 8]
+"""
+SCALED = """
+class Model(nn.Module):
+    def forward(self, x, factor):
+        return torch.relu(x) * factor, x.sum(0)
+def get_inputs(): return [torch.rand(9, 7), 2.5]
+"""
+DROPOUT = """
+class Model(nn.Module):
+    def forward(self, x): return torch.dropout(x, 0.5, True)
+def get_inputs(): return [torch.rand(9, 7)]
+"""
+OWN_LINEAR = (
+    LINEAR[: LINEAR.index("def get_inputs")]
+    .replace("Model", "ModelNew")
+    .replace(
+        "self.norm(self.linear(x))",
+        "torch.nn.functional.batch_norm(x @ self.linear.weight.t() + self.linear.bias, None, None, self.norm.weight, "
+        "self.norm.bias, True)",
+    )
+)
+OTHER_WEIGHTS = OWN_LINEAR.replace("BatchNorm1d(out)", "BatchNorm1d(out, affine=False)")
+RIGHT = "class ModelNew(nn.Module):\n    def forward(self, x, factor): return factor * x.clamp(min=0), x.sum(0)\n"
+WRONG = RIGHT.replace("clamp(min=0)", "abs()")
+
+
+def write(folder: Path, **texts: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(HEAD + text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("problems")
+    write(
+        root / "level1",
+        **{"1_Linear": LINEAR, "2_Scaled": SCALED, "3_Dropout": DROPOUT, "4_Broken": "class Model: 1/0"},
+    )
+    write(root / "level1", **{"4_Broken": "class Model: 1/0\ndef get_inputs(): pass"})
+    write(root / "level2", **{"1_Scaled": SCALED, "2_Linear": LINEAR})
+    write(root, readme_maker="def main(): pass")
+    return root
+
+
+@pytest.fixture(scope="module")
+def suite() -> KernelBenchSuite:
+    return KernelBenchSuite()
+
+
+def test_every_problem_is_a_case_or_has_a_reason(problems: Path, suite: KernelBenchSuite) -> None:
+    query = CaseQuery(source=str(problems))
+    cases = suite.cases(query)
+    assert [case.operator for case in cases] == [
+        "kernelbench.level1__1_Linear.default",
+        "kernelbench.level1__2_Scaled.default",
+        "kernelbench.level2__1_Scaled.default",
+        "kernelbench.level2__2_Linear.default",
+    ]
+    assert suite.left_out(query) == {
+        "3_Dropout.py: the model gives another answer each time (dropout, random numbers)": 1,
+        "4_Broken.py: ZeroDivisionError: division by zero": 1,
+    }
+
+
+def test_weights_are_arguments_of_the_size_that_the_model_makes_them(problems: Path, suite: KernelBenchSuite) -> None:
+    (linear, *_) = suite.cases(CaseQuery(("level1__1_Linear",), source=str(problems)))
+    weights, x = linear.args
+    assert isinstance(weights, Sequence)
+    first = weights.items[0]
+    assert isinstance(first, Tensor)
+    assert first.shape == (8, 16)
+    assert isinstance(first.fill, Uniform)
+    assert -0.25 <= first.fill.low < first.fill.high <= 0.25, "a linear layer of 16 features begins that small"
+    assert isinstance(x, Tensor)
+    assert x.shape == (24, 16)
+    assert linear.timed
+    assert not linear.jitter
+
+
+@pytest.mark.parametrize(
+    ("path", "operator"),
+    [
+        ("level1/19_ReLU.py", "kernelbench.level1__19_ReLU.default"),
+        ("19_ReLU.py", "kernelbench.p19_ReLU.default"),
+        ("a b/c-d.py", "kernelbench.a_b__c_d.default"),
+    ],
+)
+def test_names_of_files_are_names_of_operators(path: str, operator: str) -> None:
+    assert operator_of(Path(path)) == operator
+
+
+def test_a_folder_without_problems_is_told(tmp_path: Path) -> None:
+    for source, text in ((None, "no problems of its own"), ("nowhere", "no folder"), (str(tmp_path), "no file in")):
+        with pytest.raises(UsageError, match=text):
+            problems_in(source)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("level1/19_ReLU", "kernelbench.level1__19_ReLU.default"),
+        ("19_ReLU", "kernelbench.level1__19_ReLU.default"),
+        ("19_ReLU", "kernelbench.p19_ReLU.default"),
+        ("runs/level_1_problem_19_sample_0_kernel", "kernelbench.level1__19_ReLU.default"),
+    ],
+)
+def test_a_solution_is_found_by_the_problems_name(tmp_path: Path, names: tuple[str, str]) -> None:
+    file, operator = names
+    write((tmp_path / file).parent, **{Path(file).name: RIGHT})
+    found = SolutionsBackend(BackendOptions(tmp_path)).implementation(operator)
+    assert found is not None
+    assert isinstance(found.origin, SourceFiles)
+    assert found.origin.entry == "ModelNew"
+    assert SolutionsBackend(BackendOptions(tmp_path)).implementation("kernelbench.level1__20_GELU.default") is None
+    assert SolutionsBackend(BackendOptions(tmp_path)).implementation("aten.relu.default") is None
+
+
+def test_solutions_are_judged_in_one_run(problems: Path, tmp_path: Path) -> None:
+    solutions = tmp_path / "solutions"
+    write(solutions / "level1", **{"1_Linear": OWN_LINEAR, "2_Scaled": WRONG})
+    write(solutions / "level2", **{"1_Scaled": RIGHT, "2_Linear": OTHER_WEIGHTS})
+    command = ("run", "--suite", "kernelbench", "--source", str(problems), "--backend", "kernelbench", "--json")
+    options = ("--kernels-dir", str(solutions), "--device", "cpu", "--effort", "quick", "--no-measure", "--run-id", "a")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    outcome = subprocess.run(
+        [sys.executable, "-m", "torchstone", *command, *options],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert outcome.returncode == 1, outcome.stderr
+    lines = (tmp_path / "torchstone_runs" / "a" / "records.jsonl").read_text().splitlines()
+    verdicts = {json.loads(line)["case"]["operator"].split(".")[1]: json.loads(line)["verdict"] for line in lines}
+    assert {name: verdict["type"] for name, verdict in verdicts.items()} == {
+        "level1__1_Linear": "agrees",
+        "level1__2_Scaled": "disagrees",
+        "level2__1_Scaled": "agrees",
+        "level2__2_Linear": "unsupported",
+    }
+    assert "weights are not those of Model" in verdicts["level2__2_Linear"]["reason"]
