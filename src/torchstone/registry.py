@@ -64,7 +64,13 @@ suites = Registry(
 )
 backends = Registry(
     "backend",
-    {"aten": "torchstone.backends.aten:AtenBackend", "directory": "torchstone.backends.directory:DirectoryBackend"},
+    {
+        "aten": "torchstone.backends.aten:AtenBackend",
+        "compile": "torchstone.backends.compiled:CompileBackend",
+        "directory": "torchstone.backends.directory:DirectoryBackend",
+        "flag_gems": "torchstone.backends.flag_gems:FlagGemsBackend",
+        "liger": "torchstone.backends.liger:LigerBackend",
+    },
     aliases={"pregenerated": "directory"},
 )
 executors = Registry(
