@@ -36,11 +36,15 @@ def call(*args, **kwargs):
 compiled = torch.compile(call, fullgraph=True, dynamic=False)
 
 
+REFUSALS = (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, torch._dynamo.exc.TorchRuntimeError)
+
+
 def kernel(*args, **kwargs):
     try:
         return compiled(*args, **kwargs)
-    except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
-        raise NotImplementedError(f"torch.compile cannot compile this: {{str(error).strip()}}") from error
+    except REFUSALS as error:
+        reason = " ".join(str(error).partition("Hint:")[0].split())
+        raise NotImplementedError(f"torch.compile cannot compile this: {{reason}}") from error
 """
 
 

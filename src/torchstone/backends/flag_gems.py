@@ -47,17 +47,19 @@ def is_default(value, argument):
 def in_order(args, kwargs):
     given = dict(zip((argument.name for argument in positional), args))
     given.update((name, value) for name, value in kwargs.items() if name not in keywords)
-    wanted = len(positional)
-    while wanted and (
-        positional[wanted - 1].name not in given or is_default(given[positional[wanted - 1].name], positional[wanted - 1])
-    ):
-        wanted -= 1
-    return [given.get(argument.name, argument.default_value) for argument in positional[:wanted]]
+    values = [given.get(argument.name, argument.default_value) for argument in positional]
+    while values and is_default(values[-1], positional[len(values) - 1]):
+        values.pop()
+    return values
+
+
+def by_name(kwargs):
+    found = ((name, value) for name, value in kwargs.items() if name in keywords)
+    return {{name: value for name, value in found if not is_default(value, keywords[name])}}
 
 
 def kernel(*args, **kwargs):
-    named = {{name: value for name, value in kwargs.items() if name in keywords and not is_default(value, keywords[name])}}
-    return function(*in_order(args, kwargs), **named)
+    return function(*in_order(args, kwargs), **by_name(kwargs))
 """
 
 
