@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -27,6 +25,7 @@ import torch
 from torchstone import operators
 from torchstone.backends.native import is_native, mentions
 from torchstone.schema import SourceFiles
+from torchstone.workers.toolchain import find_cxx, find_nvcc
 
 MODULE = "torchstone_native"
 _ERROR_LINES = 6
@@ -128,18 +127,12 @@ def _build(source: SourceFiles, folder: Path) -> Path:
     files = [folder / file.name for file in source.files if is_native(file.name) and Path(file.name).stem == stem]
     _bind(files, source.entry)
     on_cuda = any(file.suffix == ".cu" for file in files)
-    compiler, nvcc = _cxx(), _nvcc() if on_cuda else ""
-    objects = []
-    for file in files:
-        objects.append(str(file.with_suffix(file.suffix + ".o")))
-        common = ["-O3", "-std=c++20", *_definitions(), *_includes(nvcc), "-c", str(file), "-o", objects[-1]]
-        if file.suffix == ".cu":
-            _run([nvcc, f"-ccbin={compiler}", *_NVCC_FLAGS, *_architecture(), *common], folder)
-        else:
-            _run([compiler, "-fPIC", *common], folder)
+    command = _cuda_compiler() if on_cuda else _compiler()
+    objects = [str(file.with_suffix(file.suffix + ".o")) for file in files]
+    for file, target in zip(files, objects, strict=True):
+        _run([*command, "-O3", "-std=c++20", *_definitions(), *_includes(), "-c", str(file), "-o", target], folder)
     library = folder / f"{MODULE}.so"
-    linker = [nvcc, f"-ccbin={compiler}"] if on_cuda else [compiler]
-    _run([*linker, "-shared", *objects, "-o", str(library), *_libraries(on_cuda)], folder)
+    _run([*command, "-shared", *objects, "-o", str(library), *_libraries(on_cuda)], folder)
     return library
 
 
@@ -154,26 +147,23 @@ def _bind(files: Sequence[Path], entry: str) -> None:
     knowing[0].write_text(texts[knowing[0]] + _BINDING.format(entry=entry), encoding="utf-8")
 
 
-def _cxx() -> str:
-    for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
-        if name and (found := shutil.which(name)):
-            return found
-    raise BuildError("no C++ compiler is here: install g++ or name one in CXX")
+def _compiler() -> list[str]:
+    found = find_cxx()
+    if found is None:
+        raise BuildError("no C++ compiler is here: install g++ or name one in CXX")
+    return [found, "-fPIC"]
 
 
-def _nvcc() -> str:
-    """On the PATH, in CUDA_HOME, where CUDA is usually installed, or in a package of NVIDIA's."""
-    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    packages = [str(path) for entry in sys.path for path in sorted(Path(entry or ".").glob("nvidia/*")) if entry]
-    for folder in (*homes, "", "/usr/local/cuda", *packages):
-        found = shutil.which("nvcc", path=os.path.join(folder, "bin") if folder else None)
-        if found:
-            return found
-    raise BuildError("nvcc is not here: install NVIDIA's CUDA toolkit, or name its folder in CUDA_HOME")
+def _cuda_compiler() -> list[str]:
+    """For all files of a CUDA kernel, those in C++ too: it knows where CUDA's headers and libraries are."""
+    nvcc = find_nvcc()
+    if nvcc is None:
+        raise BuildError("nvcc is not here: install NVIDIA's CUDA toolkit or name its folder in CUDA_HOME")
+    return [nvcc, f"-ccbin={_compiler()[0]}", *_NVCC_FLAGS, *_architecture()]
 
 
 def _architecture() -> list[str]:
-    """For the device that it will run on, and no other."""
+    """Of the device that it will run on, and no other."""
     major, minor = torch.cuda.get_device_capability()
     number = f"{major}{minor}" + ("a" if major >= 9 else "")
     return [f"-gencode=arch=compute_{number},code=sm_{number}"]
@@ -188,11 +178,9 @@ def _torch_folder() -> Path:
     return Path(torch.__file__).parent
 
 
-def _includes(nvcc: str) -> list[str]:
+def _includes() -> list[str]:
     headers = _torch_folder() / "include"
     folders = [headers, headers / "torch" / "csrc" / "api" / "include", Path(sysconfig.get_path("include"))]
-    if nvcc:
-        folders.append(Path(nvcc).resolve().parents[1] / "include")
     return [part for folder in folders for part in ("-isystem", str(folder))]
 
 
