@@ -11,6 +11,7 @@ from torchstone import operators
 from torchstone.api import as_implementation
 from torchstone.backends import BackendOptions
 from torchstone.backends.directory import DirectoryBackend
+from torchstone.backends.native import declaration_in
 from torchstone.executors import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.schema import (
@@ -138,6 +139,37 @@ def test_the_api_takes_paths_of_sources(tmp_path: Path) -> None:
     assert as_implementation(tmp_path / "fast.cu", "aten.relu.default").language == "cuda"
     found = as_implementation(str(tmp_path / "slow.cpp"), "aten.add.Tensor", "add__Tensor")
     assert found.language == "cpp"
+
+
+# ---- what can be declared elsewhere
+
+
+@pytest.mark.parametrize(
+    ("definition", "declaration"),
+    [
+        ("at::Tensor f(const at::Tensor& self) {", "at::Tensor f(const at::Tensor&);"),
+        (
+            "torch::Tensor f(torch::Tensor x,\n    int64_t dim, bool keep)\n{",
+            "torch::Tensor f(torch::Tensor, int64_t, bool);",
+        ),
+        ("at::Tensor& f(at::Tensor& x) {", "at::Tensor& f(at::Tensor&);"),
+        ("at::Tensor f(at::Tensor, double) {", "at::Tensor f(at::Tensor, double);"),
+        (
+            "std::tuple<at::Tensor, at::Tensor> f(std::optional<at::Tensor> w, at::IntArrayRef s) {",
+            "std::tuple<at::Tensor, at::Tensor> f(std::optional<at::Tensor>, at::IntArrayRef);",
+        ),
+        ("at::Tensor f() {", "at::Tensor f();"),
+        ("Tensor f(Tensor x) {", None),
+        ("at::Tensor f(const Settings& s) {", None),
+        ("static at::Tensor f(at::Tensor x) {", None),
+        ("template <class T> T f(T x) {", None),
+        ("at::Tensor f(at::Tensor x, double alpha = 1) {", None),
+        ("at::Tensor f(at::Tensor x);", None),
+        ("  return f(x) {", None),
+    ],
+)
+def test_a_plain_definition_can_be_declared_elsewhere(definition: str, declaration: str | None) -> None:
+    assert declaration_in(f"#include <ATen/ATen.h>\n\n{definition}\n  return x;\n}}\n", "f") == declaration
 
 
 # ---- how arguments reach a C++ function

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from torchstone import operators
-from torchstone.backends.native import is_native, mentions
+from torchstone.backends.native import declaration_in, is_native, mentions
 from torchstone.schema import SourceFiles
 from torchstone.workers.toolchain import find_cxx, find_nvcc
 
@@ -31,9 +31,14 @@ MODULE = "torchstone_native"
 _ERROR_LINES = 6
 _OWN_BINDING = "PYBIND11_MODULE"
 _BINDING = """
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+namespace torch {{
+using namespace at;
+}}
+{declaration}
 namespace torchstone {{
 template <class Result, class... Arguments>
 constexpr int arity(Result (*)(Arguments...)) {{
@@ -41,9 +46,9 @@ constexpr int arity(Result (*)(Arguments...)) {{
 }}
 }}  // namespace torchstone
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {{
-  module.def("{entry}", torch::wrap_pybind_function(&{entry}));
-  module.attr("arity") = torchstone::arity(&{entry});
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, found) {{
+  found.def("{entry}", torch::wrap_pybind_function(&{entry}));
+  found.attr("arity") = torchstone::arity(&{entry});
 }}
 """
 _NVCC_FLAGS = (
@@ -125,7 +130,7 @@ def _build(source: SourceFiles, folder: Path) -> Path:
     """Compile what has the first file's stem, each file by itself, and link it."""
     stem = Path(source.files[0].name).stem
     files = [folder / file.name for file in source.files if is_native(file.name) and Path(file.name).stem == stem]
-    _bind(files, source.entry)
+    files += _bind(files, source.entry)
     on_cuda = any(file.suffix == ".cu" for file in files)
     command = _cuda_compiler() if on_cuda else _compiler()
     objects = [str(file.with_suffix(file.suffix + ".o")) for file in files]
@@ -136,15 +141,24 @@ def _build(source: SourceFiles, folder: Path) -> Path:
     return library
 
 
-def _bind(files: Sequence[Path], entry: str) -> None:
-    """Write the module's definition below the file that knows the function; a .cpp is the quicker one to compile."""
+def _bind(files: Sequence[Path], entry: str) -> list[Path]:
+    """Write the module's definition: into a file of its own where that can know the function, because nvcc takes much
+    longer for the headers than a C++ compiler; otherwise below the file that has the function. Returns the new file.
+    """
     texts = {file: file.read_text(encoding="utf-8") for file in files}
     if any(_OWN_BINDING in text for text in texts.values()):
-        return
+        return []
     knowing = [file for file in sorted(files, key=lambda file: file.suffix == ".cu") if mentions(texts[file], entry)]
     if not knowing:
         raise BuildError(f"{' and '.join(file.name for file in files)}: no function '{entry}'")
-    knowing[0].write_text(texts[knowing[0]] + _BINDING.format(entry=entry), encoding="utf-8")
+    file = knowing[0]
+    declaration = declaration_in(texts[file], entry) if file.suffix == ".cu" else None
+    if declaration is None:
+        file.write_text(texts[file] + _BINDING.format(entry=entry, declaration=""), encoding="utf-8")
+        return []
+    binding = file.with_name(f"{MODULE}_binding.cpp")
+    binding.write_text(_BINDING.format(entry=entry, declaration=declaration), encoding="utf-8")
+    return [binding]
 
 
 def _compiler() -> list[str]:
