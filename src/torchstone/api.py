@@ -18,6 +18,7 @@ import msgspec
 
 from torchstone import registry
 from torchstone.backends import folder_name
+from torchstone.backends.native import entry_in, is_native, language_of
 from torchstone.errors import UsageError
 from torchstone.executors import Executor, ExecutorOptions
 from torchstone.reports import Summary, summarise
@@ -32,6 +33,7 @@ from torchstone.schema import (
     Implementation,
     IsolationLevel,
     Job,
+    Language,
     Limits,
     Record,
     SourceFile,
@@ -175,7 +177,7 @@ def as_implementation(kernel: Kernel, operator: str, entry: str | None = None) -
 
 
 def _looks_like_path(text: str) -> bool:
-    return "\n" not in text and text.endswith(".py")
+    return "\n" not in text and (text.endswith(".py") or is_native(text))
 
 
 def _read(path: Path) -> str:
@@ -186,16 +188,23 @@ def _read(path: Path) -> str:
 
 
 def _from_text(text: str, operator: str, entry: str | None, name: str, label: str) -> Implementation:
-    chosen = entry or _find_entry(text, operator)
-    language = "triton" if "import triton" in text else "python"
-    origin = SourceFiles((SourceFile(name, text),), chosen, label)
-    return Implementation("api", operator, origin, language)  # type: ignore[arg-type]
+    files = (SourceFile(name, text),)
+    if is_native(name):
+        native_entry = entry or entry_in(files, _conventional_names(operator))
+        return Implementation("api", operator, SourceFiles(files, native_entry, label), language_of((name,)))
+    language: Language = "triton" if "import triton" in text else "python"
+    origin = SourceFiles(files, entry or _find_entry(text, operator), label)
+    return Implementation("api", operator, origin, language)
+
+
+def _conventional_names(operator: str) -> tuple[str, ...]:
+    base = operator.split(".")[1]
+    return (f"{folder_name(operator)}_kernel_impl", f"{base}_kernel_impl", base)
 
 
 def _find_entry(text: str, operator: str) -> str:
     """The conventional name, or the only function there is."""
-    base = operator.split(".")[1]
-    conventional = (f"{folder_name(operator)}_kernel_impl", f"{base}_kernel_impl", base)
+    conventional = _conventional_names(operator)
     try:
         functions = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     except (SyntaxError, ValueError):

@@ -73,8 +73,11 @@ backends = Registry(
     "backend",
     {
         "aten": "torchstone.backends.aten:AtenBackend",
+        "compile": "torchstone.backends.compiled:CompileBackend",
         "directory": "torchstone.backends.directory:DirectoryBackend",
+        "flag_gems": "torchstone.backends.flag_gems:FlagGemsBackend",
         "kernelbench": "torchstone.backends.solutions:SolutionsBackend",
+        "liger": "torchstone.backends.liger:LigerBackend",
     },
     aliases={"pregenerated": "directory"},
 )

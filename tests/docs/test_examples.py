@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,6 +14,7 @@ import pytest
 
 from docs.pages import EXAMPLES, PAGES, ROOT, blocks, environment, name_of
 
+PLUGIN = ROOT / "examples" / "plugin"
 SAYS = {
     "check": ("relu: agrees on 100% of 6 cases", "leaky_relu: agrees on ", "disagrees"),
     "measure": ("agrees\n",),
@@ -65,19 +68,33 @@ def test_every_block_of_python_compiles(page: Path) -> None:
         compile(text, name_of(page), "exec")
 
 
+def test_the_plugin_of_the_docs_is_the_one_among_the_examples() -> None:
+    page = ROOT / "docs" / "plugins.md"
+    assert (PLUGIN / "squares.py").read_text() in blocks(page, "python")
+    assert [(PLUGIN / "pyproject.toml").read_text()] == blocks(page, "toml")
+
+
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
-    """The example of docs/plugins.md, installed in a folder."""
-    page = ROOT / "docs" / "plugins.md"
-    (module,) = [text for text in blocks(page, "python") if text.startswith("# squares.py\n")]
-    (project,) = blocks(page, "toml")
+    """The example, built into a wheel and installed in a folder; by hand where its build tool is not here."""
     folder = tmp_path / "plugin"
+    if importlib.util.find_spec("hatchling") is None or importlib.util.find_spec("pip") is None:
+        _install_by_hand(folder)
+        return folder
+    source = tmp_path / "source"
+    shutil.copytree(PLUGIN, source)
+    options = ("--quiet", "--no-index", "--no-build-isolation", "--no-deps", "--disable-pip-version-check")
+    installed = run("-m", "pip", "install", *options, "--target", str(folder), str(source), cwd=tmp_path)
+    assert installed.returncode == 0, installed.stderr
+    return folder
+
+
+def _install_by_hand(folder: Path) -> None:
     metadata = folder / "torchstone_squares-1.0.dist-info"
     metadata.mkdir(parents=True)
-    (folder / "squares.py").write_text(module)
+    shutil.copy(PLUGIN / "squares.py", folder)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: torchstone-squares\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(entry_points(project))
-    return folder
+    (metadata / "entry_points.txt").write_text(entry_points((PLUGIN / "pyproject.toml").read_text()))
 
 
 def entry_points(project: str) -> str:
@@ -89,7 +106,8 @@ def entry_points(project: str) -> str:
     )
 
 
-def test_the_plugin_of_the_docs_is_found_and_judged(plugin: Path, tmp_path: Path) -> None:
+def test_the_plugin_is_found_once_installed_and_judged(plugin: Path, tmp_path: Path) -> None:
+    assert "product\n" in run("-m", "torchstone", "list", "backends", cwd=tmp_path, path=(plugin,)).stdout
     listed = run("-m", "torchstone", "list", "operators", "--suite", "squares", cwd=tmp_path, path=(plugin,))
     assert listed.stdout == "aten.square.default\t4 cases\t2 timed\n"
     options = ("--suite", "squares", "--backend", "product", "--device", "cpu", "--effort", "quick", "--no-measure")

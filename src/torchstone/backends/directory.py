@@ -5,6 +5,7 @@ Two layouts are read, also mixed:
     ROOT/run_20240101_120000/relu/relu_attempt_1.py          relu_kernel_impl
     ROOT/evaluation_only/relu/relu.py                        relu_kernel_impl
     ROOT/add__Tensor/add__Tensor_implementation_v1.py        add__Tensor_kernel_impl
+    ROOT/add__Tensor/add__Tensor_implementation_v2.cu        add__Tensor_kernel_impl or add__Tensor, a C++ function
 
 ROOT is a collection of runs, one run, or a plain folder of operator folders. A folder named after an overload
 (`add__Tensor`, see `folder_names`) serves that overload. A folder named after an operator alone (`relu`, `add`)
@@ -13,7 +14,9 @@ serves its overloads `default` and `Tensor`: which of them exists is not asked h
 Which kernel of several wins:
 1. `evaluation_only`, then operator folders directly in ROOT, then runs from the newest to the oldest;
 2. in the same place, the folder named after the overload before the one named after the operator;
-3. in the same folder, the highest attempt or version as a number; a file without a number is older than all.
+3. in the same folder, the highest attempt or version as a number; a file without a number is older than all;
+4. of the same attempt, Python before CUDA before C++. A .cu and a .cpp of one attempt are one kernel; beside a .py of
+   the same name they are files that it may read.
 A folder from which its newest file cannot be read offers nothing (never an older attempt in its stead) and is a
 `Problem`; the next folder in the order takes its place.
 
@@ -27,13 +30,14 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from torchstone.backends.base import BackendOptions, Problem
 from torchstone.backends.folder_names import operator_name
+from torchstone.backends.native import HEADERS, SOURCES, entry_in, is_native, language_of
 from torchstone.errors import UsageError
 from torchstone.schema import Implementation, Language, SourceFile, SourceFiles
 
@@ -45,6 +49,9 @@ LANGUAGE_MAX_CHARACTERS = 256 << 10
 BASE_NAME_OVERLOADS = ("default", "Tensor")
 """The overloads that a folder named after an operator alone serves."""
 
+_KERNEL_SUFFIXES = (".py", *SOURCES)
+"""The preferred one first."""
+_SUFFIXES = (*_KERNEL_SUFFIXES, *HEADERS)
 _RUN = re.compile(r"(?:.*_)?run_(\d+(?:_\d+)*)", re.ASCII)
 _LAYOUT = "Expected one folder per operator, such as relu/relu.py or add__Tensor/add__Tensor_implementation_v1.py."
 
@@ -197,7 +204,7 @@ def _read_kernel(folder: Path, root: Path, preference: int) -> FolderKernel:
     if operator is None:
         raise _UnreadableError("the name is no operator's; write for instance 'relu' or 'add__Tensor'")
     _require_inside(folder, root)
-    names = sorted(name for name in os.listdir(folder) if name.endswith(".py"))
+    names = sorted(name for name in os.listdir(folder) if Path(name).suffix in _SUFFIXES)
     ages = {name: age for name in names if (age := _age(name, folder.name)) is not None}
     if not ages:
         raise _UnreadableError(
@@ -205,25 +212,44 @@ def _read_kernel(folder: Path, root: Path, preference: int) -> FolderKernel:
             + " or ".join(f"{folder.name}{ending}.py" for ending in ("", "_attempt_1", "_implementation_v1"))
         )
     newest = max(ages, key=lambda name: ages[name])
-    helpers = [name for name in names if name not in ages and name.removesuffix(".py").isidentifier()]
-    files = tuple(_read_sources(folder, [newest, *helpers], root))
+    files = tuple(_read_sources(folder, [newest, *_companions(newest, names, ages)], root))
     if not files[0].text.strip():
         raise _UnreadableError(f"{newest} is empty")
-    origin = SourceFiles(files, f"{folder.name}_kernel_impl", _shown((folder / newest).relative_to(root)))
-    return FolderKernel(operator, preference, origin, _language(files))
+    conventional = (f"{folder.name}_kernel_impl", folder.name)
+    entry = entry_in(files, conventional) if is_native(newest) else conventional[0]
+    origin = SourceFiles(files, entry, _shown((folder / newest).relative_to(root)))
+    language = language_of(_compiled(newest, files)) if is_native(newest) else _language(files)
+    return FolderKernel(operator, preference, origin, language)
 
 
-def _age(file: str, folder: str) -> tuple[int, str] | None:
+def _companions(newest: str, names: Iterable[str], ages: Container[str]) -> Iterator[str]:
+    """The files that travel along: the other sources of the same attempt, and whatever is no attempt at the kernel."""
+    stem = Path(newest).stem
+    for name in names:
+        of_this_attempt = name in ages and name != newest and Path(name).stem == stem and is_native(name)
+        is_helper = name not in ages and (not name.endswith(".py") or Path(name).stem.isidentifier())
+        if of_this_attempt or is_helper:
+            yield name
+
+
+def _compiled(newest: str, files: Iterable[SourceFile]) -> Iterator[str]:
+    """Of the files that travel, those that are compiled."""
+    stem = Path(newest).stem
+    return (file.name for file in files if is_native(file.name) and Path(file.name).stem == stem)
+
+
+def _age(file: str, folder: str) -> tuple[int, str, int] | None:
     """Higher is newer; None for a file that is no attempt at the kernel.
 
-    Between equal numbers the name decides, so that an implementation is newer than an attempt.
+    Between equal numbers the name decides, so that an implementation is newer than an attempt, then the language.
     """
-    ending = re.compile(re.escape(folder) + r"(?:_attempt_(\d+)|_implementation(?:_v(\d+))?)?\.py", re.ASCII)
-    found = ending.fullmatch(file)
-    if found is None:
+    ending = re.compile(re.escape(folder) + r"(?:_attempt_(\d+)|_implementation(?:_v(\d+))?)?", re.ASCII)
+    path = Path(file)
+    found = ending.fullmatch(path.stem)
+    if found is None or path.suffix not in _KERNEL_SUFFIXES:
         return None
     number = found[1] or found[2]
-    return (int(number) if number else -1, file)
+    return (int(number) if number else -1, path.stem, -_KERNEL_SUFFIXES.index(path.suffix))
 
 
 def _read_sources(folder: Path, names: Iterable[str], root: Path) -> Iterator[SourceFile]:
@@ -257,7 +283,8 @@ def _require_inside(path: Path, root: Path) -> None:
 def _language(files: tuple[SourceFile, ...]) -> Language:
     if sum(len(file.text) for file in files) > LANGUAGE_MAX_CHARACTERS:
         return "python"
-    return "triton" if any(_imports(file.text, "triton") for file in files) else "python"
+    modules = (file for file in files if file.name.endswith(".py"))
+    return "triton" if any(_imports(file.text, "triton") for file in modules) else "python"
 
 
 def _imports(text: str, package: str) -> bool:

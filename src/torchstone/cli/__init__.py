@@ -28,7 +28,7 @@ COMMANDS = {
     "diff-manifests": ("torchstone.cli.manifests:diff_manifests", "Show what differs between two runs' circumstances."),
     "doctor": (
         "torchstone.cli.doctor:doctor",
-        "Show devices, versions, isolation layers, profilers and extras, and what to do about what is missing.",
+        "Show devices, versions, isolation, compilers, profilers and extras, and what to do about what is missing.",
     ),
 }
 """Name -> where the command is, and its line in the help. A new command is one line here and one module."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -29,6 +30,10 @@ _PACKAGES = {
     "numpy": "pip install numpy",
     "nvidia-ml-py": "pip install nvidia-ml-py",
 }
+_BACKENDS = {
+    "flag_gems": "for --backend flag_gems: pip install --no-deps flag_gems, pip install sqlalchemy pyyaml packaging",
+    "liger_kernel": "for --backend liger: pip install --no-deps liger-kernel",
+}
 _PROFILERS = {
     "ncu": "install NVIDIA Nsight Compute and put ncu on the PATH",
     "nsys": "install NVIDIA Nsight Systems and put nsys on the PATH",
@@ -47,11 +52,14 @@ _LAYER_ADVICE = {
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="Device to try workers on.")
 @click.pass_context
 def doctor(context: click.Context, as_json: bool, device: str) -> None:
-    """Show devices, versions, isolation layers, profilers and extras, and what to do about what is missing.
+    """Show devices, versions, isolation, compilers, profilers and extras, and what to do about what is missing.
 
     Exit code 0: kernels can be judged here. 3: they cannot.
     """
-    findings = [*_packages(), *_devices(), *_isolation(device), *_profilers(), *_extras()]
+    findings = [
+        *(*_packages("package", _PACKAGES), *_packages("backend", _BACKENDS), *_devices()),
+        *(*_isolation(device), *_compilers(), *_profilers(), *_extras()),
+    ]
     if as_json:
         click.echo(msgspec.json.encode(findings).decode())
     else:
@@ -60,12 +68,12 @@ def doctor(context: click.Context, as_json: bool, device: str) -> None:
     context.exit(0 if usable else 3)
 
 
-def _packages() -> list[Finding]:
+def _packages(topic: str, advices: Mapping[str, str]) -> list[Finding]:
     found = []
-    for name, advice in _PACKAGES.items():
+    for name, advice in advices.items():
         version = _version(name)
         detail = version or "not installed"
-        found.append(Finding("package", name, version is not None, detail, "" if version else advice))
+        found.append(Finding(topic, name, version is not None, detail, "" if version else advice))
     return found
 
 
@@ -118,6 +126,19 @@ def _isolation(device: str) -> list[Finding]:
 
 def _advice(layer: str) -> str:
     return _LAYER_ADVICE.get(layer, _LAYER_ADVICE["processes"])
+
+
+def _compilers() -> list[Finding]:
+    from torchstone.workers.toolchain import find_cxx, find_nvcc
+
+    sought = (
+        ("C++", find_cxx(), "install g++ for C++ kernels and --backend compile on the CPU, or name a compiler in CXX"),
+        ("nvcc", find_nvcc(), "install NVIDIA's CUDA toolkit for CUDA kernels, or name its folder in CUDA_HOME"),
+    )
+    return [
+        Finding("compiler", name, path is not None, path or "not found", "" if path else advice)
+        for name, path, advice in sought
+    ]
 
 
 def _profilers() -> list[Finding]:

@@ -11,6 +11,7 @@ from torchstone import registry
 from torchstone.api import as_implementation
 from torchstone.backends import BackendOptions, operator_name
 from torchstone.backends.directory import BASE_NAME_OVERLOADS, DirectoryBackend, kernel_in
+from torchstone.backends.native import is_native
 from torchstone.errors import UsageError
 from torchstone.profiling.request import ProfileRequest
 from torchstone.runs import RunRequest
@@ -86,9 +87,9 @@ def _operator_of_file(request: ProfileRequest, path: Path) -> str:
 
 
 def _of_folder(request: ProfileRequest, path: Path, device_type: str) -> Chosen:
-    """A folder with Python files is one operator's; any other holds the folders of several."""
+    """A folder with sources is one operator's; any other holds the folders of several."""
     _refuse_entry(request)
-    if any(path.glob("*.py")):
+    if any(found.suffix == ".py" or is_native(found.name) for found in path.iterdir()):
         kernel = kernel_in(path)
         case = choose_case(request, request.operator or kernel.operator, device_type)
         return Chosen(Implementation("directory", case.operator, kernel.origin, kernel.language), case)

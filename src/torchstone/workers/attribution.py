@@ -74,6 +74,13 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """torch's own switch. Its default wraps the method below in something that imports the compiler (2 s)."""
         return False
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """torch's own switch. Without it a call of a compiled function is traced anew through this mode, fails, and is
+        never again run compiled; with it the compiled code runs, and the operators that it calls are seen.
+        """
+        return True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()

@@ -10,19 +10,35 @@ from functools import reduce
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from torchstone.backends.native import is_native
 from torchstone.gradients import differentiated
 from torchstone.models import as_function
-from torchstone.schema import PROBLEM_FILE, Implementation, ImportPath, SourceFiles, is_gradient, is_model
+from torchstone.schema import (
+    PROBLEM_FILE,
+    Implementation,
+    ImportPath,
+    SourceFiles,
+    forward_operator,
+    is_gradient,
+    is_model,
+)
 
 
 def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
-    """Import the candidate. Whatever it raises is its own."""
+    """Import the candidate, or prepare to build it. Whatever it raises is its own."""
     found: Any
     match implementation.origin:
         case ImportPath(module=module, attribute=attribute):
             found = reduce(getattr, attribute.split("."), importlib.import_module(module))
         case SourceFiles() as source:
-            found = _import_source(source, scratch / "kernel")
+            folder = scratch / "kernel"
+            _write(source, folder)
+            if is_native(source.files[0].name):
+                from torchstone.workers.building import native_kernel
+
+                found = native_kernel(source, forward_operator(implementation.operator), folder)
+            else:
+                found = _import_source(source, folder)
     if not callable(found):
         raise TypeError(f"the entry point of {implementation.operator} is not callable: {type(found).__name__}")
     if is_model(implementation.operator):
@@ -36,13 +52,17 @@ def _as_function(kind: Any) -> Callable[..., Any]:
     return as_function(kind, vars(problem))
 
 
-def _import_source(source: SourceFiles, folder: Path) -> Any:
-    """Write the files into the private folder and import the first: Triton reads its kernels' source from disk."""
+def _write(source: SourceFiles, folder: Path) -> None:
+    """Put the files into the private folder: compilers, and Triton, read their source from disk."""
     folder.mkdir()
     for file in source.files:
         path = folder / _inside(file.name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file.text, encoding="utf-8")
+
+
+def _import_source(source: SourceFiles, folder: Path) -> Any:
+    """Import the first file."""
     sys.path.insert(0, str(folder))
     entry_file = folder / source.files[0].name
     name = f"torchstone_candidate_{entry_file.stem}"

@@ -1,0 +1,60 @@
+"""What torch.compile makes of PyTorch's own operators.
+
+Each operator travels as a few lines of source that compile a call of it and nothing else. It is compiled anew for
+every shape (no dynamic shapes), as a whole or not at all: an operator that the compiler cannot take is `unsupported`,
+with the compiler's reason. Inductor writes C++ on the CPU and Triton on a GPU; for operators that it leaves to
+PyTorch or a library (matrix products, sorting) the attribution shows who did the work.
+"""
+
+from __future__ import annotations
+
+from torchstone.backends.base import BackendOptions
+from torchstone.schema import Implementation, Language, SourceFile, SourceFiles
+
+_SOURCE = """\
+import torch
+import torch._dynamo.config
+import torch._dynamo.exc
+import torch._inductor.config
+
+# One process serves all cases of an operator, each with shapes of its own.
+torch._dynamo.config.recompile_limit = 1 << 16
+torch._dynamo.config.accumulated_recompile_limit = 1 << 16
+# Results whose size or value depends on the data are not refused beforehand.
+torch._dynamo.config.capture_dynamic_output_shape_ops = True
+torch._dynamo.config.capture_scalar_outputs = True
+# No helper processes: there is one kernel to compile at a time.
+torch._inductor.config.compile_threads = 1
+
+operator = torch.ops.{operator}
+
+
+def call(*args, **kwargs):
+    return operator(*args, **kwargs)
+
+
+compiled = torch.compile(call, fullgraph=True, dynamic=False)
+
+
+REFUSALS = (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError, torch._dynamo.exc.TorchRuntimeError)
+
+
+def kernel(*args, **kwargs):
+    try:
+        return compiled(*args, **kwargs)
+    except REFUSALS as error:
+        reason = " ".join(str(error).partition("Hint:")[0].split())
+        raise NotImplementedError(f"torch.compile cannot compile this: {{reason}}") from error
+"""
+
+
+class CompileBackend:
+    """Offers every operator; what cannot be compiled shows in the worker."""
+
+    def __init__(self, options: BackendOptions) -> None:
+        self._language: Language = "triton" if options.device_type == "cuda" else "cpp"
+
+    def implementation(self, operator: str) -> Implementation | None:
+        source = SourceFile("compiled.py", _SOURCE.format(operator=operator))
+        origin = SourceFiles((source,), "kernel", f"torch.compile(torch.ops.{operator})")
+        return Implementation("compile", operator, origin, self._language)

@@ -1,0 +1,79 @@
+"""What C++ and CUDA sources are called, and which of their functions is the kernel. Text is read, nothing is built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+from torchstone.schema import Language, SourceFile
+
+SOURCES: dict[str, Language] = {".cu": "cuda", ".cpp": "cpp"}
+"""Suffixes of files that are compiled, the one that decides about the language first."""
+HEADERS = (".h", ".hpp", ".cuh")
+
+
+def is_native(name: str) -> bool:
+    """Whether a file of this name is compiled rather than imported."""
+    return PurePath(name).suffix in SOURCES
+
+
+def language_of(names: Iterable[str]) -> Language:
+    """`cuda` if any of the files is."""
+    suffixes = {PurePath(name).suffix for name in names}
+    return next(language for suffix, language in SOURCES.items() if suffix in suffixes)
+
+
+def entry_in(files: Iterable[SourceFile], names: Sequence[str]) -> str:
+    """The first of the names that the files declare, define or call; the first of all if none is there."""
+    text = "\n".join(file.text for file in files)
+    return next((name for name in names if mentions(text, name)), names[0])
+
+
+def mentions(text: str, function: str) -> bool:
+    """Whether the text has the function's name with a parenthesis behind it."""
+    return re.search(rf"(?<![\w:.>]){re.escape(function)}\s*\(", text) is not None
+
+
+_PLAIN_TYPES = {"const", "void", "bool", "int", "int32_t", "int64_t", "size_t", "float", "double"}
+_SPACES = ("at", "c10", "std", "torch")
+_NAME = re.compile(r"(?:\w+::)*\w+", re.ASCII)
+
+
+def declaration_in(text: str, function: str) -> str | None:
+    """The declaration of a function that the text defines, if it can be repeated in another file.
+
+    That is so if the definition begins a line, in one piece, and names no types but the language's and torch's.
+    """
+    head = re.compile(rf"^([\w:<>,&* \t]+[\s&*>]){re.escape(function)}\s*\(([\w:<>,&*\s]*)\)\s*\{{", re.MULTILINE)
+    found = head.search(text)
+    if found is None:
+        return None
+    result, parameters = found[1].strip(), _split(found[2])
+    types = [result, *(_without_name(parameter) for parameter in parameters)]
+    if not all(_is_known(name) for kind in types for name in _NAME.findall(kind)):
+        return None
+    return f"{result} {function}({', '.join(types[1:])});"
+
+
+def _split(parameters: str) -> list[str]:
+    """At the commas that are in no angle brackets."""
+    parts, depth = [""], 0
+    for sign in parameters:
+        depth += {"<": 1, ">": -1}.get(sign, 0)
+        if sign == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _without_name(parameter: str) -> str:
+    """`const at::Tensor& self` -> `const at::Tensor&`; a parameter without a name stays as it is."""
+    kind = re.sub(r"(?<=[\s&*>])\w+$", "", parameter, flags=re.ASCII).strip()
+    return kind if kind not in ("", "const") else parameter
+
+
+def _is_known(name: str) -> bool:
+    space, _, rest = name.partition("::")
+    return space in _SPACES if rest else name in _PLAIN_TYPES

@@ -1,0 +1,22 @@
+"""Which compilers are here. Apart from `building`, because the command line asks too, and imports no torch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+
+def find_cxx() -> str | None:
+    """The C++ compiler that CXX names, or a usual one on the PATH."""
+    names = (os.environ.get("CXX"), "g++", "c++", "clang++")
+    return next((found for name in names if name and (found := shutil.which(name))), None)
+
+
+def find_nvcc() -> str | None:
+    """In CUDA_HOME, on the PATH, where CUDA is usually installed, or in a package of NVIDIA's."""
+    homes = [home for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
+    packages = [str(path) for entry in sys.path if entry for path in sorted(Path(entry).glob("nvidia/*"))]
+    folders = [*(f"{home}/bin" for home in homes), None, "/usr/local/cuda/bin", *(f"{path}/bin" for path in packages)]
+    return next((found for folder in folders if (found := shutil.which("nvcc", path=folder))), None)
