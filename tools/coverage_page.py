@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from torchstone import registry
@@ -42,7 +43,7 @@ def main() -> None:
     Path(page).write_text(text, encoding="utf-8")
 
 
-def _section(name: str, device: str, dtype: str, missing: dict[str, int], marks: Counter[str]) -> str:
+def _section(name: str, device: str, dtype: str, missing: Mapping[str, int], marks: Counter[str]) -> str:
     title = " ".join(filter(None, (name, "on", device, dtype)))
     lines = [f"\n## {title}\n"]
     lines += ["\nLeft out:\n\n", *(f"- {count}: {reason}\n" for reason, count in missing.items())] if missing else []

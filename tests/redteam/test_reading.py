@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 import pytest
 
 from torchstone.errors import UsageError
 from torchstone.executors import FakeExecutor
-from torchstone.redteam import Expectation, Fixture, judge_corpus, read_corpus
+from torchstone.redteam import Expectation, Finding, Fixture, judge_corpus, read_corpus, run
 from torchstone.redteam.corpus import parse
 from torchstone.schema import Agrees, Cheated, Disagrees, ErrorStatistics, Unjudged, Verdict
 
@@ -90,3 +91,33 @@ def test_repeats_are_counted_and_unknown_names_refused() -> None:
         list(judge_corpus("cpu", ["nonsense"], executor=executor))
     with pytest.raises(UsageError, match="runs on cuda"):
         list(judge_corpus("cuda", ["f50_decoy"], executor=executor))
+
+
+@pytest.mark.parametrize(("credits", "status"), [((5.0, 1.0), "no credit"), ((5.0, 5.0, 5.0), "credited")])
+def test_credit_counts_if_it_comes_again(
+    credits: tuple[float, ...], status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A twin that was slow for once makes any kernel look fast."""
+    left = list(credits)
+
+    def judge(chosen: list[Fixture], *_: object) -> Iterator[Finding]:
+        credit = left.pop(0)
+        yield Finding(
+            fixture=chosen[0].id,
+            title="",
+            kind="cheat",
+            families=(),
+            case="relu_timed",
+            repeat=0,
+            verdict="agrees",
+            expected="no-credit",
+            status="credited" if credit > 1.1 else "no credit",
+            credit=credit,
+            message="",
+            seconds=0.0,
+        )
+
+    monkeypatch.setattr(run, "_judge", judge)
+    (found,) = judge_corpus("cpu", ["a12_slow_only_later"], executor=FakeExecutor(lambda _: AGREES))
+    assert found.status == status
+    assert left == []
