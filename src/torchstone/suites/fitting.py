@@ -16,9 +16,10 @@ from typing import NamedTuple
 import msgspec
 import torch
 
-from torchstone import schema
+from torchstone import operators, schema
 from torchstone.errors import UsageError
-from torchstone.judging.evaluation import Evaluator, ReferenceFailure
+from torchstone.judging.distribution import FEW_ELEMENTS
+from torchstone.judging.evaluation import Evaluator, ReferenceFailure, is_continuous
 from torchstone.judging.inputs import draw_call
 from torchstone.suites.recorder import MOST_GIVEN, Facts, RecordedCall
 
@@ -55,6 +56,10 @@ NO_ELEMENT = "there is no element to be wrong: structure, dtype and shape are wh
 CONSTANT = "the result, or a part of it, does not depend on the values of the arguments"
 EVEN = "all elements of a result are equal, so that their mean is right"
 COPY = "the right answer is a copy of an argument"
+FEW = "so few elements are met by chance"
+UNDEFINED = "its values are nobody's promise: structure, dtype and shape are what is judged"
+SHORT_LOTTERY = "so few random numbers do not tell their distribution"
+_FEW, _FEW_WHOLE = 4, 16
 
 
 class Unfit(Exception):  # noqa: N818 - an answer: this call cannot be judged on fresh values
@@ -293,7 +298,27 @@ def _is_even(case: schema.Case, draws: Sequence[_Draw]) -> bool:
 
 
 def _is_copied(case: schema.Case, draws: Sequence[_Draw]) -> bool:
-    return _in_every_draw(draws, lambda draw, place: any(_same(draw.results[place], given) for given in draw.inputs))
+    """Converted to the result's dtype, if that is another."""
+
+    def copied(draw: _Draw, place: int) -> bool:
+        result = draw.results[place]
+        return any(_same(result, given.to(result.dtype)) for given in draw.inputs if given.shape == result.shape)
+
+    return _in_every_draw(draws, copied)
+
+
+def _has_few_elements(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+    results = [result for draw in draws for result in draw.results]
+    return any(result.numel() < (_FEW if is_continuous(result.dtype) else _FEW_WHOLE) for result in results)
+
+
+def _is_undefined(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+    return case.operator.split(".")[1].removeprefix("new_").startswith("empty")
+
+
+def _is_short_lottery(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+    drawn = torch.Tag.nondeterministic_seeded in operators.resolve(case.operator).tags
+    return drawn and any(result.numel() < FEW_ELEMENTS for draw in draws for result in draw.results)
 
 
 def _in_every_draw(draws: Sequence[_Draw], holds: Callable[[_Draw, int], bool]) -> bool:
@@ -304,7 +329,10 @@ def _in_every_draw(draws: Sequence[_Draw], holds: Callable[[_Draw, int], bool]) 
 
 _EXCUSES: Mapping[str, Callable[[schema.Case, Sequence[_Draw]], bool]] = {
     NO_ELEMENT: _is_empty,
+    UNDEFINED: _is_undefined,
     ONE_ELEMENT: _has_one_element,
+    SHORT_LOTTERY: _is_short_lottery,
+    FEW: _has_few_elements,
     GIVEN_VALUES: _is_given,
     CONSTANT: _is_constant,
     EVEN: _is_even,

@@ -17,6 +17,7 @@ import msgspec
 import torch
 
 from torchstone import schema
+from torchstone.judging.audit import audit
 from torchstone.suites.catalogue import Exclusion
 from torchstone.suites.enlarging import enlarged
 from torchstone.suites.fitting import Unfit, domains_of, fit
@@ -113,8 +114,16 @@ def _fitted(name: str, recorder: Recorder, failures: Counter[str], device: torch
         except Unfit as error:
             exclusions.append(Exclusion(call.operator, str(error), name))
         else:
-            cases.append(msgspec.structs.replace(case, tags=(name,), occurrences=0))
+            cases.append(msgspec.structs.replace(_audited(case, device), tags=(name,), occurrences=0))
     return Found(tuple(cases), tuple(exclusions))
+
+
+def _audited(case: schema.Case, device: torch.device) -> schema.Case:
+    """Marked, if a trivial adversary passes it and nothing else says why."""
+    if case.indistinct:
+        return case
+    passed = [name for finding in audit([case], device).findings for name in finding.adversaries]
+    return msgspec.structs.replace(case, indistinct=f"passed by {', '.join(passed[:4])}") if passed else case
 
 
 def _enlarged(case: schema.Case, device: torch.device) -> Found:
