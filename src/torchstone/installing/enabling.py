@@ -16,7 +16,6 @@ from torchstone.backends.directory import BASE_NAME_OVERLOADS, DirectoryBackend
 from torchstone.errors import DeviceUnavailableError, UsageError, unknown_name
 from torchstone.installing import slots
 from torchstone.installing.loading import KernelLoadError, load_function
-from torchstone.operators import resolve
 from torchstone.schema import Implementation, SourceFiles
 from torchstone.suites import names_operator
 
@@ -160,21 +159,16 @@ def _chosen(backend: DirectoryBackend, names: Sequence[str] | None) -> list[Impl
     return [offer for offer in offers if offer is not None]
 
 
-def _overloads(found: str) -> Iterator[str]:
+def _overloads(found: str) -> list[str]:
     """The overloads that exist among those that a folder serves."""
     names = (found,) if found.count(".") == 2 else tuple(f"{found}.{overload}" for overload in BASE_NAME_OVERLOADS)
-    for name in names:
-        try:
-            resolve(name)
-        except UsageError:
-            continue
-        yield name
+    return [name for name in names if slots.exists(name)]
 
 
 def _without_overload(backend: DirectoryBackend, names: Sequence[str] | None) -> Iterator[Problem]:
     if names is None:
         for found in backend.operators():
-            if not any(_overloads(found)):
+            if not _overloads(found):
                 where = found.removeprefix("aten.")
                 yield Problem(where, f"torch {torch.__version__} has no such operator or overload")
 

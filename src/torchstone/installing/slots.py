@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from torchstone.errors import KernelError
+from torchstone.errors import KernelError, UsageError
 from torchstone.installing import composed
 from torchstone.installing.contracts import Contract
 from torchstone.operators import resolve
@@ -22,6 +23,9 @@ from torchstone.operators import resolve
 DISPATCH_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 
 _lock = threading.RLock()
+_retired: deque[object] = deque(maxlen=1024)
+"""What torch was handed and has given back, kept for a while: another thread may be on its way into it, waiting for the
+interpreter, and torch holds no reference for it."""
 _slots: dict[tuple[str, str], Slot] = {}
 
 
@@ -70,6 +74,7 @@ class Slot:
         self._contract = Contract(self._overload)
         self._kernels: tuple[Kernel, ...] = ()
         self._original = torch.library.get_kernel(self._overload, self._key)
+        self._composed = composed.is_composed(self._overload, self._key)
         self._library: torch.library.Library | None = None
 
     def add(self, kernel: Kernel) -> None:
@@ -81,6 +86,7 @@ class Slot:
         """Whether that was the last one."""
         self._kernels = tuple(item for item in self._kernels if item is not kernel)
         if not self._kernels and self._library is not None:
+            _retired.extend(torch.library.get_kernel(self._overload, key) for key in self._registered_keys())
             self._library._destroy()  # type: ignore[no-untyped-call]
             self._library = None
         return not self._kernels
@@ -89,15 +95,17 @@ class Slot:
         """What torch would have done."""
         return self._original.call_boxed(self._keys, *self._contract.with_tensors(args), **kwargs)
 
+    def _registered_keys(self) -> tuple[str, ...]:
+        return (f"Autograd{self._key}", self._key) if self._composed else (self._key,)
+
     def _registered(self) -> torch.library.Library:
+        serve = {self._key: self._below_autograd, f"Autograd{self._key}": self._above_autograd}
         library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-        name = self._overload._name
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of the first kernel that is overridden: that is the purpose
             impl: Callable[..., None] = library.impl
-            if composed.is_composed(self._overload, self._key):
-                impl(name, self._above_autograd, f"Autograd{self._key}")
-            impl(name, self._below_autograd, self._key)
+            for key in self._registered_keys():
+                impl(self._overload._name, serve[key], key)
         return library
 
     def _above_autograd(self, *args: Any, **kwargs: Any) -> Any:
@@ -114,12 +122,18 @@ class Slot:
         kernel.count(calls=1)
         self._stop_recursion()
         args = self._contract.with_tensors(args)
+        result = self._run(kernel, args, kwargs)
+        breach = self._contract.breach(result, args, kwargs)
+        if breach:
+            raise KernelError(f"{kernel!r}: {breach}.")
+        return result
+
+    def _run(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _running.kernels.append(kernel)
         try:
-            with (
-                torch._C._AutoDispatchBelowAutograd()
-            ):  # operators without a derivative formula come here from above it
-                result = kernel.function(*args, **kwargs)
+            # Operators without a derivative formula come here with autograd still on.
+            with torch._C._AutoDispatchBelowAutograd():
+                return kernel.function(*args, **kwargs)
         except NotImplementedError as error:
             if not kernel.fallback:
                 raise _named(error, kernel) from error
@@ -132,10 +146,6 @@ class Slot:
             raise _named(error, kernel) from error
         finally:
             _running.kernels.pop()
-        breach = self._contract.breach(result, args, kwargs)
-        if breach:
-            raise KernelError(f"{kernel!r}: {breach}.")
-        return result
 
     def _stop_recursion(self) -> None:
         path = _running.kernels
@@ -167,6 +177,14 @@ def take_out(kernel: Kernel, device_type: str) -> None:
     with _lock:
         if place in _slots and _slots[place].remove(kernel):
             del _slots[place]
+
+
+def exists(operator: str) -> bool:
+    """Whether the dispatcher knows the overload. TorchScript's numbers-only ones (``aten.mul.default``) it does not."""
+    try:
+        return torch._C._dispatch_has_kernel(resolve(operator)._name)
+    except UsageError:
+        return False
 
 
 def installable(operator: str, device_type: str) -> str:
