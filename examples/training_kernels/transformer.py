@@ -55,8 +55,9 @@ def make_model() -> nn.Module:
 
 
 def make_batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Arithmetic sequences modulo the vocabulary: start and stride are drawn, the rest follows."""
-    start, stride = torch.randint(0, VOCABULARY, (2, ROWS, 1))
+    """Sequences that go up by one or by two, modulo the vocabulary: the second token tells which."""
+    start = torch.randint(0, VOCABULARY, (ROWS, 1))
+    stride = torch.randint(1, 3, (ROWS, 1))
     sequences = (start + stride * torch.arange(LENGTH + 1)) % VOCABULARY
     return sequences[:, :-1], sequences[:, 1:]
 

@@ -59,13 +59,15 @@ class _Progress:
     """A line on stderr now and then."""
 
     def __init__(self) -> None:
-        self._began = self._said = time.monotonic()
+        self._first = self._said = time.monotonic()
 
     def tell(self, done: int, steps: int) -> None:
         now = time.monotonic()
+        if done == 1:  # starting the processes says nothing about the steps
+            self._first = self._said = now
         if now - self._said >= _SECONDS_BETWEEN_LINES and done < steps:
             self._said = now
-            left = (now - self._began) / done * (steps - done)
+            left = (now - self._first) / (done - 1) * (steps - done)
             click.echo(f"{done}/{steps} steps, about {left:.0f} s left", err=True)
 
 
