@@ -417,6 +417,7 @@ def test_enabling_while_other_threads_compute_gives_one_answer_or_the_other(writ
     assert seen <= {1.0, 7.0}
 
 
+@pytest.mark.slow
 def test_compiled_graphs_that_run_operators_use_the_kernels(write_kernel: WriteKernel) -> None:
     folder = write_kernel("relu", NEGATED_RELU, "x")
     compiled = torch.compile(torch.relu, backend="eager")

@@ -20,17 +20,14 @@ def new_kernels(suite: str, ops: tuple[str, ...], folder: Path, as_json: bool) -
     Each says what its operator promises and how the suite will call it. Files that are there are never changed.
     """
     from torchstone import registry
-    from torchstone.errors import unknown_name
+    from torchstone.errors import UsageError
     from torchstone.installing.stubs import write_stubs
     from torchstone.schema import encode
-    from torchstone.suites import CaseQuery, names_operator
+    from torchstone.suites import CaseQuery
 
-    names = split_commas(ops)
-    cases = tuple(registry.suites.factory(suite)().cases(CaseQuery(names)))
-    for name in names or ():
-        if not any(names_operator(name, case.operator) for case in cases):
-            every = registry.suites.factory(suite)().cases(CaseQuery())
-            raise unknown_name(f"operator of suite '{suite}':", name, {case.operator for case in every})
+    cases = tuple(registry.suites.factory(suite)().cases(CaseQuery(split_commas(ops))))
+    if not cases:
+        raise UsageError(f"suite '{suite}' has no such operator. See 'torchstone list operators --suite {suite}'.")
     done = write_stubs(cases, suite, folder)
     if as_json:
         click.echo(encode(done).decode())

@@ -144,9 +144,12 @@ def compare(request: ModelRequest, on_step: OnStep) -> ModelComparison:
     _check(request)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchstone-model-")))
-        plain, kernels, noisy = (stack.enter_context(_Side(order)) for order in _orders(request))
-        with _plainly(request.script):
+        first, *others = _orders(request)
+        plain = stack.enter_context(_Side(first))
+        with _plainly(request.script):  # alone: a wrong script fails once and soon
             parameters = plain.wait_until_ready().parameters
+        kernels, noisy = (stack.enter_context(_Side(order)) for order in others)
+        with _plainly(request.script):
             noisy.wait_until_ready()
         with _with_kernels():
             ready = kernels.wait_until_ready()
