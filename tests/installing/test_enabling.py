@@ -121,7 +121,7 @@ def test_operators_are_chosen_by_name_and_a_wrong_name_is_an_error(write_kernel:
     folder = write_kernel("relu", NEGATED_RELU, "x")
     with torchstone.enable(folder, operators=["relu"], device="cpu") as installation:
         assert list(installation.installed) == ["aten.relu.default"]
-    with pytest.raises(UsageError, match=r"'relo'\. Known: aten.neg.default"):
+    with pytest.raises(UsageError, match=r"'relo'\. Known: aten.neg"):
         torchstone.enable(folder, operators=["aten.relu.default", "relo"], device="cpu")
 
 
@@ -140,11 +140,24 @@ def test_what_cannot_be_used_is_warned_of_and_listed(write_kernel: WriteKernel) 
         reasons = {problem.where: problem.reason for problem in installation.problems}
     assert list(installation.installed) == ["aten.relu.default"]
     assert "has no such operator or overload" in reasons["no_such_operator"]
-    assert "has no such operator or overload" in reasons["add.Tensors"]
+    assert "has no such operator or overload" in reasons["add__Tensors"]
     assert "with chance or hidden state" in reasons["dropout/dropout.py"]
     assert "with chance or hidden state" in reasons["instance_norm/instance_norm.py"]
     assert "returns views of its arguments" in reasons["reshape/reshape.py"]
     assert "SyntaxError while it loads" in reasons["neg/neg.py"]
+
+
+def test_what_was_not_asked_for_is_no_problem_and_what_was_says_why(write_kernel: WriteKernel) -> None:
+    write_kernel("no_such_operator", "return x", "x")
+    folder = write_kernel("relu", NEGATED_RELU, "x")
+    (folder / "neg").mkdir()
+    with torchstone.enable(folder, operators="relu", device="cpu") as installation:
+        assert installation.problems == ()
+    for name, reason in (("no_such_operator", "has no such operator"), ("neg", "no kernel file")):
+        with pytest.raises(UsageError, match=reason):
+            torchstone.enable(folder, operators=[name], device="cpu")
+        with pytest.raises(UsageError, match="unknown operator of this folder 'typo'"):
+            torchstone.enable(folder, operators=[name, "relu", "typo"], device="cpu")
 
 
 def test_nothing_to_install_is_an_error_that_says_why(write_kernel: WriteKernel) -> None:

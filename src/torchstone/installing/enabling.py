@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 import torch
 
-from torchstone.backends import BackendOptions, Problem
+from torchstone.backends import BackendOptions, Problem, folder_name, operator_name
 from torchstone.backends.directory import BASE_NAME_OVERLOADS, DirectoryBackend
 from torchstone.errors import DeviceUnavailableError, UsageError, unknown_name
 from torchstone.installing import slots
@@ -112,10 +112,12 @@ def enable(
     device_type = _device_type(device)
     root = Path(kernel_dir)
     backend = DirectoryBackend(BackendOptions(root, device_type))
-    chosen = _chosen(backend, operators)
+    wanted = _Wanted(operators)
+    problems = list(_unusable(backend, wanted))
+    offers = _offers(backend, wanted)
+    wanted.check(offers, problems, backend.operators())
     kernels: list[slots.Kernel] = []
-    problems = [*backend.problems(), *_without_overload(backend, operators)]
-    for implementation in chosen:
+    for implementation in offers:
         found = _kernel(implementation, root, device_type, fallback)
         if isinstance(found, Problem):
             problems.append(found)
@@ -147,15 +149,42 @@ def _device_type(device: str) -> str:
     return "cuda" if available else "cpu"
 
 
-def _chosen(backend: DirectoryBackend, names: Sequence[str] | None) -> list[Implementation]:
-    """What the folder offers for the overloads that are wanted; a name that means none of them is an error."""
+class _Wanted:
+    """Which operators are asked for."""
+
+    def __init__(self, names: Sequence[str] | None) -> None:
+        self.names = (names,) if isinstance(names, str) else names
+
+    def includes(self, operator: str) -> bool:
+        return self.names is None or any(names_operator(name, operator) for name in self.names)
+
+    def concerns(self, problem: Problem) -> bool:
+        """Whether it is about a folder of such an operator."""
+        return self.includes(_operator_of(problem))
+
+    def check(self, offers: Sequence[Implementation], problems: Sequence[Problem], known: Sequence[str]) -> None:
+        """A name that means nothing of the folder, usable or not, is an error."""
+        there = [*(offer.operator for offer in offers), *map(_operator_of, problems)]
+        for name in self.names or ():
+            if not any(names_operator(name, operator) for operator in there):
+                raise unknown_name("operator of this folder", name, known)
+
+
+def _operator_of(problem: Problem) -> str:
+    return operator_name(Path(problem.where).name) or ""
+
+
+def _unusable(backend: DirectoryBackend, wanted: _Wanted) -> Iterator[Problem]:
+    """Folders that cannot be read, and those whose names mean no operator."""
+    yield from (problem for problem in backend.problems() if wanted.concerns(problem))
+    for found in backend.operators():
+        if wanted.includes(found) and not _overloads(found):
+            yield Problem(folder_name(found), f"torch {torch.__version__} has no such operator or overload")
+
+
+def _offers(backend: DirectoryBackend, wanted: _Wanted) -> list[Implementation]:
     overloads = sorted({overload for found in backend.operators() for overload in _overloads(found)})
-    if names is not None:
-        for name in (names := [names] if isinstance(names, str) else names):
-            if not any(names_operator(name, operator) for operator in (*overloads, *backend.operators())):
-                raise unknown_name("operator of this folder", name, overloads)
-        overloads = [item for item in overloads if any(names_operator(name, item) for name in names)]
-    offers = (backend.implementation(overload) for overload in overloads)
+    offers = (backend.implementation(overload) for overload in overloads if wanted.includes(overload))
     return [offer for offer in offers if offer is not None]
 
 
@@ -163,14 +192,6 @@ def _overloads(found: str) -> list[str]:
     """The overloads that exist among those that a folder serves."""
     names = (found,) if found.count(".") == 2 else tuple(f"{found}.{overload}" for overload in BASE_NAME_OVERLOADS)
     return [name for name in names if slots.exists(name)]
-
-
-def _without_overload(backend: DirectoryBackend, names: Sequence[str] | None) -> Iterator[Problem]:
-    if names is None:
-        for found in backend.operators():
-            if not _overloads(found):
-                where = found.removeprefix("aten.")
-                yield Problem(where, f"torch {torch.__version__} has no such operator or overload")
 
 
 def _kernel(implementation: Implementation, root: Path, device_type: str, fallback: bool) -> slots.Kernel | Problem:

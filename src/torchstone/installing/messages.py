@@ -65,7 +65,7 @@ class Counted(msgspec.Struct, frozen=True, tag=True):
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """Why a side cannot go on."""
 
-    by: Literal["script", "kernel", "usage", "device"]
+    by: Literal["script", "kernel", "usage", "machine", "death"]
     message: str
 
 

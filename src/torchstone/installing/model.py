@@ -18,7 +18,7 @@ from typing import Self
 
 import msgspec
 
-from torchstone.errors import DeviceUnavailableError, InfrastructureError, UsageError
+from torchstone.errors import InfrastructureError, UsageError
 from torchstone.installing.comparison import (
     Difference,
     ModelComparison,
@@ -89,7 +89,8 @@ class _Side:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # with what the script has started: its session is its own
         self._process.wait()
         for stream in (self._requests, self._replies):
             with contextlib.suppress(BrokenPipeError):
@@ -119,7 +120,7 @@ class _Side:
     def _reply(self) -> Reply:
         reply = receive_reply(self._replies)
         if reply is None:
-            raise _SideFailedError(Failed("device", f"its process ended {self._ending()}"))
+            raise _SideFailedError(Failed("death", f"its process ended {self._ending()}"))
         if isinstance(reply, Failed):
             raise _SideFailedError(reply)
         return reply
@@ -216,19 +217,21 @@ def _plainly(script: Path) -> Iterator[None]:
     try:
         yield
     except _SideFailedError as error:
-        if error.failed.by == "device":
+        if error.failed.by in ("machine", "death"):
             raise InfrastructureError(f"training {script.name} without kernels: {error}.") from error
-        raise UsageError(f"{error}.") from error
+        raise UsageError(f"{str(error).removesuffix('.')}.") from error
 
 
 @contextlib.contextmanager
 def _with_kernels() -> Iterator[None]:
-    """Before the first step, a failure is the folder's: nothing of it can be used."""
+    """Before the first step, a failure is the folder's: the script has been seen to work."""
     try:
         yield
     except _SideFailedError as error:
-        kind = DeviceUnavailableError if error.failed.by == "device" else UsageError
-        raise kind(str(error)) from error
+        if error.failed.by == "machine":
+            raise InfrastructureError(f"with the kernels: {error}.") from error
+        told = f"while the kernels were loaded, {error}" if error.failed.by == "death" else str(error)
+        raise UsageError(f"{told.removesuffix('.')}.") from error
 
 
 def _comparison(

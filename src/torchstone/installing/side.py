@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import torch
 
-from torchstone.errors import DeviceUnavailableError, KernelError, UsageError
+from torchstone.errors import KernelError, UsageError
 from torchstone.installing.enabling import Installation, enable
 from torchstone.installing.messages import (
     Counted,
@@ -79,10 +79,10 @@ def main() -> int:
             send(replies, Failed("script", str(error)))
         except KernelError as error:
             send(replies, Failed("kernel", str(error)))
-        except DeviceUnavailableError as error:
-            send(replies, Failed("device", str(error)))
         except UsageError as error:
             send(replies, Failed("usage", str(error)))
+        except Exception as error:  # noqa: BLE001 - told in one line, as everything else: devices fail in many ways
+            send(replies, Failed("machine", f"{type(error).__name__}: {error}"))
     return 0
 
 

@@ -100,7 +100,8 @@ class Training:
         self._device = device
         self._seed = seed
         self._noise = noise
-        self._model = script.make_model().to(device)
+        model = script.make_model()
+        self._model = script.guarded("moving the model", lambda: model.to(device))
         self._trained = [item for item in self._model.parameters() if item.requires_grad]
         self._optimizer = script.make_optimizer(self._trained) if self._trained else None
         if noise is not None:
