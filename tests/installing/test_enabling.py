@@ -259,6 +259,17 @@ def test_a_kernel_reaches_the_original(write_kernel: WriteKernel) -> None:
     assert original("aten.add.Tensor")(torch.ones(1), torch.ones(1)).item() == 2
 
 
+def test_the_original_may_call_its_operator_again(write_kernel: WriteKernel) -> None:
+    """To copy between memory of one process, ``copy_`` of another type converts first and then copies."""
+    body = "from torchstone.installing import original\nreturn original('aten.copy_.default')(to, source)"
+    folder = write_kernel("copy_", body, "to, source, non_blocking=False")
+    with torchstone.enable(folder, device="cpu") as installation:
+        source = torch.randn(70, 70, dtype=torch.float64)
+        assert torch.equal(torch.empty(70, 70).t().copy_(source.conj()), source.float())
+        assert torch.equal(source.t().contiguous(), source.t())
+    assert installation.calls["aten.copy_.default"] >= 1
+
+
 def test_refused_calls_fail_unless_the_original_may_serve(write_kernel: WriteKernel) -> None:
     folder = write_kernel("relu", "if x.dim() > 1:\n    raise NotImplementedError('rows only')\nreturn x * 0 + 7", "x")
     with torchstone.enable(folder, device="cpu"), pytest.raises(KernelError, match="rows only"):
@@ -268,6 +279,25 @@ def test_refused_calls_fail_unless_the_original_may_serve(write_kernel: WriteKer
         assert torch.relu(torch.ones(1)).item() == 7
     assert installation.calls == {"aten.relu.default": 2}
     assert installation.refused == {"aten.relu.default": 1}
+
+
+def test_an_error_in_the_backward_pass_names_the_kernel_too(write_kernel: WriteKernel) -> None:
+    folder = write_kernel("gelu_backward", "raise ValueError('no idea')", "gradient, x, *, approximate='none'")
+    x = torch.ones(3, requires_grad=True)
+    with (
+        torchstone.enable(folder, device="cpu"),
+        pytest.raises(KernelError, match=r"kernel gelu_backward/gelu_backward.py of aten.gelu_backward.default raised"),
+    ):
+        functional.gelu(x).sum().backward()
+
+
+def test_a_kernel_that_writes_into_a_given_result_returns_it(write_kernel: WriteKernel) -> None:
+    folder = write_kernel("mm__out", "return out.copy_((x.unsqueeze(2) * y).sum(1))", "x, y, *, out")
+    x, y, out = torch.randn(2, 3), torch.randn(3, 4), torch.empty(2, 4)
+    with torchstone.enable(folder, device="cpu") as installation:
+        assert torch.mm(x, y, out=out) is out
+    assert torch.allclose(out, x @ y)
+    assert installation.calls == {"aten.mm.out": 1}
 
 
 @pytest.mark.parametrize(

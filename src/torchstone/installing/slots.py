@@ -30,10 +30,12 @@ _slots: dict[tuple[str, str], Slot] = {}
 
 
 class _Running(threading.local):
-    """The kernels that this thread is in, outermost first."""
+    """What this thread is in the midst of, outermost first."""
 
     def __init__(self) -> None:
         self.kernels: list[Kernel] = []
+        self.originals: list[str] = []
+        """Operators that torch itself is computing, though a kernel stands in for them."""
 
 
 _running = _Running()
@@ -92,8 +94,12 @@ class Slot:
         return not self._kernels
 
     def call_original(self, *args: Any, **kwargs: Any) -> Any:
-        """What torch would have done."""
-        return self._original.call_boxed(self._keys, *self._contract.with_tensors(args), **kwargs)
+        """What torch would have done, also where its own kernel calls the operator again for a part of the work."""
+        _running.originals.append(self.operator)
+        try:
+            return self._original.call_boxed(self._keys, *self._contract.with_tensors(args), **kwargs)
+        finally:
+            _running.originals.pop()
 
     def _registered_keys(self) -> tuple[str, ...]:
         return (f"Autograd{self._key}", self._key) if self._composed else (self._key,)
@@ -116,7 +122,8 @@ class Slot:
 
     def _serve(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         kernels = self._kernels
-        if not kernels:  # taken out by another thread while this call was on its way
+        # None: taken out by another thread while this call was on its way.
+        if not kernels or self.operator in _running.originals:
             return self.call_original(*args, **kwargs)
         kernel = kernels[-1]
         kernel.count(calls=1)
