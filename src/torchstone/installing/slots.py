@@ -94,7 +94,8 @@ class Slot:
         return not self._kernels
 
     def call_original(self, *args: Any, **kwargs: Any) -> Any:
-        """What torch would have done, also where its own kernel calls the operator again for a part of the work."""
+        """What torch would have done. Its own kernels may call their operator again: so does ``copy_`` between devices,
+        for the part that needs no conversion."""
         _running.originals.append(self.operator)
         try:
             return self._original.call_boxed(self._keys, *self._contract.with_tensors(args), **kwargs)
