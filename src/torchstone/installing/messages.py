@@ -53,6 +53,8 @@ class Stepped(msgspec.Struct, frozen=True, tag=True):
     losses: tuple[float, ...]
     """One for each copy."""
     seconds: float
+    loss_epsilon: float
+    """One rounding of the type that the loss has."""
 
 
 class Counted(msgspec.Struct, frozen=True, tag=True):

@@ -52,7 +52,7 @@ class Side:
             training.step(request.number, Path(request.keep) / str(copy) if request.keep else None)
             for copy, training in enumerate(self._trainings)
         ]
-        return Stepped(tuple(loss for loss, _ in done), sum(seconds for _, seconds in done))
+        return Stepped(tuple(item.loss for item in done), sum(item.seconds for item in done), done[0].loss_epsilon)
 
     def counted(self) -> Counted:
         found = self._installation

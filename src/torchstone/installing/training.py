@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -91,6 +91,14 @@ class Script:
             raise ScriptError(f"{self._name}: {what} raised {type(error).__name__}: {error}") from error
 
 
+class Done(NamedTuple):
+    """What came of a step."""
+
+    loss: float
+    loss_epsilon: float
+    seconds: float
+
+
 class Training:
     """A model with its optimizer, made from the seed."""
 
@@ -113,8 +121,8 @@ class Training:
     def parameters(self) -> int:
         return sum(item.numel() for item in self._model.parameters())
 
-    def step(self, number: int, keep: Path | None) -> tuple[float, float]:
-        """Loss and seconds: forward, backward and the optimizer's step; making the batch is not timed."""
+    def step(self, number: int, keep: Path | None) -> Done:
+        """Forward, backward and the optimizer's step are timed; making the batch is not."""
         set_seeds(self._seed + 1 + number)
         batch = pytree.tree_map(self._placed, self._script.make_batch(number))
         set_seeds(self._seed + 1 + number)  # dropout draws the same, whatever the batch drew
@@ -128,7 +136,7 @@ class Training:
         seconds = time.perf_counter() - began
         if keep is not None:
             self._keep(output, keep)
-        return float(loss.detach()), seconds
+        return Done(float(loss.detach()), _epsilon(loss.dtype), seconds)
 
     def _descend(self, loss: torch.Tensor) -> None:
         assert self._optimizer is not None, "there is something to train"
