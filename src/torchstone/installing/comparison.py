@@ -19,7 +19,7 @@ from torchstone.measuring import Speedup, speedup_of_pairs
 
 MOST_TIMES_FLOOR = 10.0
 """A kernel rounds in more places than the copies that make the floor do, each time about as much."""
-FLOAT32_EPSILON = float(np.finfo(np.float32).eps)
+FLOAT64_EPSILON = float(np.finfo(np.float64).eps)
 _MOST_PAIRS = 1000
 
 Floats = NDArray[np.float64]
@@ -86,12 +86,14 @@ class ModelComparison(msgspec.Struct, frozen=True):
         return not self.failure and all(item.agrees for item in self.differences)
 
 
-def compare_losses(plain: Sequence[float], kernels: Sequence[float], copies: Sequence[Sequence[float]]) -> Difference:
+def compare_losses(
+    plain: Sequence[float], kernels: Sequence[float], copies: Sequence[Sequence[float]], epsilon: float
+) -> Difference:
     """The largest distance between the curves."""
     ours, theirs = np.asarray(kernels), np.asarray(plain)
     distance, place = _distance(ours, theirs)
     measured = max((_distance(np.asarray(copy), theirs)[0] for copy in copies), default=0.0)
-    floor = max(measured, FLOAT32_EPSILON)
+    floor = max(measured, epsilon, FLOAT64_EPSILON)
     return _difference(f"loss, {len(plain)} steps", f"step {place + 1}", distance, floor)
 
 
@@ -100,7 +102,7 @@ def compare_files(what: str, plain: Path, kernels: Path, copies: Sequence[Path])
     theirs, ours = _load(plain), _load(kernels)
     noisy = [_load(path) for path in copies]
     found = [_compare_tensor(what, name, ours, theirs, noisy) for name in sorted({*theirs, *ours})]
-    return max(found, key=lambda item: item.times_floor, default=Difference(what, "none", 0.0, FLOAT32_EPSILON, True))
+    return max(found, key=lambda item: item.times_floor, default=Difference(what, "none", 0.0, FLOAT64_EPSILON, True))
 
 
 def times_of(plain: Sequence[float], kernels: Sequence[float]) -> Times | None:
@@ -121,9 +123,9 @@ def _compare_tensor(
 ) -> Difference:
     shown, _, epsilon = name.rpartition("|")
     if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape:
-        return _difference(what, f"{shown} (another type or size, or not there)", math.inf, FLOAT32_EPSILON)
+        return _difference(what, f"{shown} (another type or size, or not there)", math.inf, FLOAT64_EPSILON)
     measured = max((_distance(copy[name], theirs[name])[0] for copy in noisy if name in copy), default=0.0)
-    floor = max(measured, float(epsilon), float(np.finfo(np.float64).eps))
+    floor = max(measured, float(epsilon), FLOAT64_EPSILON)
     return _difference(what, shown, _distance(ours[name], theirs[name])[0], floor)
 
 

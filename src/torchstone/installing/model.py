@@ -275,4 +275,5 @@ def _differences(request: ModelRequest, folder: Path, history: _History) -> Iter
         [step.losses[0] for step in history.plain[:done]],
         [step.losses[0] for step in history.kernels[:done]],
         [[step.losses[copy] for step in history.noisy] for copy in range(NOISY_COPIES)],
+        history.plain[0].loss_epsilon,
     )
