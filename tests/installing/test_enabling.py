@@ -194,6 +194,8 @@ def test_modules_beside_a_kernel_are_its_own(write_kernel: WriteKernel) -> None:
     with torchstone.enable(folder, device="cpu"):
         assert torch.relu(torch.ones(1)).item() == 2
         assert torch.neg(torch.ones(1)).item() == 3
+        assert any(name.startswith("torchstone_installed_") for name in sys.modules)
+    assert not any(name.startswith("torchstone_installed_") for name in sys.modules)
     assert sys.path == before
     assert "settings_beside" not in sys.modules
 
@@ -389,6 +391,14 @@ def test_composed_operators_of_lists_have_gradients_too(write_kernel: WriteKerne
     with torchstone.enable(folder, device="cpu") as installation:
         assert torch.autograd.gradcheck(lambda *items: torch.hstack(items), tensors)
     assert installation.calls["aten.hstack.default"] > 0
+
+
+def test_composed_operators_without_a_tensor_to_return_take_tensors_with_gradients(write_kernel: WriteKernel) -> None:
+    folder = write_kernel("allclose", "return bool((x - y).abs().max() < 1)", "x, y, *more")
+    x = torch.ones(3, requires_grad=True)
+    with torchstone.enable(folder, device="cpu") as installation:
+        assert torch.allclose(x, x + 0.5)
+    assert installation.calls == {"aten.allclose.default": 1}
 
 
 def test_a_kernel_that_works_in_place_keeps_autograd_and_its_warnings(write_kernel: WriteKernel) -> None:

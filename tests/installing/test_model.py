@@ -177,6 +177,25 @@ def test_an_error_of_a_kernel_is_the_kernels_and_not_the_scripts(script: Path, w
         torchstone.disable()
 
 
+def test_outputs_and_gradients_of_every_kind_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "kinds.py"
+    path.write_text(
+        "import torch\nfrom torch import nn\n\n"
+        "def make_model():\n    return nn.Embedding(5, 3, sparse=True)\n\n"
+        "def make_batch(step):\n    return torch.tensor([1, 2])\n\n"
+        "def forward(model, batch):\n    x = model(*batch)\n"
+        "    return {'x': x, 'c': torch.complex(x, x), 'n': x > 0}\n\n"
+        "def loss(output, batch):\n    return output['x'].sum()\n"
+    )
+    Training(Script(path), CPU, 0).step(0, tmp_path / "kept")
+    with (
+        np.load(tmp_path / "kept" / "outputs.npz") as outputs,
+        np.load(tmp_path / "kept" / "gradients.npz") as gradients,
+    ):
+        assert sorted(outputs[name].size for name in outputs.files) == [6, 6, 12]
+        assert [gradients[name].sum() for name in gradients.files] == [6.0]
+
+
 def test_the_same_seed_trains_the_same_and_noise_changes_a_little(script: Path, tmp_path: Path) -> None:
     plain, again = (train(Training(Script(script), CPU, 3), 4) for _ in range(2))
     noisy = train(Training(Script(script), CPU, 3, torch.Generator().manual_seed(1)), 4)

@@ -15,7 +15,7 @@ from torchstone.backends import BackendOptions, Problem, folder_name, operator_n
 from torchstone.backends.directory import BASE_NAME_OVERLOADS, DirectoryBackend
 from torchstone.errors import DeviceUnavailableError, UsageError, unknown_name
 from torchstone.installing import slots
-from torchstone.installing.loading import KernelLoadError, load_function
+from torchstone.installing.loading import KernelLoadError, load_kernel
 from torchstone.schema import Implementation, SourceFiles
 from torchstone.suites import names_operator
 
@@ -65,6 +65,7 @@ class Installation:
             _enabled.remove(self)
             for kernel in self._kernels:
                 slots.take_out(kernel, self.device)
+                kernel.unload()
 
     def _install(self) -> None:
         with _lock:
@@ -201,10 +202,10 @@ def _kernel(implementation: Implementation, root: Path, device_type: str, fallba
     if reason:
         return Problem(source.label, f"{implementation.operator}: {reason}")
     try:
-        function = load_function(source, root)
+        loaded = load_kernel(source, root)
     except KernelLoadError as error:
         return Problem(source.label, str(error))
-    return slots.Kernel(implementation.operator, source.label, function, fallback)
+    return slots.Kernel(implementation.operator, source.label, loaded, fallback)
 
 
 def _told(problems: Sequence[Problem]) -> str:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchstone.schema import SourceFiles
 
@@ -24,7 +24,18 @@ class KernelLoadError(Exception):
     """Why a kernel's file gives no function; one line."""
 
 
-def load_function(source: SourceFiles, root: Path) -> Callable[..., Any]:
+class Loaded(NamedTuple):
+    """A kernel's function, and the module that must be there for as long as it is called."""
+
+    function: Callable[..., Any]
+    module: str
+
+    def unload(self) -> None:
+        """The function still works, but nobody finds its module by name any more."""
+        sys.modules.pop(self.module, None)
+
+
+def load_kernel(source: SourceFiles, root: Path) -> Loaded:
     """Run the kernel's file as a module and take its entry point."""
     path = root / source.label
     module = ModuleType(f"torchstone_installed_{next(_numbers)}_{path.stem}")
@@ -40,7 +51,7 @@ def load_function(source: SourceFiles, root: Path) -> Callable[..., Any]:
     if not callable(found):
         del sys.modules[module.__name__]
         raise KernelLoadError(f"it defines no function '{source.entry}'")
-    return found  # type: ignore[no-any-return]
+    return Loaded(found, module.__name__)
 
 
 @contextlib.contextmanager

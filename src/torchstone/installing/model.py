@@ -155,10 +155,7 @@ def compare(request: ModelRequest, on_step: OnStep) -> ModelComparison:
         with _with_kernels():
             ready = kernels.wait_until_ready()
         history = _train(request, folder, plain, kernels, noisy, on_step)
-        counted = Counted({}, {})
-        if not history.failure:
-            counted = kernels.finish()
-        return _comparison(request, folder, history, ready, counted, parameters)
+        return _comparison(request, folder, history, ready, _count(kernels, history), parameters)
 
 
 def _check(request: ModelRequest) -> None:
@@ -203,6 +200,16 @@ def _train(
             history.noisy.append(noisy.step(number, kept and kept / "noisy"))
         on_step(number + 1, request.steps)
     return history
+
+
+def _count(kernels: _Side, history: _History) -> Counted:
+    """What was called; nothing is known of a side that failed."""
+    if not history.failure:
+        try:
+            return kernels.finish()
+        except _SideFailedError as error:
+            history.failure = f"with the kernels, after the last step: {error}"
+    return Counted({}, {})
 
 
 def _kept(folder: Path, number: int, steps: int) -> Path | None:

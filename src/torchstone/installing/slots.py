@@ -18,6 +18,7 @@ import torch
 from torchstone.errors import KernelError, UsageError
 from torchstone.installing import composed
 from torchstone.installing.contracts import Contract
+from torchstone.installing.loading import Loaded
 from torchstone.operators import resolve
 
 DISPATCH_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
@@ -44,10 +45,11 @@ _running = _Running()
 class Kernel:
     """A function that stands in for one overload, and how often it was called."""
 
-    def __init__(self, operator: str, label: str, function: Callable[..., Any], fallback: bool) -> None:
+    def __init__(self, operator: str, label: str, loaded: Loaded, fallback: bool) -> None:
         self.operator = operator
         self.label = label
-        self.function = function
+        self.function = loaded.function
+        self.unload = loaded.unload
         self.fallback = fallback
         self.calls = 0
         """That it was given, those that it refused included."""

@@ -193,11 +193,16 @@ def _save(path: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
     """As float64: every smaller type fits in."""
     arrays = {}
     for name, tensor in tensors:
-        flat = tensor.detach().reshape(-1)
+        flat = _real(tensor.detach()).reshape(-1)
         spread = flat[:: -(-flat.numel() // MOST_KEPT)] if flat.numel() > MOST_KEPT else flat
-        # Slashes would become folders within the archive; the type's rounding is needed to compare.
+        # The name carries one rounding of the type, which is needed to compare.
         arrays[f"{name}|{_epsilon(tensor.dtype)!r}"] = spread.to(device="cpu", dtype=torch.float64).numpy()
     np.savez(path, **arrays)  # type: ignore[arg-type]  # an array may have any name but its parameters'
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    dense = tensor if tensor.layout == torch.strided else tensor.to_dense()
+    return torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
 
 
 def _epsilon(dtype: torch.dtype) -> float:
