@@ -19,8 +19,8 @@ class Promise:
     """About one declared return."""
 
     kind: Literal["tensor", "list", "other"]
-    relation: Literal["fresh", "argument", "view"]
-    """New memory, the very argument that is written to (in place, ``out=``), or a view of an argument."""
+    relation: Literal["fresh", "argument", "view", "any"]
+    """New memory, the very argument that is written to (in place, ``out=``), a view of an argument, or as it comes."""
     place: int | str | None = None
     """Of that argument: its position, or its name where it is given by name only."""
 
@@ -34,7 +34,8 @@ class Contract:
         for position, argument in enumerate(arguments):
             for alias in argument.alias_info.before_set if argument.alias_info is not None else ():
                 places[alias] = argument.name if argument.kwarg_only else position
-        self._returns = tuple(_promise(item, places) for item in overload._schema.returns)
+        fresh: Literal["fresh", "any"] = "any" if _promises_nothing(overload) else "fresh"
+        self._returns = tuple(_promise(item, places, fresh) for item in overload._schema.returns)
         self._tensor_positions = tuple(
             position
             for position, argument in enumerate(arguments)
@@ -59,11 +60,24 @@ class Contract:
         results = (result,) if len(self._returns) == 1 else result
         if not isinstance(results, (tuple, list)) or len(results) != len(self._returns):
             return f"it returned {_kind(result)}, where the operator returns {len(self._returns)} values"
-        breaches = (_breach(p, item, args, kwargs) for p, item in zip(self._returns, results, strict=True))
+        several = len(self._returns) > 1  # of several results, None stands for one that nobody asked for
+        breaches = (
+            "" if item is None and several else _breach(promise, item, args, kwargs)
+            for promise, item in zip(self._returns, results, strict=True)
+        )
         return next((text for text in breaches if text), "")
 
 
-def _promise(declared: Any, places: dict[str, int | str]) -> Promise:
+def _promises_nothing(overload: torch._ops.OpOverload) -> bool:
+    """Whether results may share the memory of arguments though the schema does not say so.
+
+    Operators composed of others return what their parts return (``type_as``); ``_unsafe_view`` has its name for it.
+    """
+    composed = torch._C._dispatch_has_kernel_for_dispatch_key(overload._name, "CompositeImplicitAutograd")
+    return composed or overload._name.startswith("aten::_unsafe_")
+
+
+def _promise(declared: Any, places: dict[str, int | str], fresh: Literal["fresh", "any"]) -> Promise:
     kind: Literal["tensor", "list", "other"] = "other"
     if str(declared.type) == "Tensor":
         kind = "tensor"
@@ -72,7 +86,7 @@ def _promise(declared: Any, places: dict[str, int | str]) -> Promise:
     alias = declared.alias_info
     place = next((places[name] for name in alias.before_set if name in places), None) if alias is not None else None
     if place is None:
-        return Promise(kind, "fresh")
+        return Promise(kind, fresh)
     return Promise(kind, "argument" if alias.is_write else "view", place)
 
 
@@ -82,7 +96,7 @@ def _breach(promise: Promise, result: Any, args: tuple[Any, ...], kwargs: dict[s
     expected = torch.Tensor if promise.kind == "tensor" else (list, tuple)
     if not isinstance(result, expected):
         return f"it returned {_kind(result)}, where the operator returns a {promise.kind}"
-    if promise.kind == "list":
+    if promise.kind == "list" or promise.relation == "any":
         return ""  # lists of views and of new tensors alike: torch itself is free there
     if promise.relation == "fresh":
         if any(_share_memory(result, item) for item in _tensors(args, kwargs)):
