@@ -28,6 +28,8 @@ __all__ = [
     "Uniform",
     "UsageError",
     "check",
+    "disable",
+    "enable",
     "evaluate",
     "evaluate_many",
     "measure",
@@ -36,6 +38,7 @@ __all__ = [
 if TYPE_CHECKING:
     from torchstone.api import Evaluation, Settings, check, evaluate, evaluate_many, measure
     from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
+    from torchstone.installing import disable, enable
     from torchstone.schema import (
         Booleans,
         Case,
@@ -57,5 +60,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'torchstone' has no attribute '{name}'")
     from importlib import import_module
 
-    homes = (import_module(f"torchstone.{module}") for module in ("errors", "schema", "api"))
+    homes = (import_module(f"torchstone.{module}") for module in ("errors", "schema", "api", "installing"))
     return next(getattr(home, name) for home in homes if hasattr(home, name))

@@ -36,6 +36,12 @@ class DeviceUnavailableError(InfrastructureError):
     """The device that was asked for is not there or cannot be used."""
 
 
+class KernelError(TorchstoneError):
+    """An installed kernel failed in the user's own process: the message names it, the cause is what it raised."""
+
+    exit_code = 1
+
+
 class MissingExtraError(UsageError):
     """An optional dependency is needed; the message names the extra that brings it."""
 

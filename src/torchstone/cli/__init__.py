@@ -19,6 +19,8 @@ COMMANDS = {
     "show": ("torchstone.cli.show:show", "Show the results of a run folder again."),
     "replay": ("torchstone.cli.replay:replay", "Make the calls of recorded disagreements again, with the same values."),
     "profile": ("torchstone.cli.profile:profile", "Show where a kernel's time goes: torch's profiler, ncu, nsys."),
+    "model": ("torchstone.cli.model:model", "Train a model with and without a folder of kernels, and compare."),
+    "new-kernels": ("torchstone.cli.new_kernels:new_kernels", "Write a folder of stubs for a suite's operators."),
     "list": ("torchstone.cli.names:names", "List suites, backends, or the operators of a suite."),
     "audit-suite": ("torchstone.cli.audit_suite:audit_suite", "Run trivial adversaries against every case of a suite."),
     "redteam": (

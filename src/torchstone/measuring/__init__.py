@@ -10,6 +10,7 @@ from torchstone.measuring.statistics import (
     is_precise_enough,
     needs_confirmation,
     outcome_of,
+    speedup_of_pairs,
     timing,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "limit_of",
     "needs_confirmation",
     "outcome_of",
+    "speedup_of_pairs",
     "timing",
 ]

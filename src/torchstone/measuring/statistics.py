@@ -320,6 +320,13 @@ def _no_more_than_supported(speedup: Speedup, own: Floats) -> Speedup:
     return msgspec.structs.replace(speedup, ratio=ratio, low=min(speedup.low, ratio), high=min(speedup.high, ratio))
 
 
+def speedup_of_pairs(candidate: Sequence[float], reference: Sequence[float]) -> Speedup | None:
+    """The speedup of times that were taken in pairs, one after the other; None: too few pairs, or no time at all."""
+    if len(candidate) < LEAST_ROUNDS or min(*candidate, *reference) <= 0:
+        return None
+    return _speedup_of_logs(np.log(np.asarray(reference)) - np.log(np.asarray(candidate)))
+
+
 def _speedup_of_logs(logs: Floats) -> Speedup:
     ordered = np.sort(logs)
     centre = float(_winsorised_means(ordered[np.newaxis, :])[0])

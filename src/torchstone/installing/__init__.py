@@ -1,0 +1,24 @@
+"""KERNELS IN THE USER'S OWN MODELS: a folder of kernels in the place of ATen's operators.
+
+This is installing, not judging: kernels run in the caller's process, with the caller's rights, and are believed.
+Names are loaded when they are first used, because most of them need torch and the command line must not import it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["Installation", "disable", "enable", "original"]
+
+if TYPE_CHECKING:
+    from torchstone.installing.enabling import Installation, disable, enable
+    from torchstone.installing.slots import original
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'torchstone.installing' has no attribute '{name}'")
+    from importlib import import_module
+
+    home = "slots" if name == "original" else "enabling"
+    return getattr(import_module(f"torchstone.installing.{home}"), name)

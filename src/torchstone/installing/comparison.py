@@ -1,0 +1,152 @@
+"""What came of training a model with and without kernels, and how far the two are apart. Imports no torch.
+
+Two trainings never agree to the last bit, so differences are told as multiples of a floor that is measured: copies of
+the plain training whose weights and inputs are off by one rounding each. What such copies differ by is nobody's fault.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from torchstone.backends import Problem
+from torchstone.measuring import Speedup, speedup_of_pairs
+
+MOST_TIMES_FLOOR = 10.0
+"""A kernel rounds in more places than the copies that make the floor do, each time about as much."""
+FLOAT64_EPSILON = float(np.finfo(np.float64).eps)
+_MOST_PAIRS = 1000
+
+Floats = NDArray[np.float64]
+
+
+class OperatorUse(msgspec.Struct, frozen=True):
+    """One operator that was replaced."""
+
+    operator: str
+    kernel: str
+    """Its file."""
+    calls: int
+    refused: int
+    """Calls that it refused and torch's own operator served."""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """How far the trainings with and without kernels are apart in one respect, as shares of the largest value."""
+
+    what: str
+    worst: str
+    """The tensor that is farthest from agreeing, or the step."""
+    difference: float
+    floor: float
+    """By how much copies of the plain training differ there, and never less than one rounding."""
+    agrees: bool
+
+    @property
+    def times_floor(self) -> float:
+        return self.difference / self.floor
+
+
+class Times(msgspec.Struct, frozen=True):
+    """Of a step: forward, backward and the optimizer."""
+
+    plain_seconds: float
+    """Median over steps, warm-up left out."""
+    kernels_seconds: float
+    speedup: Speedup | None
+    """Plain time over time with kernels, from steps in pairs; None: too few."""
+
+
+class ModelComparison(msgspec.Struct, frozen=True):
+    """All that ``torchstone model`` tells."""
+
+    script: str
+    kernels_dir: str
+    device: str
+    steps: int
+    """That both sides have done."""
+    parameters: int
+    operators: tuple[OperatorUse, ...]
+    problems: tuple[Problem, ...]
+    """What the folder holds and could not be used."""
+    differences: tuple[Difference, ...]
+    plain_losses: tuple[float, ...]
+    kernels_losses: tuple[float, ...]
+    times: Times | None
+    failure: str = ""
+    """Why the training with kernels could not go on, or says nothing about them."""
+
+    @property
+    def agrees(self) -> bool:
+        return not self.failure and all(item.agrees for item in self.differences)
+
+
+def compare_losses(
+    plain: Sequence[float], kernels: Sequence[float], copies: Sequence[Sequence[float]], epsilon: float
+) -> Difference:
+    """The largest distance between the curves."""
+    ours, theirs = np.asarray(kernels), np.asarray(plain)
+    distance, place = _distance(ours, theirs)
+    measured = max((_distance(np.asarray(copy), theirs)[0] for copy in copies), default=0.0)
+    floor = max(measured, epsilon, FLOAT64_EPSILON)
+    return _difference(f"loss, {len(plain)} steps", f"step {place + 1}", distance, floor)
+
+
+def compare_files(what: str, plain: Path, kernels: Path, copies: Sequence[Path]) -> Difference:
+    """The tensors of two files, each with its own floor; the one farthest beyond it is told."""
+    theirs, ours = _load(plain), _load(kernels)
+    noisy = [_load(path) for path in copies]
+    found = [_compare_tensor(what, name, ours, theirs, noisy) for name in sorted({*theirs, *ours})]
+    return max(found, key=lambda item: item.times_floor, default=Difference(what, "none", 0.0, FLOAT64_EPSILON, True))
+
+
+def times_of(plain: Sequence[float], kernels: Sequence[float]) -> Times | None:
+    """From the seconds of all steps, in their order."""
+    warm_up = 0 if len(plain) < 2 else 1 if len(plain) < 8 else 3
+    ours, theirs = kernels[warm_up:][-_MOST_PAIRS:], plain[warm_up:][-_MOST_PAIRS:]
+    if not ours:
+        return None
+    return Times(float(np.median(theirs)), float(np.median(ours)), speedup_of_pairs(ours, theirs))
+
+
+def _compare_tensor(
+    what: str,
+    name: str,
+    ours: dict[str, Floats],
+    theirs: dict[str, Floats],
+    noisy: Sequence[dict[str, Floats]],
+) -> Difference:
+    shown, _, epsilon = name.rpartition("|")
+    if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape:
+        return _difference(what, f"{shown} (another type or size, or not there)", math.inf, FLOAT64_EPSILON)
+    measured = max((_distance(copy[name], theirs[name])[0] for copy in noisy if name in copy), default=0.0)
+    floor = max(measured, float(epsilon), FLOAT64_EPSILON)
+    return _difference(what, shown, _distance(ours[name], theirs[name])[0], floor)
+
+
+def _difference(what: str, worst: str, distance: float, floor: float) -> Difference:
+    return Difference(what, worst, distance, floor, distance <= MOST_TIMES_FLOOR * floor)
+
+
+def _distance(ours: Floats, theirs: Floats) -> tuple[float, int]:
+    """The largest difference as a share of the largest value, and where it is. Equal infinities and NaNs are equal."""
+    if theirs.size == 0:
+        return 0.0, 0
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(ours - theirs)
+    apart[(ours == theirs) | (np.isnan(ours) & np.isnan(theirs))] = 0.0
+    apart[np.isnan(apart)] = np.inf
+    place = int(np.argmax(apart))
+    finite = np.abs(theirs[np.isfinite(theirs)])
+    scale = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+    return float(apart[place]) / scale, place
+
+
+def _load(path: Path) -> dict[str, Floats]:
+    with np.load(path) as archive:
+        return {name: archive[name] for name in archive.files}

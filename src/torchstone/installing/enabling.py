@@ -1,0 +1,212 @@
+"""``torchstone.enable`` and ``torchstone.disable``: a folder of kernels in the place of ATen's operators."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import torch
+
+from torchstone.backends import BackendOptions, Problem, folder_name, operator_name
+from torchstone.backends.directory import BASE_NAME_OVERLOADS, DirectoryBackend
+from torchstone.errors import DeviceUnavailableError, UsageError, unknown_name
+from torchstone.installing import slots
+from torchstone.installing.loading import KernelLoadError, load_kernel
+from torchstone.schema import Implementation, SourceFiles
+from torchstone.suites import names_operator
+
+DeviceWord = Literal["auto", "cpu", "cuda"]
+
+_lock = threading.RLock()
+_enabled: list[Installation] = []
+"""In the order in which they were enabled."""
+
+
+class Installation:
+    """Kernels that stand in for operators until they are disabled. Also a context manager that does so at its end."""
+
+    def __init__(self, kernels: Sequence[slots.Kernel], problems: tuple[Problem, ...], device: str) -> None:
+        self._kernels = tuple(kernels)
+        self.problems = problems
+        """What the folder holds and could not be used, with the reason."""
+        self.device = device
+        """``cpu`` or ``cuda``."""
+        self._entered = False
+
+    @property
+    def installed(self) -> dict[str, str]:
+        """Overload -> the file of its kernel."""
+        return {kernel.operator: kernel.label for kernel in self._kernels}
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """Overload -> how often its kernel was called so far."""
+        return {kernel.operator: kernel.calls for kernel in self._kernels}
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Overload -> how many of these calls its kernel refused, so that torch's own served (``fallback=True``)."""
+        return {kernel.operator: kernel.refused for kernel in self._kernels}
+
+    @property
+    def active(self) -> bool:
+        """Whether its kernels are installed, though a later installation may stand before them."""
+        return self in _enabled
+
+    def disable(self) -> None:
+        """Take its kernels out, wherever it stands among other installations. Nothing happens the second time."""
+        with _lock:
+            if self not in _enabled:
+                return
+            _enabled.remove(self)
+            for kernel in self._kernels:
+                slots.take_out(kernel, self.device)
+                kernel.unload()
+
+    def _install(self) -> None:
+        with _lock:
+            done: list[slots.Kernel] = []
+            try:
+                for kernel in self._kernels:
+                    slots.install(kernel, self.device)
+                    done.append(kernel)
+            except BaseException:
+                for kernel in done:
+                    slots.take_out(kernel, self.device)
+                raise
+            _enabled.append(self)
+
+    def __enter__(self) -> Self:
+        if self._entered or not self.active:
+            raise UsageError("an installation serves one 'with'. Call torchstone.enable again for another.")
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.disable()
+
+    def __repr__(self) -> str:
+        state = "active" if self.active else "disabled"
+        return f"<Installation of {len(self._kernels)} kernels on {self.device}, {state}>"
+
+
+def enable(
+    kernel_dir: str | Path,
+    *,
+    operators: Sequence[str] | None = None,
+    device: DeviceWord = "auto",
+    fallback: bool = False,
+) -> Installation:
+    """Put the kernels of a folder in the place of ATen's operators, in this process and all of its threads.
+
+    A function and a context manager: without ``with``, they stay until ``torchstone.disable()``. ``operators`` chooses
+    among the folder's (``add``, ``aten.add.Tensor``). With ``fallback``, calls that a kernel refuses with
+    NotImplementedError are served by torch's own operator. What cannot be used is warned of and listed in ``problems``;
+    nothing at all to use is a UsageError.
+    """
+    device_type = _device_type(device)
+    root = Path(kernel_dir)
+    backend = DirectoryBackend(BackendOptions(root, device_type))
+    wanted = _Wanted(operators)
+    problems = list(_unusable(backend, wanted))
+    offers = _offers(backend, wanted)
+    wanted.check(offers, problems, backend.operators())
+    kernels: list[slots.Kernel] = []
+    for implementation in offers:
+        found = _kernel(implementation, root, device_type, fallback)
+        if isinstance(found, Problem):
+            problems.append(found)
+        else:
+            kernels.append(found)
+    if not kernels:
+        raise UsageError(f"no kernel of {root} can be used: {_told(problems)}.")
+    if problems:
+        warnings.warn(f"some of {root} cannot be used: {_told(problems)}.", stacklevel=2)
+    installation = Installation(kernels, tuple(problems), device_type)
+    installation._install()
+    return installation
+
+
+def disable() -> None:
+    """Undo the innermost ``enable`` that is still in force."""
+    with _lock:
+        if not _enabled:
+            raise UsageError("nothing is enabled. Call torchstone.enable first.")
+        _enabled[-1].disable()
+
+
+def _device_type(device: str) -> str:
+    if device not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"device '{device}' is not understood. Use auto, cpu or cuda.")
+    available = torch.cuda.is_available() if device != "cpu" else False
+    if device == "cuda" and not available:
+        raise DeviceUnavailableError("device 'cuda' is not available to torch here. Use device='cpu'.")
+    return "cuda" if available else "cpu"
+
+
+class _Wanted:
+    """Which operators are asked for."""
+
+    def __init__(self, names: Sequence[str] | None) -> None:
+        self.names = (names,) if isinstance(names, str) else names
+
+    def includes(self, operator: str) -> bool:
+        return self.names is None or any(names_operator(name, operator) for name in self.names)
+
+    def concerns(self, problem: Problem) -> bool:
+        """Whether it is about a folder of such an operator."""
+        return self.includes(_operator_of(problem))
+
+    def check(self, offers: Sequence[Implementation], problems: Sequence[Problem], known: Sequence[str]) -> None:
+        """A name that means nothing of the folder, usable or not, is an error."""
+        there = [*(offer.operator for offer in offers), *map(_operator_of, problems)]
+        for name in self.names or ():
+            if not any(names_operator(name, operator) for operator in there):
+                raise unknown_name("operator of this folder", name, known)
+
+
+def _operator_of(problem: Problem) -> str:
+    return operator_name(Path(problem.where).name) or ""
+
+
+def _unusable(backend: DirectoryBackend, wanted: _Wanted) -> Iterator[Problem]:
+    """Folders that cannot be read, and those whose names mean no operator."""
+    yield from (problem for problem in backend.problems() if wanted.concerns(problem))
+    for found in backend.operators():
+        if wanted.includes(found) and not _overloads(found):
+            yield Problem(folder_name(found), f"torch {torch.__version__} has no such operator or overload")
+
+
+def _offers(backend: DirectoryBackend, wanted: _Wanted) -> list[Implementation]:
+    overloads = sorted({overload for found in backend.operators() for overload in _overloads(found)})
+    offers = (backend.implementation(overload) for overload in overloads if wanted.includes(overload))
+    return [offer for offer in offers if offer is not None]
+
+
+def _overloads(found: str) -> list[str]:
+    """The overloads that exist among those that a folder serves."""
+    names = (found,) if found.count(".") == 2 else tuple(f"{found}.{overload}" for overload in BASE_NAME_OVERLOADS)
+    return [name for name in names if slots.exists(name)]
+
+
+def _kernel(implementation: Implementation, root: Path, device_type: str, fallback: bool) -> slots.Kernel | Problem:
+    source = implementation.origin
+    assert isinstance(source, SourceFiles), "the directory backend offers nothing else"
+    reason = slots.installable(implementation.operator, device_type)
+    if reason:
+        return Problem(source.label, f"{implementation.operator}: {reason}")
+    try:
+        loaded = load_kernel(source, root)
+    except KernelLoadError as error:
+        return Problem(source.label, str(error))
+    return slots.Kernel(implementation.operator, source.label, loaded, fallback)
+
+
+def _told(problems: Sequence[Problem]) -> str:
+    return "; ".join(f"{problem.where}: {problem.reason}" for problem in problems)

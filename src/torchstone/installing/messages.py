@@ -1,0 +1,102 @@
+"""What the command and the processes that train a model say to each other. Imports no torch."""
+
+from __future__ import annotations
+
+import struct
+from typing import BinaryIO, Literal
+
+import msgspec
+
+from torchstone.backends import Problem
+
+_LENGTH = struct.Struct("<I")
+
+
+class Order(msgspec.Struct, frozen=True, tag=True):
+    """How a side is set up."""
+
+    script: str
+    device: str
+    threads: int
+    seed: int
+    kernels_dir: str | None = None
+    """None: torch's own operators."""
+    operators: tuple[str, ...] | None = None
+    fallback: bool = False
+    noisy_copies: int = 0
+    """So many models, each with a rounding more in every weight and input; 0: one, as it is."""
+
+
+class Step(msgspec.Struct, frozen=True, tag=True):
+    """Train one step."""
+
+    number: int
+    keep: str = ""
+    """Folder for its outputs and gradients; empty: keep nothing."""
+
+
+class Finish(msgspec.Struct, frozen=True, tag=True):
+    """Say what was called, and end."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The model is made, the kernels are installed."""
+
+    parameters: int
+    installed: dict[str, str] = {}
+    problems: tuple[Problem, ...] = ()
+
+
+class Stepped(msgspec.Struct, frozen=True, tag=True):
+    """One step is done."""
+
+    losses: tuple[float, ...]
+    """One for each copy."""
+    seconds: float
+    loss_epsilon: float
+    """One rounding of the type that the loss has."""
+
+
+class Counted(msgspec.Struct, frozen=True, tag=True):
+    """Overload -> calls of its kernel, and those that it refused."""
+
+    calls: dict[str, int]
+    refused: dict[str, int]
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """Why a side cannot go on."""
+
+    by: Literal["script", "kernel", "usage", "machine", "death"]
+    message: str
+
+
+Request = Order | Step | Finish
+Reply = Ready | Stepped | Counted | Failed
+
+
+def send(stream: BinaryIO, message: Request | Reply) -> None:
+    """One message, with its length before it. Not JSON: a loss may be infinite or no number."""
+    data = msgspec.msgpack.encode(message)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def receive_request(stream: BinaryIO) -> Request | None:
+    """The next one; None: whoever asked is gone."""
+    data = _receive(stream)
+    return None if data is None else msgspec.msgpack.decode(data, type=Request)
+
+
+def receive_reply(stream: BinaryIO) -> Reply | None:
+    """The next one; None: the side is gone."""
+    data = _receive(stream)
+    return None if data is None else msgspec.msgpack.decode(data, type=Reply)
+
+
+def _receive(stream: BinaryIO) -> bytes | None:
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    data = stream.read(_LENGTH.unpack(head)[0])
+    return data if len(data) == _LENGTH.unpack(head)[0] else None

@@ -1,0 +1,286 @@
+"""``torchstone model``: trains a script's model with and without kernels, step by step in turn, and compares.
+
+Each side has a fresh process of its own and the same seeds. They take turns, so that what the machine does meanwhile
+meets both alike; a third process trains the copies that make the floor. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from torchstone.errors import InfrastructureError, UsageError
+from torchstone.installing.comparison import (
+    Difference,
+    ModelComparison,
+    OperatorUse,
+    compare_files,
+    compare_losses,
+    times_of,
+)
+from torchstone.installing.messages import (
+    Counted,
+    Failed,
+    Finish,
+    Order,
+    Ready,
+    Reply,
+    Request,
+    Step,
+    Stepped,
+    receive_reply,
+    send,
+)
+
+NOISY_COPIES = 2
+OnStep = Callable[[int, int], None]
+"""Is told how many steps are done, and of how many."""
+
+
+class ModelRequest(msgspec.Struct, frozen=True):
+    """What to compare."""
+
+    script: Path
+    kernels_dir: Path
+    device: str
+    """``cpu``, ``cuda`` or ``cuda:N``."""
+    operators: tuple[str, ...] | None = None
+    steps: int = 20
+    seed: int = 0
+    threads: int = 1
+    fallback: bool = False
+
+
+class _SideFailedError(Exception):
+    """A side cannot go on."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.message)
+        self.failed = failed
+
+
+class _Side:
+    """The process of one side, as the command sees it."""
+
+    def __init__(self, order: Order) -> None:
+        to_read, to_write = os.pipe()
+        to_receive, to_reply = os.pipe()
+        command = [sys.executable, "-P", "-m", "torchstone.installing.side", str(to_read), str(to_reply)]
+        # What a script prints is no result of ours; and a Ctrl-C is ours to handle.
+        self._process = subprocess.Popen(
+            command, pass_fds=(to_read, to_reply), stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
+        )
+        os.close(to_read)
+        os.close(to_reply)
+        self._requests = os.fdopen(to_write, "wb")
+        self._replies = os.fdopen(to_receive, "rb")
+        self._send(order)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # with what the script has started: its session is its own
+        self._process.wait()
+        for stream in (self._requests, self._replies):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+    def wait_until_ready(self) -> Ready:
+        reply = self._reply()
+        assert isinstance(reply, Ready), "the answer to an order"
+        return reply
+
+    def step(self, number: int, keep: Path | None) -> Stepped:
+        self._send(Step(number, "" if keep is None else str(keep)))
+        reply = self._reply()
+        assert isinstance(reply, Stepped), "the answer to a step"
+        return reply
+
+    def finish(self) -> Counted:
+        self._send(Finish())
+        reply = self._reply()
+        assert isinstance(reply, Counted), "the answer to the end"
+        return reply
+
+    def _send(self, request: Request) -> None:
+        with contextlib.suppress(BrokenPipeError):  # then there is no reply either, and that is told
+            send(self._requests, request)
+
+    def _reply(self) -> Reply:
+        reply = receive_reply(self._replies)
+        if reply is None:
+            raise _SideFailedError(Failed("death", f"its process ended {self._ending()}"))
+        if isinstance(reply, Failed):
+            raise _SideFailedError(reply)
+        return reply
+
+    def _ending(self) -> str:
+        code = self._process.wait()
+        return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+
+
+class _History:
+    """What each side said, step by step."""
+
+    def __init__(self) -> None:
+        self.plain: list[Stepped] = []
+        self.kernels: list[Stepped] = []
+        self.noisy: list[Stepped] = []
+        self.failure = ""
+
+
+def compare(request: ModelRequest, on_step: OnStep) -> ModelComparison:
+    """Train with and without, and compare. What the script does wrong is a UsageError."""
+    _check(request)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchstone-model-")))
+        first, *others = _orders(request)
+        plain = stack.enter_context(_Side(first))
+        with _plainly(request.script):  # alone: a wrong script fails once and soon
+            parameters = plain.wait_until_ready().parameters
+        kernels, noisy = (stack.enter_context(_Side(order)) for order in others)
+        with _plainly(request.script):
+            noisy.wait_until_ready()
+        with _with_kernels():
+            ready = kernels.wait_until_ready()
+        history = _train(request, folder, plain, kernels, noisy, on_step)
+        return _comparison(request, folder, history, ready, _count(kernels, history), parameters)
+
+
+def _check(request: ModelRequest) -> None:
+    if not request.script.is_file():
+        raise UsageError(f"script '{request.script}' is not a file. Give a Python file with make_model and make_batch.")
+    if not request.kernels_dir.is_dir():
+        raise UsageError(f"kernels folder '{request.kernels_dir}' is not a folder.")
+
+
+def _orders(request: ModelRequest) -> Iterator[Order]:
+    plain = Order(str(request.script), request.device, request.threads, request.seed)
+    yield plain
+    yield msgspec.structs.replace(
+        plain, kernels_dir=str(request.kernels_dir), operators=request.operators, fallback=request.fallback
+    )
+    yield msgspec.structs.replace(plain, noisy_copies=NOISY_COPIES)
+
+
+def _train(
+    request: ModelRequest, folder: Path, plain: _Side, kernels: _Side, noisy: _Side, on_step: OnStep
+) -> _History:
+    history = _History()
+    for number in range(request.steps):
+        kept = _kept(folder, number, request.steps)
+
+        def step_plain(number: int = number, keep: Path | None = kept) -> None:
+            with _plainly(request.script):
+                history.plain.append(plain.step(number, keep and keep / "plain"))
+
+        def step_kernels(number: int = number, keep: Path | None = kept) -> None:
+            try:
+                history.kernels.append(kernels.step(number, keep and keep / "kernels"))
+            except _SideFailedError as error:
+                history.failure = f"with the kernels, step {number + 1}: {error.failed.message}"
+
+        # In turn, so that neither always comes second.
+        for step in (step_plain, step_kernels) if number % 2 == 0 else (step_kernels, step_plain):
+            step()
+        if history.failure:
+            break
+        with _plainly(request.script):
+            history.noisy.append(noisy.step(number, kept and kept / "noisy"))
+        on_step(number + 1, request.steps)
+    return history
+
+
+def _count(kernels: _Side, history: _History) -> Counted:
+    """What was called; nothing is known of a side that failed."""
+    if not history.failure:
+        try:
+            return kernels.finish()
+        except _SideFailedError as error:
+            history.failure = f"with the kernels, after the last step: {error}"
+    return Counted({}, {})
+
+
+def _kept(folder: Path, number: int, steps: int) -> Path | None:
+    if number == 0:
+        return folder / "first"
+    return folder / "last" if number == steps - 1 else None
+
+
+@contextlib.contextmanager
+def _plainly(script: Path) -> Iterator[None]:
+    """Without kernels, a failure is the script's or the machine's."""
+    try:
+        yield
+    except _SideFailedError as error:
+        if error.failed.by in ("machine", "death"):
+            raise InfrastructureError(f"training {script.name} without kernels: {error}.") from error
+        raise UsageError(f"{str(error).removesuffix('.')}.") from error
+
+
+@contextlib.contextmanager
+def _with_kernels() -> Iterator[None]:
+    """Before the first step, a failure is the folder's: the script has been seen to work."""
+    try:
+        yield
+    except _SideFailedError as error:
+        if error.failed.by == "machine":
+            raise InfrastructureError(f"with the kernels: {error}.") from error
+        told = f"while the kernels were loaded, {error}" if error.failed.by == "death" else str(error)
+        raise UsageError(f"{told.removesuffix('.')}.") from error
+
+
+def _comparison(
+    request: ModelRequest, folder: Path, history: _History, ready: Ready, counted: Counted, parameters: int
+) -> ModelComparison:
+    done = len(history.noisy)
+    uses = tuple(
+        OperatorUse(operator, kernel, counted.calls.get(operator, 0), counted.refused.get(operator, 0))
+        for operator, kernel in ready.installed.items()
+    )
+    failure = history.failure
+    if not failure and not any(use.calls for use in uses):
+        failure = "the model calls none of the operators that the kernels are for"
+    plain, kernels = history.plain[:done], history.kernels[:done]
+    return ModelComparison(
+        script=str(request.script),
+        kernels_dir=str(request.kernels_dir),
+        device=request.device,
+        steps=done,
+        parameters=parameters,
+        operators=uses,
+        problems=ready.problems,
+        differences=tuple(_differences(request, folder, history)) if done else (),
+        plain_losses=tuple(step.losses[0] for step in plain),
+        kernels_losses=tuple(step.losses[0] for step in kernels),
+        times=times_of([step.seconds for step in plain], [step.seconds for step in kernels]),
+        failure=failure,
+    )
+
+
+def _differences(request: ModelRequest, folder: Path, history: _History) -> Iterator[Difference]:
+    done = len(history.noisy)
+    moments = ["first"] if request.steps == 1 or done < request.steps else ["first", "last"]
+    for moment in moments:
+        for kind in ("outputs", "gradients"):
+            file = f"{kind}.npz"
+            copies = [folder / moment / "noisy" / str(copy) / file for copy in range(NOISY_COPIES)]
+            plain, kernels = (folder / moment / side / "0" / file for side in ("plain", "kernels"))
+            yield compare_files(f"{kind}, {moment} step", plain, kernels, copies)
+    yield compare_losses(
+        [step.losses[0] for step in history.plain[:done]],
+        [step.losses[0] for step in history.kernels[:done]],
+        [[step.losses[copy] for step in history.noisy] for copy in range(NOISY_COPIES)],
+        history.plain[0].loss_epsilon,
+    )
