@@ -2,7 +2,7 @@
 #
 #   make run                                         judge PyTorch's own kernels on the smoke suite
 #   make run ARGS="run --suite smoke --backend aten" any other torchstone command
-#   make test ARGS="-k tolerance"                    any other pytest arguments
+#   make test ARGS="-k tolerance"                    any other pytest arguments; without: all tests, two side by side
 #   make test PYTHON=/path/to/python                 another interpreter; one that has torch keeps it
 
 .DEFAULT_GOAL := help
@@ -29,6 +29,7 @@ run: ## judge kernels; ARGS="..." replaces the arguments
 	@$(BOOTSTRAP) --for run -- -m torchstone $(ARGS)
 
 test: export OMP_NUM_THREADS = 1
+test: ARGS ?= --numprocesses 2 --dist loadfile
 test: ## run the tests; ARGS="..." goes to pytest
 	@$(BOOTSTRAP) --for test -- -m pytest $(ARGS)
 

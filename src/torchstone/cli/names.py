@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
-from torchstone.cli.parameters import case_options
+from torchstone.cli.parameters import case_options, split_commas
 
 
 @click.command("list", short_help="List suites, backends, or the operators of a suite.")
 @click.argument("kind", type=click.Choice(["suites", "backends", "operators"]))
 @click.option("--suite", default="smoke", show_default=True, help="Whose operators.")
+@click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
+@click.option("--device", "device_type", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @case_options
 def names(kind: str, suite: str, **chosen: Any) -> int:
     """List suites, backends, or the operators of a suite with their numbers of cases."""
@@ -28,9 +30,12 @@ def names(kind: str, suite: str, **chosen: Any) -> int:
 
 def _list_operators(suite: str, chosen: dict[str, Any]) -> None:
     from torchstone import registry
+    from torchstone.runs import canonical_dtypes
     from torchstone.suites import CaseQuery, left_out, select_cases
 
-    made, query = registry.suites.factory(suite)(), CaseQuery(**chosen)
+    wanted = split_commas(chosen.pop("dtypes"))
+    dtypes = None if wanted is None else canonical_dtypes(wanted)
+    made, query = registry.suites.factory(suite)(), CaseQuery(dtypes=dtypes, **chosen)
     cases = select_cases(suite, made, query)
     total = Counter(case.operator for case in cases)
     timed = Counter(case.operator for case in cases if case.timed)

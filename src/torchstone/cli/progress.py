@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,7 +64,7 @@ class PlainProgress(QuietProgress):
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream)
         self._clock = clock
-        self._said = clock()
+        self._said = -math.inf
 
     def preparing(self, done: int, total: int, what: str) -> None:
         if done == total or self._clock() - self._said >= _PLAIN_SECONDS:
