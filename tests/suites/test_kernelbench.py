@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from torchstone.backends import BackendOptions
+from torchstone.backends.compiled import CompileBackend
 from torchstone.backends.solutions import SolutionsBackend
 from torchstone.errors import UsageError
 from torchstone.schema import Sequence, SourceFiles, Tensor, Uniform
@@ -145,6 +146,13 @@ def test_a_solution_is_found_by_the_problems_name(tmp_path: Path, names: tuple[s
     assert found.origin.entry == "ModelNew"
     assert SolutionsBackend(BackendOptions(tmp_path)).implementation("kernelbench.level1__20_GELU.default") is None
     assert SolutionsBackend(BackendOptions(tmp_path)).implementation("aten.relu.default") is None
+
+
+def test_the_compiler_takes_a_model_as_a_whole() -> None:
+    found = CompileBackend(BackendOptions()).implementation("kernelbench.level1__19_ReLU.default")
+    assert found is not None
+    assert isinstance(found.origin, SourceFiles)
+    assert found.origin.entry == "compiled"
 
 
 def test_solutions_are_judged_in_one_run(problems: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ PyTorch or a library (matrix products, sorting) the attribution shows who did th
 from __future__ import annotations
 
 from torchstone.backends.base import BackendOptions
-from torchstone.schema import Implementation, Language, SourceFile, SourceFiles
+from torchstone.schema import Implementation, Language, SourceFile, SourceFiles, is_model
 
 _SOURCE = """\
 import torch
@@ -48,6 +48,19 @@ def kernel(*args, **kwargs):
 """
 
 
+_MODEL = """\
+import torch
+from torchstone_problem import Model
+
+
+def compiled(*arguments):
+    model = Model(*arguments)
+    model.compile(fullgraph=True, dynamic=False)
+    return model
+"""
+"""The model of a problem file, compiled as a whole."""
+
+
 class CompileBackend:
     """Offers every operator; what cannot be compiled shows in the worker."""
 
@@ -55,6 +68,9 @@ class CompileBackend:
         self._language: Language = "triton" if options.device_type == "cuda" else "cpp"
 
     def implementation(self, operator: str) -> Implementation | None:
+        if is_model(operator):
+            model = SourceFiles((SourceFile("compiled_model.py", _MODEL),), "compiled", "torch.compile(Model)")
+            return Implementation("compile", operator, model, self._language)
         source = SourceFile("compiled.py", _SOURCE.format(operator=operator))
         origin = SourceFiles((source,), "kernel", f"torch.compile(torch.ops.{operator})")
         return Implementation("compile", operator, origin, self._language)
