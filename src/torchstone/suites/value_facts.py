@@ -222,6 +222,11 @@ FACTS: dict[str, Fact] = {}
 _NOTHING = Fact((), lambda call: {})
 
 
+def is_known(operator: str) -> bool:
+    """Whether the table says anything about the values of the operator's arguments."""
+    return _fact_of(operator) is not _NOTHING
+
+
 def _fact_of(operator: str) -> Fact:
     base = operator.split(".")[1] if "." in operator else operator
     return FACTS.get(base) or FACTS.get(base.removesuffix("_")) or _NOTHING
