@@ -27,6 +27,7 @@ __all__ = [
     "TorchstoneError",
     "Uniform",
     "UsageError",
+    "capture",
     "check",
     "evaluate",
     "evaluate_many",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from torchstone.api import Evaluation, Settings, check, evaluate, evaluate_many, measure
+    from torchstone.api import Evaluation, Settings, capture, check, evaluate, evaluate_many, measure
     from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
     from torchstone.schema import (
         Booleans,

@@ -65,6 +65,8 @@ suites = Registry(
         "opinfo": "torchstone.suites.opinfo:OpInfoSuite",
         "torchbench": "torchstone.suites.traces:TraceSuite",
         "torchbench-all": "torchstone.suites.traces:WholeTraceSuite",
+        "huggingface_100": "torchstone.suites.huggingface:HuggingFaceSuite",
+        "captured": "torchstone.suites.captured:CapturedSuite",
     },
     aliases={"traces": "torchbench"},
 )

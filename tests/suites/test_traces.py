@@ -26,8 +26,9 @@ from torchstone.errors import MissingExtraError, UsageError
 from torchstone.judging.inputs import draw_call
 from torchstone.schema import Case, JudgedDevice, Normal, Scalar, Sequence, Tensor, tensors_of
 from torchstone.suites import CaseQuery, input_bytes
+from torchstone.suites.device_bound import CUDA_ONLY
 from torchstone.suites.sources import DEFAULT_SOURCE, Row, identity_of, read_source
-from torchstone.suites.traces import CUDA_ONLY, SAME_CALL, SYNTHETIC, TIMED_BYTES, TraceSuite, WholeTraceSuite
+from torchstone.suites.traces import SAME_CALL, SYNTHETIC, TIMED_BYTES, TraceSuite, WholeTraceSuite
 
 DATASET = Path(__file__).parents[3] / "shared" / "data" / "torchbench_problems.parquet"
 needs_dataset = pytest.mark.skipif(not DATASET.exists(), reason="the shared dataset is not here")

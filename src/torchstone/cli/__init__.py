@@ -19,6 +19,7 @@ COMMANDS = {
     "show": ("torchstone.cli.show:show", "Show the results of a run folder again."),
     "replay": ("torchstone.cli.replay:replay", "Make the calls of recorded disagreements again, with the same values."),
     "profile": ("torchstone.cli.profile:profile", "Show where a kernel's time goes: torch's profiler, ncu, nsys."),
+    "capture": ("torchstone.cli.capture:capture", "Run a program and record the operators it calls, as a suite."),
     "list": ("torchstone.cli.names:names", "List suites, backends, or the operators of a suite."),
     "audit-suite": ("torchstone.cli.audit_suite:audit_suite", "Run trivial adversaries against every case of a suite."),
     "redteam": (

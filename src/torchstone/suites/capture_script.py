@@ -29,8 +29,9 @@ class Order(msgspec.Struct, frozen=True):
 
 def main() -> None:
     order = msgspec.json.decode(sys.argv[1], type=Order)
-    from torchstone.suites.capturing import capturing
+    from torchstone.suites.capturing import Capture, capturing
 
+    capture: Capture | None = None
     try:
         with capturing(Path(order.path).absolute(), order.operators) as capture:
             _run(order)
@@ -38,13 +39,14 @@ def main() -> None:
         print("interrupted; what was recorded until then is kept", file=sys.stderr)
         sys.exit(INTERRUPTED)
     finally:
-        sys.stdout.flush()
-        if capture.finished:
+        if capture is not None and capture.is_finished:
+            sys.stdout.flush()
             print(f"torchstone: {capture.closing_line}", file=sys.stderr)
 
 
 def _run(order: Order) -> None:
-    sys.argv = [order.target if order.kind == "script" else {"module": "-m", "code": "-c"}[order.kind], *order.arguments]
+    named = {"script": order.target, "module": "-m", "code": "-c"}
+    sys.argv = [named[order.kind], *order.arguments]
     if order.kind == "script":
         sys.path[0] = str(Path(order.target).resolve().parent)
         runpy.run_path(order.target, run_name="__main__")

@@ -42,11 +42,17 @@ class Capture:
 
     def finish(self) -> None:
         """Write the file."""
-        self._written = fitted(self._recorder)
+        captured = fitted(self._recorder)
         try:
-            write_captured(self.path, self._written)
+            write_captured(self.path, captured)
         except OSError as error:
             raise UsageError(f"'{self.path}' cannot be written: {error}. Choose another file.") from error
+        self._written = captured
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the file is there."""
+        return self._written is not None
 
     @property
     def cases(self) -> tuple[schema.Case, ...]:
@@ -116,7 +122,7 @@ def fitted(recorder: Recorder) -> Captured:
         except KeyboardInterrupt:
             exclusions += [Exclusion(call.operator, INTERRUPTED) for call in calls[tried:]]
     total = sum(call.count for call in calls) + recorder.unrecorded.total()
-    return Captured(Head(FORMAT, torch.__version__, total), tuple(cases), merged(exclusions))
+    return Captured(Head(FORMAT, str(torch.__version__), total), tuple(cases), merged(exclusions))
 
 
 def _case_or_exclusion(call: RecordedCall, domains: Domains) -> schema.Case | Exclusion:

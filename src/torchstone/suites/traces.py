@@ -15,6 +15,7 @@ import msgspec
 from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import Case, content_key, tensors_of
 from torchstone.suites.base import CaseQuery, names_operator, selects
+from torchstone.suites.device_bound import reason_against
 from torchstone.suites.selection import input_bytes
 from torchstone.suites.sources import DEFAULT_SOURCE, Recorded, read_source
 from torchstone.suites.value_facts import fills_for
@@ -25,8 +26,6 @@ TIMED_BYTES = 1 << 20
 SAME_CALL = "the same call as an earlier row, which counts for both"
 SYNTHETIC = "synthetic: seen in no model"
 UNEXPLAINED = "the source leaves it out and does not say why"
-CUDA_ONLY = "runs on CUDA only"
-_CUDA_ONLY_MARKS = ("cudnn", "_cuda")
 _MOST_MODELS = 3
 
 
@@ -101,8 +100,7 @@ class TraceSuite:
             return "; ".join(row.why_excluded or ()) or UNEXPLAINED
         if not self.whole and row.count == 0:
             return SYNTHETIC
-        on_cuda_only = any(mark in recorded.operator for mark in _CUDA_ONLY_MARKS)
-        return CUDA_ONLY if on_cuda_only and query.device_type != "cuda" else ""
+        return reason_against(recorded.operator, query.device_type)
 
     def _case(self, recorded: Recorded, query: CaseQuery) -> Case:
         args, kwargs, jitter = fills_for(recorded.operator, recorded.call())
