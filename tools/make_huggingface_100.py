@@ -20,7 +20,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import msgspec
+import numpy as np
 import torch
 import transformers
 from huggingface_models import MODELS, Model
@@ -125,9 +126,37 @@ def _build(model: Model) -> Any:
     config = architecture.config_class(**model.config)
     if hasattr(config, "use_cache"):
         config.use_cache = False
-    built = architecture(config)
+    with _readable_schedules():
+        built = architecture(config)
     built.tie_weights()
+    if model.config.get("tie_word_embeddings") is False:
+        _untie(built)
     return built.train(model.train)
+
+
+def _untie(built: Any) -> None:
+    """T5's configuration ties its embeddings whatever it is told, and leaves it to the weights to tell otherwise."""
+    head = built.get_output_embeddings()
+    if head.weight is built.get_input_embeddings().weight:
+        head.weight = torch.nn.Parameter(torch.empty_like(head.weight))
+
+
+class _Rates(np.ndarray):  # type: ignore[type-arg]
+    """As much of a tensor as a schedule needs."""
+
+    def split(self, sizes: Sequence[int]) -> list[Any]:
+        return np.split(self, np.cumsum(sizes)[:-1])
+
+
+@contextmanager
+def _readable_schedules() -> Iterator[None]:
+    """Models that drop paths read their rates from a tensor as they are built, and fake tensors have no values."""
+    fake = torch.linspace
+    torch.linspace = lambda *ends, **_: np.linspace(*ends).view(_Rates)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.linspace = fake  # type: ignore[assignment]
 
 
 def _check_size(model: Model, parameters: int) -> None:

@@ -29,6 +29,8 @@ from torchstone.suites.value_facts import fills_for, is_known
 
 FLOAT_LOOKS = 3
 """In how many calls alike the floating-point numbers are looked at."""
+MOST_VARIANTS = 8
+"""How many calls that differ in floating-point scalars alone are told apart; further ones count as the first."""
 INTERRUPTED = "interrupted before its values were tried"
 
 
@@ -86,7 +88,7 @@ def capturing(path: Path, names: tuple[str, ...] | None = None) -> Iterator[Capt
     """Record the calls of the block; names: of these operators only. However the block ends, the file is written."""
     if not path.parent.is_dir():
         raise UsageError(f"'{path.parent}' is no folder. Make it, or choose another file.")
-    recorder = Recorder(_wanted(names), looks_at_floats=FLOAT_LOOKS)
+    recorder = Recorder(_wanted(names), looks_at_floats=FLOAT_LOOKS, most_variants=MOST_VARIANTS)
     capture = Capture(path, recorder)
     process = os.getpid()
     try:
@@ -150,7 +152,7 @@ def _known_choice(call: RecordedCall) -> KnownChoice | None:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """As in a fresh process, whatever the program has set, and without a trace in what it does next."""
-    cuda = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    cuda = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     dtype = torch.get_default_dtype()
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=cuda))

@@ -105,9 +105,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         *,
         looks_at_values: bool = True,
         looks_at_floats: int | None = None,
+        most_variants: int | None = None,
     ) -> None:
-        """``looks_at_floats``: in how many of the calls alike; None is all. Whole numbers are looked at in each, since
-        among them are indices, and an index that was not seen may be the largest."""
+        """What None leaves without a limit:
+
+        ``looks_at_floats``: in how many of the calls alike. Whole numbers are looked at in each, since among them are
+        indices, and an index that was not seen may be the largest. ``most_variants``: how many calls that differ in
+        nothing but floating-point scalars are told apart; an optimizer has new ones in every step.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: dict[str, RecordedCall] = {}
         self.unrecorded: Counter[tuple[str, str]] = Counter()
@@ -115,6 +120,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._wanted = wanted
         self._looks = looks_at_values
         self._float_looks = math.inf if looks_at_floats is None else looks_at_floats
+        self._most_variants = most_variants
+        self._variants: dict[str, list[str]] = {}
+        """Key without the floating-point scalars -> keys with them."""
         self._lock = threading.Lock()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -127,10 +135,23 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except Unrecordable as error:
             self._count_unrecorded(operator, str(error))
             return func(*args, **kwargs)
+        if self._most_variants is not None and written.key not in self.calls:
+            written = self._limited(written, self._most_variants)
         facts = self._facts(written)
         result = func(*args, **kwargs)
         self._keep(written, facts, result)
         return result
+
+    def _limited(self, written: Written, most: int) -> Written:
+        """Under the key of the first of its variants, if there are enough of them."""
+        call = written.call
+        blurred = [_without_floats(argument) for argument in (*call.args, *call.kwargs.values())]
+        with self._lock:
+            keys = self._variants.setdefault(schema.content_key(call.operator, blurred, list(call.kwargs)), [])
+            if len(keys) >= most:
+                return written._replace(key=keys[0])
+            keys.append(written.key)
+        return written
 
     def _facts(self, written: Written) -> tuple[Facts, ...]:
         """Before the call is made, which may write to what it was given."""
@@ -206,6 +227,16 @@ def _argument(value: Any, tensors: list[torch.Tensor]) -> schema.Argument:
             raise Unrecordable("an argument whose value is not known when it is traced")
         case _:
             raise Unrecordable(f"an argument of type {type(value).__name__}")
+
+
+def _without_floats(argument: schema.Argument) -> schema.Argument:
+    match argument:
+        case schema.Scalar(value=float()) | schema.NonFinite():
+            return schema.Scalar("a float")
+        case schema.Sequence(items=items):
+            return schema.Sequence(tuple(_without_floats(item) for item in items))
+        case _:
+            return argument
 
 
 def _tensor(value: torch.Tensor) -> schema.Tensor:

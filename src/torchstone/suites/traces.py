@@ -74,7 +74,7 @@ class TraceSuite:
     def _choose(self, query: CaseQuery) -> tuple[list[Recorded], Counter[str]]:
         rows: list[Recorded] = []
         reasons: Counter[str] = Counter()
-        everything = self._read(query.source or DEFAULT_SOURCE)
+        everything = self._recorded(query)
         _require_known_operators(query, everything)
         for recorded in everything:
             if not selects(query, recorded.operator):
@@ -89,7 +89,8 @@ class TraceSuite:
             raise UsageError(f"every recorded call of {', '.join(query.operators)} is left out: {told}.")
         return rows, reasons
 
-    def _read(self, source: str) -> list[Recorded]:
+    def _recorded(self, query: CaseQuery) -> list[Recorded]:
+        source = query.source or DEFAULT_SOURCE
         if source not in self._sources:
             self._sources[source] = read_source(source)
         return self._sources[source]

@@ -523,6 +523,31 @@ def _softmax_backward(call: NamedCall) -> Fills:
     return {"output": Simplex() if call["dim"] in (-1, dimensions - 1) else UNIT}
 
 
+_ATTENTION = "query key value"
+
+
+@_fact(
+    "_scaled_dot_product_flash_attention_for_cpu_backward",
+    f"grad_out {_ATTENTION} out logsumexp dropout_p is_causal attn_mask scale",
+)
+@_fact(
+    "_scaled_dot_product_flash_attention_backward",
+    f"grad_out {_ATTENTION} out logsumexp cum_seq_q cum_seq_k max_q max_k dropout_p is_causal philox_seed "
+    "philox_offset",
+    jitter=False,
+)
+@_fact(
+    "_scaled_dot_product_efficient_attention_backward",
+    f"grad_out_ {_ATTENTION} attn_bias out logsumexp philox_seed philox_offset dropout_p grad_input_mask is_causal",
+    jitter=False,
+)
+def _attention_backward(call: NamedCall) -> Fills:
+    """The logarithms of sums of exponentials lie above the scores, or the weights that follow would be no weights."""
+    width = call.size("query", -1)
+    spread = max(1.0, abs(call.number("scale", 1 / math.sqrt(max(width, 1)))) * math.sqrt(width))
+    return {"logsumexp": Uniform(6.0 * spread, 6.0 * spread + 4.0), "philox_seed": COUNTS, "philox_offset": COUNTS}
+
+
 # ---- domains
 
 
