@@ -32,10 +32,10 @@ import msgspec
 import numpy as np
 import torch
 import transformers
-from huggingface_models import MODELS, Model
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.initialization import no_init_weights
 
+from huggingface_models import MODELS, Model
 from torchstone import operators
 from torchstone.suites.recorder import RecordedCall, Recorder
 from torchstone.suites.trace_form import Untraceable, traced
