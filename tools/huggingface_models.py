@@ -57,8 +57,18 @@ def _bert(
     return Model(hub_id, f"Bert{kind or 'Model'}", parameters, inputs, "float32", config)
 
 
-_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-_MINI = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 1536}
+def _encoder_sizes(hidden: int, layers: int, heads: int) -> dict[str, Any]:
+    return {
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * hidden,
+    }
+
+
+_LARGE = _encoder_sizes(1024, 24, 16)
+_MINI = _encoder_sizes(384, 12, 12)
+_SIX_LAYERS = _encoder_sizes(384, 6, 12)
 _ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
 _XLM = {"vocab_size": 250002, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
 _DEBERTA_V3 = {
@@ -86,10 +96,10 @@ ENCODERS = (
           {**_DEBERTA_V3, **_LARGE}),
     Model("sentence-transformers/all-mpnet-base-v2", "MPNetModel", 109, _embedded(32, 384), "float32",
           {"vocab_size": 30527, "max_position_embeddings": 514, "layer_norm_eps": 1e-5}),
-    _bert("sentence-transformers/all-MiniLM-L6-v2", 22.7, _embedded(64, 256), **{**_MINI, "num_hidden_layers": 6}),
+    _bert("sentence-transformers/all-MiniLM-L6-v2", 22.7, _embedded(64, 256), **_SIX_LAYERS),
     _bert("sentence-transformers/all-MiniLM-L12-v2", 33.4, _embedded(64, 128), **_MINI),
     _bert("cross-encoder/ms-marco-MiniLM-L6-v2", 22.7, {**_embedded(32, 512), "labels": (32,)},
-          "ForSequenceClassification", num_labels=1, **{**_MINI, "num_hidden_layers": 6}),
+          "ForSequenceClassification", num_labels=1, **_SIX_LAYERS),
     _bert("BAAI/bge-base-en-v1.5", 109, _embedded(32, 512)),
     _bert("BAAI/bge-large-en-v1.5", 335, _embedded(16, 512), **_LARGE),
     Model("BAAI/bge-m3", "XLMRobertaModel", 568, _embedded(4, 1024), "float16",

@@ -33,6 +33,7 @@ import numpy as np
 import torch
 import transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import masking_utils
 from transformers.initialization import no_init_weights
 
 from huggingface_models import MODELS, Model
@@ -116,8 +117,8 @@ def trace(model: Model) -> Traced:
         parameters = sum(weight.numel() for weight in dict.fromkeys(built.parameters()))
         _check_size(model, parameters)
         inputs = {name: _input(name, shape, dtype, built.config) for name, shape in model.inputs.items()}
-        with recorder:
-            _loss(built(**inputs)).backward()
+        with recorder, _no_packed_sequences():
+            _loss(built(**inputs)).backward()  # type: ignore[no-untyped-call]
     return Traced(model, parameters, recorder, time.perf_counter() - began)
 
 
@@ -141,7 +142,7 @@ def _untie(built: Any) -> None:
         head.weight = torch.nn.Parameter(torch.empty_like(head.weight))
 
 
-class _Rates(np.ndarray):  # type: ignore[type-arg]
+class _Rates(np.ndarray):
     """As much of a tensor as a schedule needs."""
 
     def split(self, sizes: Sequence[int]) -> list[Any]:
@@ -156,7 +157,7 @@ def _readable_schedules() -> Iterator[None]:
     try:
         yield
     finally:
-        torch.linspace = fake  # type: ignore[assignment]
+        torch.linspace = fake
 
 
 def _check_size(model: Model, parameters: int) -> None:
@@ -174,6 +175,18 @@ def _input(name: str, shape: tuple[int, ...], dtype: torch.dtype, config: Any) -
     if name in _WHOLE:
         return torch.ones(shape, dtype=torch.int64)
     return torch.rand(shape, dtype=dtype)
+
+
+@contextmanager
+def _no_packed_sequences() -> Iterator[None]:
+    """transformers looks at positions to see whether several sequences are packed into one. It cannot look at fake
+    ones, takes them for packed, and would then make a mask where a real run lets the kernel do causal attention."""
+    real = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = real
 
 
 def _loss(output: Any) -> torch.Tensor:
