@@ -31,6 +31,8 @@ FLOAT_LOOKS = 3
 """In how many calls alike the floating-point numbers are looked at."""
 MOST_VARIANTS = 8
 """How many calls that differ in floating-point scalars alone are told apart; further ones count as the first."""
+_LIBRARY_MEMORY = "hands on the working memory of a library, whose content nobody promises"
+_UNJUDGEABLE = dict.fromkeys(("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"), _LIBRARY_MEMORY)
 INTERRUPTED = "interrupted before its values were tried"
 
 
@@ -128,6 +130,9 @@ def fitted(recorder: Recorder) -> Captured:
 
 
 def _case_or_exclusion(call: RecordedCall, domains: Domains) -> schema.Case | Exclusion:
+    reason = _UNJUDGEABLE.get(call.operator.split(".")[1])
+    if reason is not None:
+        return Exclusion(call.operator, reason)
     try:
         case = fit(call, SUITE, domains, torch.device(call.device), known=_known_choice(call))
     except Unfit as error:

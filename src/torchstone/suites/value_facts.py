@@ -527,8 +527,21 @@ _ATTENTION = "query key value"
 
 
 @_fact(
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
+    "_scaled_dot_product_efficient_attention",
+    _ATTENTION,
+    jitter=False,
+)
+def _attention(call: NamedCall) -> Fills:
+    """Rows must be dense and heads of queries a multiple of those of keys. torch sees to both before it makes these
+    calls and not in them: other sizes and layouts give garbage, or end the process."""
+    return {}
+
+
+@_fact(
     "_scaled_dot_product_flash_attention_for_cpu_backward",
     f"grad_out {_ATTENTION} out logsumexp dropout_p is_causal attn_mask scale",
+    jitter=False,
 )
 @_fact(
     "_scaled_dot_product_flash_attention_backward",
