@@ -40,13 +40,16 @@ from huggingface_models import MODELS, Model
 from torchstone import operators
 from torchstone.suites.recorder import RecordedCall, Recorder
 from torchstone.suites.trace_form import Untraceable, traced
-from torchstone.suites.trace_text import format_call
+from torchstone.suites.trace_text import format_call, parse_call
 
 DATA = Path(__file__).resolve().parent.parent / "src" / "torchstone" / "suites" / "data"
 CALLS, TABLE = "huggingface_100.jsonl.gz", "huggingface_100_models.json"
 COUNT = 100
 MOST_OFF = 0.03
 VIEW = "makes a view: no kernel runs"
+SECRET = "writes to running statistics, which its schema does not say"
+_TRAINING = 5
+"""Which argument of a batch norm says that it is training."""
 _WHOLE = ("input_ids", "attention_mask", "labels", "decoder_input_ids")
 
 
@@ -263,9 +266,16 @@ def _rows(found: Iterable[Traced]) -> list[dict[str, Any]]:
 
 def _row(operator: str, text: str, count: int, models: Mapping[str, None]) -> dict[str, Any]:
     row: dict[str, Any] = {"op_name": operator, "args": text, "count": count, "in_models": list(models)}
-    if operators.is_view(operator):
-        row |= {"included_in_benchmark": False, "why_excluded": [VIEW]}
-    return row
+    reason = _reason_against(operator, text)
+    return row | {"included_in_benchmark": False, "why_excluded": [reason]} if reason else row
+
+
+def _reason_against(operator: str, text: str) -> str:
+    if operators.is_view(operator) or torch.Tag.inplace_view in operators.resolve(operator).tags:
+        return VIEW
+    if operator == "aten.native_batch_norm.default" and parse_call(text).args[_TRAINING] is True:
+        return SECRET
+    return ""
 
 
 def _text_of(call: RecordedCall) -> str:

@@ -18,7 +18,7 @@ from torchstone.judging.inputs import draw_call
 from torchstone.schema import Case, Integers, Normal, Scalar, Tensor, tensors_of
 from torchstone.suites import CaseQuery, left_out, select_cases
 from torchstone.suites.captured import Captured, CapturedSuite, Head, read_captured, write_captured
-from torchstone.suites.capturing import INTERRUPTED, MOST_VARIANTS, capturing, fitted
+from torchstone.suites.capturing import INTERRUPTED, MOST_VARIANTS, SECRET, capturing, fitted
 from torchstone.suites.catalogue import Exclusion
 from torchstone.suites.device_bound import CPU_ONLY, CUDA_ONLY, reason_against
 from torchstone.suites.recorder import Recorder
@@ -105,6 +105,16 @@ def test_what_cannot_be_judged_stays_in_the_file_with_its_reason(tmp_path: Path)
     assert any("sparse" in exclusion.reason for exclusion in found.exclusions)
     query = CaseQuery(source=str(path))
     assert sum(left_out(CapturedSuite(), query).values()) == sum(item.count for item in found.exclusions)
+
+
+def test_operators_that_write_what_they_do_not_say_are_excluded(tmp_path: Path) -> None:
+    def run(norm: nn.BatchNorm1d) -> None:
+        norm(torch.randn(6, 3))
+
+    training = captured(tmp_path / "c.jsonl", lambda: run(nn.BatchNorm1d(3)), names=("native_batch_norm",))
+    assert [item.reason for item in training.exclusions] == [SECRET]
+    still = captured(tmp_path / "c.jsonl", lambda: run(nn.BatchNorm1d(3).eval()), names=("native_batch_norm",))
+    assert len(still.cases) == 1
 
 
 def test_the_programs_random_numbers_are_as_without_capture(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.errors import UsageError
+from torchstone.judging.inputs import draw_call
 from torchstone.suites.base import names_operator
 from torchstone.suites.captured import FORMAT, SUITE, Captured, Head, write_captured
 from torchstone.suites.catalogue import Exclusion, merged
@@ -33,6 +34,7 @@ MOST_VARIANTS = 8
 """How many calls that differ in floating-point scalars alone are told apart; further ones count as the first."""
 _LIBRARY_MEMORY = "hands on the working memory of a library, whose content nobody promises"
 _UNJUDGEABLE = dict.fromkeys(("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"), _LIBRARY_MEMORY)
+SECRET = "writes to an argument, which its schema does not say"
 INTERRUPTED = "interrupted before its values were tried"
 
 
@@ -133,14 +135,28 @@ def _case_or_exclusion(call: RecordedCall, domains: Domains) -> schema.Case | Ex
     reason = _UNJUDGEABLE.get(call.operator.split(".")[1])
     if reason is not None:
         return Exclusion(call.operator, reason)
+    device = torch.device(call.device)
     try:
-        case = fit(call, SUITE, domains, torch.device(call.device), known=_known_choice(call))
+        case = fit(call, SUITE, domains, device, known=_known_choice(call))
+        if _writes_in_secret(case, device):
+            return Exclusion(call.operator, SECRET)
     except Unfit as error:
         return Exclusion(call.operator, str(error))
     except (RuntimeError, MemoryError) as error:  # a device without room for another copy of the arguments
         return Exclusion(call.operator, f"values cannot be tried: {str(error).partition(chr(10))[0]}")
     timed = input_bytes(case) >= TIMED_BYTES and not operators.is_view(case.operator)
     return msgspec.structs.replace(case, timed=timed)
+
+
+def _writes_in_secret(case: schema.Case, device: torch.device) -> bool:
+    """Whether the operator writes to an argument that its schema does not name: no kernel of it could be judged."""
+    call = draw_call(case, 1, device)
+    declared = operators.contract_of(case).mutated
+    silent = [drawn.storage for place, drawn in enumerate(call.tensors) if place not in declared]
+    before = [storage.clone() for storage in silent]
+    operators.resolve(case.operator)(*call.args, **call.kwargs)
+    bytes_of = torch.uint8  # NaN is equal to itself there
+    return not all(torch.equal(old.view(bytes_of), new.view(bytes_of)) for old, new in zip(before, silent, strict=True))
 
 
 def _known_choice(call: RecordedCall) -> KnownChoice | None:
