@@ -18,7 +18,7 @@ from torchstone.judging.inputs import draw_call
 from torchstone.schema import Case, Integers, Normal, Scalar, Tensor, tensors_of
 from torchstone.suites import CaseQuery, left_out, select_cases
 from torchstone.suites.captured import Captured, CapturedSuite, Head, read_captured, write_captured
-from torchstone.suites.capturing import INTERRUPTED, MOST_VARIANTS, SECRET, capturing, fitted
+from torchstone.suites.capturing import INTERRUPTED, MOST_VARIANTS, SECRET, TOO_LARGE, capturing, fitted
 from torchstone.suites.catalogue import Exclusion
 from torchstone.suites.device_bound import CPU_ONLY, CUDA_ONLY, reason_against
 from torchstone.suites.recorder import Recorder
@@ -115,6 +115,19 @@ def test_operators_that_write_what_they_do_not_say_are_excluded(tmp_path: Path) 
     assert [item.reason for item in training.exclusions] == [SECRET]
     still = captured(tmp_path / "c.jsonl", lambda: run(nn.BatchNorm1d(3).eval()), names=("native_batch_norm",))
     assert len(still.cases) == 1
+
+
+def test_what_was_made_without_values_is_no_case(tmp_path: Path) -> None:
+    found = captured(tmp_path / "c.jsonl", lambda: torch.ones(3, device="meta").relu())
+    assert found.cases == ()
+    assert {item.reason for item in found.exclusions} == {"made on the meta device, where nothing is computed"}
+
+
+def test_a_call_that_leaves_no_memory_is_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchstone.suites.capturing._room_on", lambda device: 100.0)
+    found = captured(tmp_path / "c.jsonl", lambda: (torch.ones(9).relu(), torch.ones(2).relu()), names=("relu",))
+    assert [item.reason for item in found.exclusions] == [TOO_LARGE]
+    assert len(found.cases) == 1
 
 
 def test_the_programs_random_numbers_are_as_without_capture(tmp_path: Path) -> None:

@@ -33,15 +33,19 @@ def main() -> None:
 
     capture: Capture | None = None
     try:
-        with capturing(Path(order.path).absolute(), order.operators) as capture:
+        with capturing(Path(order.path).absolute(), order.operators, _tell) as capture:
             _run(order)
     except KeyboardInterrupt:
-        print("interrupted; what was recorded until then is kept", file=sys.stderr)
+        _tell("interrupted; what was recorded until then is kept")
         sys.exit(INTERRUPTED)
     finally:
         if capture is not None and capture.is_finished:
-            sys.stdout.flush()
-            print(f"torchstone: {capture.closing_line}", file=sys.stderr)
+            _tell(capture.closing_line)
+
+
+def _tell(text: str) -> None:
+    sys.stdout.flush()
+    print(f"torchstone: {text}", file=sys.stderr, flush=True)
 
 
 def _run(order: Order) -> None:

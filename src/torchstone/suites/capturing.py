@@ -6,10 +6,11 @@ asked, and the file can be judged anywhere. A call that no values fit stays in t
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,9 @@ MOST_VARIANTS = 8
 """How many calls that differ in floating-point scalars alone are told apart; further ones count as the first."""
 _LIBRARY_MEMORY = "hands on the working memory of a library, whose content nobody promises"
 _UNJUDGEABLE = dict.fromkeys(("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"), _LIBRARY_MEMORY)
+TOO_LARGE = "too large for its values to be tried in the memory that is left"
+_ROOM_FACTOR = 8
+"""Drawing takes more than the arguments themselves. A program that is killed here would leave no file at all."""
 SECRET = "writes to an argument, which its schema does not say"
 INTERRUPTED = "interrupted before its values were tried"
 
@@ -41,13 +45,15 @@ INTERRUPTED = "interrupted before its values were tried"
 class Capture:
     """A block of code whose calls are recorded, and what became of them."""
 
-    def __init__(self, path: Path, recorder: Recorder) -> None:
+    def __init__(self, path: Path, recorder: Recorder, told: Callable[[str], None]) -> None:
         self.path = path
         self._recorder = recorder
+        self._told = told
         self._written: Captured | None = None
 
     def finish(self) -> None:
         """Write the file."""
+        self._told(f"looking for values that fit {_counted(len(self._recorder.calls), 'unique call')}")
         captured = fitted(self._recorder)
         try:
             write_captured(self.path, captured)
@@ -88,12 +94,17 @@ def _counted(count: int, noun: str) -> str:
 
 
 @contextmanager
-def capturing(path: Path, names: tuple[str, ...] | None = None) -> Iterator[Capture]:
-    """Record the calls of the block; names: of these operators only. However the block ends, the file is written."""
+def capturing(
+    path: Path, names: tuple[str, ...] | None = None, told: Callable[[str], None] = lambda text: None
+) -> Iterator[Capture]:
+    """Record the calls of the block; names: of these operators only. However the block ends, the file is written.
+
+    ``told`` hears what is going on after the block's end, which may take a while.
+    """
     if not path.parent.is_dir():
         raise UsageError(f"'{path.parent}' is no folder. Make it, or choose another file.")
     recorder = Recorder(_wanted(names), looks_at_floats=FLOAT_LOOKS, most_variants=MOST_VARIANTS)
-    capture = Capture(path, recorder)
+    capture = Capture(path, recorder, told)
     process = os.getpid()
     try:
         with recorder:
@@ -136,6 +147,8 @@ def _case_or_exclusion(call: RecordedCall, domains: Domains) -> schema.Case | Ex
     if reason is not None:
         return Exclusion(call.operator, reason)
     device = torch.device(call.device)
+    if _ROOM_FACTOR * input_bytes(schema.Case(SUITE, call.operator, call.args, call.kwargs)) > _room_on(device):
+        return Exclusion(call.operator, TOO_LARGE)
     try:
         case = fit(call, SUITE, domains, device, known=_known_choice(call))
         if _writes_in_secret(case, device):
@@ -146,6 +159,16 @@ def _case_or_exclusion(call: RecordedCall, domains: Domains) -> schema.Case | Ex
         return Exclusion(call.operator, f"values cannot be tried: {str(error).partition(chr(10))[0]}")
     timed = input_bytes(case) >= TIMED_BYTES and not operators.is_view(case.operator)
     return msgspec.structs.replace(case, timed=timed)
+
+
+def _room_on(device: torch.device) -> float:
+    """Bytes that may be taken; infinite where nobody tells."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
+    return math.inf
 
 
 def _writes_in_secret(case: schema.Case, device: torch.device) -> bool:

@@ -28,6 +28,7 @@ _MOST_OFFSET = 4096
 _ALIGNMENT = 16
 _NOTHING_TO_JUDGE = {"detach", "_has_compatible_shallow_copy_type", "is_same_size", "alias", "lift_fresh"}
 """They hand on what they got, for torch's own bookkeeping."""
+_WITHOUT_VALUES = "made on the meta device, where nothing is computed"
 _UNKNOWN = schema.Normal()
 """The fill of a tensor that no choice has been made for."""
 
@@ -221,6 +222,8 @@ def _argument(value: Any, tensors: list[torch.Tensor]) -> schema.Argument:
             return schema.Layout(str(value).removeprefix("torch."))
         case torch.memory_format():
             return schema.MemoryFormat(str(value).removeprefix("torch."))
+        case torch.device(type="meta"):
+            raise Unrecordable(_WITHOUT_VALUES)
         case torch.device():
             return schema.JudgedDevice()
         case torch.SymInt() | torch.SymFloat() | torch.SymBool():
@@ -242,6 +245,8 @@ def _without_floats(argument: schema.Argument) -> schema.Argument:
 def _tensor(value: torch.Tensor) -> schema.Tensor:
     if value.layout is not torch.strided:
         raise Unrecordable(f"a tensor of layout {str(value.layout).removeprefix('torch.')}")
+    if value.device.type == "meta":
+        raise Unrecordable(_WITHOUT_VALUES)
     if is_traceable_wrapper_subclass(value):
         raise Unrecordable(f"a tensor of type {type(value).__name__}")
     if value.is_quantized or value.is_nested:
@@ -267,7 +272,7 @@ def _is_whole(tensor: torch.Tensor) -> bool:
 
 def facts_of(tensor: torch.Tensor, *, listed: bool = True) -> Facts:
     """Looks at the values; on a device this waits for them. Listed: writes few ones down one by one."""
-    if isinstance(tensor, FakeTensor) or tensor.device.type == "meta" or not tensor.numel():
+    if not _can_be_read(tensor) or not tensor.numel():
         return _NOT_SEEN
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex():
         return _NOT_SEEN
@@ -284,6 +289,13 @@ def facts_of(tensor: torch.Tensor, *, listed: bool = True) -> Facts:
         definite=plain.is_floating_point() and _is_definite(plain),
         values=known,
     )
+
+
+def _can_be_read(tensor: torch.Tensor) -> bool:
+    """Not while a CUDA graph is captured: waiting for values would end the capture, and there are none yet."""
+    if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
+        return False
+    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _finite_ends(tensor: torch.Tensor) -> tuple[float, float] | None:
@@ -320,7 +332,7 @@ def _share_of_nan(leaves: Iterable[Any]) -> float:
     """Zero for results that have no values to look at."""
     worst = 0.0
     for leaf in leaves:
-        if not isinstance(leaf, torch.Tensor) or isinstance(leaf, FakeTensor) or leaf.device.type == "meta":
+        if not isinstance(leaf, torch.Tensor) or not _can_be_read(leaf):
             continue
         if leaf.layout is torch.strided and (leaf.is_floating_point() or leaf.is_complex()) and leaf.numel():
             worst = max(worst, float(leaf.isnan().double().mean()))
