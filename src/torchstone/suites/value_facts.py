@@ -303,6 +303,17 @@ def _embedding_bag_per_sample_weights_backward(call: NamedCall) -> Fills:
     return {"indices": below(call.size("weight")), "offsets": offsets, "offset2bag": below(call.size("grad"))}
 
 
+@_fact("_grouped_mm", "self mat2 offs bias out_dtype", jitter=False)
+def _grouped_mm(call: NamedCall) -> Fills:
+    """Where groups of rows end, or of what is summed over if both are matrices: never falling, the last at the end, and
+    in steps for which CUDA's kernels are aligned. Small groups first, large ones last."""
+    groups = call.elements("offs")
+    matrices, stacked = len(call.shape("self")) == 2, len(call.shape("mat2")) == 3
+    total = call.size("mat2", -1) if not matrices else call.size("self", 0 if stacked else -1)
+    ends = [int(total * (place / groups) ** 1.5) // 16 * 16 for place in range(1, groups)]
+    return {"offs": Given((*ends, total))}
+
+
 @_fact("gather scatter_add scatter_reduce take_along_dim", "self dim index src")
 def _gather(call: NamedCall) -> Fills:
     """Sums and reductions are defined for an index that stands twice."""
