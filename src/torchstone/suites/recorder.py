@@ -252,16 +252,13 @@ def _tensor(value: torch.Tensor) -> schema.Tensor:
     if value.is_quantized or value.is_nested:
         raise Unrecordable("a quantized tensor" if value.is_quantized else "a nested tensor")
     shape = tuple(int(size) for size in value.shape)
-    strides = tuple(int(stride) for stride in value.stride())
-    dense = all(
-        a == b or size <= 1 for a, b, size in zip(strides, operators.contiguous_strides(shape), shape, strict=True)
-    )
+    dense = 0 in shape or value.is_contiguous()
     offset = int(value.storage_offset())
     return schema.Tensor(
         shape,
         str(value.dtype).removeprefix("torch."),
         _UNKNOWN,
-        strides=None if dense or 0 in shape else strides,
+        strides=None if dense else tuple(int(stride) for stride in value.stride()),
         offset=offset if offset <= _MOST_OFFSET else offset % _ALIGNMENT,
     )
 
