@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import torch
 
+import huggingface_models
 from torchstone import operators
 from torchstone.judging.inputs import draw_call
 from torchstone.schema import Case, Given, Scalar, Sequence, Uniform, tensors_of
@@ -67,6 +68,12 @@ def test_calls_and_models_are_those_of_the_table(table: dict[str, Any], rows: li
     unique = Counter(name for recorded in rows for name in recorded.row.in_models or ())
     assert unique == {model["hub_id"].partition("/")[2]: model["unique_calls"] for model in table["models"]}
     assert sum(recorded.row.count for recorded in rows) == sum(model["calls"] for model in table["models"])
+
+
+def test_the_table_tells_the_models_that_the_maker_has(table: dict[str, Any]) -> None:
+    made = [(m["hub_id"], m["architecture"], m["dtype"], m["config"], m["inputs"]) for m in table["models"]]
+    listed = [(m.hub_id, m.architecture, m.dtype, m.config, m.inputs) for m in huggingface_models.MODELS]
+    assert made == msgspec.json.decode(msgspec.json.encode(listed), type=list[tuple[Any, ...]])
 
 
 def test_nothing_that_a_model_called_was_lost(table: dict[str, Any]) -> None:
