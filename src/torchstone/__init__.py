@@ -27,6 +27,7 @@ __all__ = [
     "TorchstoneError",
     "Uniform",
     "UsageError",
+    "capture",
     "check",
     "disable",
     "enable",
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from torchstone.api import Evaluation, Settings, check, evaluate, evaluate_many, measure
+    from torchstone.api import Evaluation, Settings, capture, check, evaluate, evaluate_many, measure
     from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
     from torchstone.installing import disable, enable
     from torchstone.schema import (

@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -42,6 +43,9 @@ from torchstone.schema import (
     verdict_name,
 )
 from torchstone.suites import CaseQuery, names_operator
+
+if TYPE_CHECKING:
+    from torchstone.suites.capturing import Capture
 
 Kernel = Callable[..., Any] | str | Path
 
@@ -97,6 +101,18 @@ class Evaluation:
             for record in self.records
             if not isinstance(record.verdict, Agrees)
         ]
+
+
+@contextmanager
+def capture(path: str | Path, *, operators: Iterable[str] | None = None) -> Iterator[Capture]:
+    """Record the operators that the block calls, forward and backward, as a suite: ``--suite captured --source PATH``.
+
+    However the block ends, the file is written when it does. Operators are named as on the command line.
+    """
+    from torchstone.suites.capturing import capturing
+
+    with capturing(Path(path), None if operators is None else tuple(operators)) as recorded:
+        yield recorded
 
 
 def check(kernel: Kernel, operator: str, *, entry: str | None = None, **settings: Any) -> Evaluation:

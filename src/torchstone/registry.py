@@ -66,6 +66,8 @@ suites = Registry(
         "kernelbench": "torchstone.suites.kernelbench:KernelBenchSuite",
         "torchbench": "torchstone.suites.traces:TraceSuite",
         "torchbench-all": "torchstone.suites.traces:WholeTraceSuite",
+        "huggingface_100": "torchstone.suites.huggingface:HuggingFaceSuite",
+        "captured": "torchstone.suites.captured:CapturedSuite",
     },
     aliases={"traces": "torchbench"},
 )

@@ -26,9 +26,9 @@ from torchstone.errors import MissingExtraError, UsageError
 from torchstone.judging.inputs import draw_call
 from torchstone.schema import Case, JudgedDevice, Normal, Scalar, Sequence, Tensor, decode, encode, tensors_of
 from torchstone.suites import CaseQuery, input_bytes
+from torchstone.suites.device_bound import CUDA_ONLY
 from torchstone.suites.sources import DEFAULT_SOURCE, Row, identity_of, read_source
 from torchstone.suites.traces import (
-    CUDA_ONLY,
     NOT_DOMINATED,
     SAME_CALL,
     SYNTHETIC,

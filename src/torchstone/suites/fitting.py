@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -89,18 +90,32 @@ def domains_of(calls: Iterable[RecordedCall]) -> dict[tuple[str, int], Domain]:
     return found
 
 
+class KnownChoice(msgspec.Struct, frozen=True):
+    """What is known to fit an operator, before anything is tried."""
+
+    fills: tuple[schema.Fill, ...]
+    jitter: bool = True
+
+
 def fit(
-    call: RecordedCall, suite: str, domains: Domains, device: torch.device, *, cautious: bool = False
+    call: RecordedCall,
+    suite: str,
+    domains: Domains,
+    device: torch.device,
+    *,
+    cautious: bool = False,
+    known: KnownChoice | None = None,
 ) -> schema.Case:
     """The case with the most open choice that holds. Raises :class:`Unfit`.
 
-    Cautious: whole numbers keep their values, for operators that crash on others instead of refusing them.
+    Cautious: whole numbers keep their values, for operators that crash on others instead of refusing them. Known: a
+    choice to try before all others.
     """
     reason = _NOTHING_TO_JUDGE.get(call.operator.split(".")[1], "")
     if reason:
         raise Unfit(reason)
-    for fills in _choices(call, domains, cautious=cautious):
-        case = _case(call, suite, fills)
+    cases = (_case(call, suite, fills) for fills in _choices(call, domains, cautious=cautious))
+    for case in cases if known is None else chain((_known_case(call, suite, known),), cases):
         try:
             problem = _problem(case, call, device)
         except (ReferenceFailure, UsageError) as error:
@@ -236,6 +251,11 @@ def _case(call: RecordedCall, suite: str, fills: Sequence[schema.Fill]) -> schem
     given = any(isinstance(fill, schema.Given) for fill in fills)
     case = schema.Case(suite, call.operator, call.args, call.kwargs, jitter=not given, occurrences=call.count)
     return _refilled(case, fills)
+
+
+def _known_case(call: RecordedCall, suite: str, known: KnownChoice) -> schema.Case:
+    case = _case(call, suite, known.fills)
+    return msgspec.structs.replace(case, jitter=case.jitter and known.jitter)
 
 
 def _refilled(case: schema.Case, fills: Sequence[schema.Fill]) -> schema.Case:

@@ -9,14 +9,15 @@ a call may be given again is :mod:`torchstone.suites.fitting`'s to find out.
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from torchstone import operators, schema
 
@@ -27,6 +28,7 @@ _MOST_OFFSET = 4096
 _ALIGNMENT = 16
 _NOTHING_TO_JUDGE = {"detach", "_has_compatible_shallow_copy_type", "is_same_size", "alias", "lift_fresh"}
 """They hand on what they got, for torch's own bookkeeping."""
+_WITHOUT_VALUES = "made on the meta device, where nothing is computed"
 _UNKNOWN = schema.Normal()
 """The fill of a tensor that no choice has been made for."""
 
@@ -63,6 +65,9 @@ class Facts(msgspec.Struct, frozen=True):
         )
 
 
+_NOT_SEEN = Facts()
+
+
 class RecordedCall(msgspec.Struct, frozen=True):
     """Calls alike."""
 
@@ -74,18 +79,52 @@ class RecordedCall(msgspec.Struct, frozen=True):
     count: int = 1
     unnumbered: float = 0.0
     """The share of NaN in the floating-point results of the first call."""
+    device: str = "cpu"
+    """The type of device that the first call ran on."""
+
+
+class Written(NamedTuple):
+    """A call as data, and the tensors that it was given."""
+
+    key: str
+    """Shared by calls alike."""
+    call: RecordedCall
+    tensors: tuple[torch.Tensor, ...]
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes down the calls made while it is entered. The calls are made as if it were not there."""
+    """Writes down the calls made while it is entered. The calls are made as if it were not there.
 
-    def __init__(self, wanted: Callable[[str], bool] = lambda operator: True, *, looks_at_values: bool = True) -> None:
+    Modes belong to a thread. Autograd takes those of the thread that asks for a backward pass along to the threads in
+    which it makes one (`at::ThreadLocalState` of its `GraphTask`), which for several devices run at once: hence the
+    lock. Threads that the program itself starts are not watched.
+    """
+
+    def __init__(
+        self,
+        wanted: Callable[[str], bool] = lambda operator: True,
+        *,
+        looks_at_values: bool = True,
+        looks_at_floats: int | None = None,
+        most_variants: int | None = None,
+    ) -> None:
+        """What None leaves without a limit:
+
+        ``looks_at_floats``: in how many of the calls alike. Whole numbers are looked at in each, since among them are
+        indices, and an index that was not seen may be the largest. ``most_variants``: how many calls that differ in
+        nothing but floating-point scalars are told apart; an optimizer has new ones in every step.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: dict[str, RecordedCall] = {}
         self.unrecorded: Counter[tuple[str, str]] = Counter()
         """(operator, reason) of calls that are not among them."""
         self._wanted = wanted
         self._looks = looks_at_values
+        self._float_looks = math.inf if looks_at_floats is None else looks_at_floats
+        self._most_variants = most_variants
+        self._variants: dict[str, list[str]] = {}
+        """Key without the floating-point scalars -> keys with them."""
+        self._lock = threading.Lock()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -93,19 +132,55 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self._is_of_interest(func, operator):
             return func(*args, **kwargs)
         try:
-            key, call = recorded(operator, args, kwargs, look=self._looks)
+            written = write_down(operator, args, kwargs)
         except Unrecordable as error:
-            self.unrecorded[operator, str(error)] += 1
+            self._count_unrecorded(operator, str(error))
             return func(*args, **kwargs)
+        if self._most_variants is not None and written.key not in self.calls:
+            written = self._limited(written, self._most_variants)
+        facts = self._facts(written)
         result = func(*args, **kwargs)
-        known = self.calls.get(key)
-        if known is None:
-            share = _share_of_nan(operators.flatten_outputs(result)) if self._looks else 0.0
-            self.calls[key] = msgspec.structs.replace(call, unnumbered=share)
-        else:
-            facts = tuple(a.joined(b) for a, b in zip(known.facts, call.facts, strict=True))
-            self.calls[key] = msgspec.structs.replace(known, facts=facts, count=known.count + 1)
+        self._keep(written, facts, result)
         return result
+
+    def _limited(self, written: Written, most: int) -> Written:
+        """Under the key of the first of its variants, if there are enough of them."""
+        call = written.call
+        blurred = [_without_floats(argument) for argument in (*call.args, *call.kwargs.values())]
+        with self._lock:
+            keys = self._variants.setdefault(schema.content_key(call.operator, blurred, list(call.kwargs)), [])
+            if len(keys) >= most:
+                return written._replace(key=keys[0])
+            keys.append(written.key)
+        return written
+
+    def _facts(self, written: Written) -> tuple[Facts, ...]:
+        """Before the call is made, which may write to what it was given."""
+        known = self.calls.get(written.key)
+        seen = known.count if known is not None else 0
+        return tuple(
+            facts_of(tensor, listed=seen == 0)
+            if self._looks and (seen < self._float_looks or _is_whole(tensor))
+            else _NOT_SEEN
+            for tensor in written.tensors
+        )
+
+    def _keep(self, written: Written, facts: tuple[Facts, ...], result: Any) -> None:
+        with self._lock:
+            known = self.calls.get(written.key)
+            if known is not None:
+                facts = tuple(a.joined(b) for a, b in zip(known.facts, facts, strict=True))
+                self.calls[written.key] = msgspec.structs.replace(known, facts=facts, count=known.count + 1)
+                return
+            share = _share_of_nan(operators.flatten_outputs(result)) if self._looks else 0.0
+            device = next((tensor.device.type for tensor in written.tensors if tensor.device.type != "cpu"), "cpu")
+            self.calls[written.key] = msgspec.structs.replace(
+                written.call, facts=facts, unnumbered=share, device=device
+            )
+
+    def _count_unrecorded(self, operator: str, reason: str) -> None:
+        with self._lock:
+            self.unrecorded[operator, reason] += 1
 
     def _is_of_interest(self, func: Any, operator: str) -> bool:
         if not self._wanted(operator):
@@ -113,27 +188,28 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         namespace, _, name = operator.partition(".")
         if namespace != "aten":
             if namespace not in ("prim", "prims", "profiler"):
-                self.unrecorded[operator, f"namespace '{namespace}' is not ATen's"] += 1
+                self._count_unrecorded(operator, f"namespace '{namespace}' is not ATen's")
             return False
         return name.partition(".")[0] not in _NOTHING_TO_JUDGE
 
 
-def recorded(operator: str, args: Sequence[Any], kwargs: dict[str, Any], *, look: bool) -> tuple[str, RecordedCall]:
-    """A call as data, and the key that calls alike share. Raises :class:`Unrecordable`."""
-    facts: list[Facts] = []
-    told = tuple(_argument(value, facts, look) for value in args)
-    named = {name: _argument(value, facts, look) for name, value in kwargs.items()}
-    return schema.content_key(operator, told, named), RecordedCall(operator, told, named, tuple(facts))
+def write_down(operator: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Written:
+    """A call as data, without a look at any value. Raises :class:`Unrecordable`."""
+    tensors: list[torch.Tensor] = []
+    told = tuple(_argument(value, tensors) for value in args)
+    named = {name: _argument(value, tensors) for name, value in kwargs.items()}
+    call = RecordedCall(operator, told, named, (_NOT_SEEN,) * len(tensors))
+    return Written(schema.content_key(operator, told, named), call, tuple(tensors))
 
 
-def _argument(value: Any, facts: list[Facts], look: bool) -> schema.Argument:
+def _argument(value: Any, tensors: list[torch.Tensor]) -> schema.Argument:
     match value:
         case torch.Tensor():
             recipe = _tensor(value)
-            facts.append(facts_of(value) if look else Facts())
+            tensors.append(value)
             return recipe
         case list() | tuple():
-            return schema.Sequence(tuple(_argument(item, facts, look) for item in value))
+            return schema.Sequence(tuple(_argument(item, tensors) for item in value))
         case float() if not math.isfinite(value):
             return schema.NonFinite("nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
         case bool() | int() | float() | str() | None:
@@ -146,6 +222,8 @@ def _argument(value: Any, facts: list[Facts], look: bool) -> schema.Argument:
             return schema.Layout(str(value).removeprefix("torch."))
         case torch.memory_format():
             return schema.MemoryFormat(str(value).removeprefix("torch."))
+        case torch.device(type="meta"):
+            raise Unrecordable(_WITHOUT_VALUES)
         case torch.device():
             return schema.JudgedDevice()
         case torch.SymInt() | torch.SymFloat() | torch.SymBool():
@@ -154,47 +232,81 @@ def _argument(value: Any, facts: list[Facts], look: bool) -> schema.Argument:
             raise Unrecordable(f"an argument of type {type(value).__name__}")
 
 
+def _without_floats(argument: schema.Argument) -> schema.Argument:
+    match argument:
+        case schema.Scalar(value=float()) | schema.NonFinite():
+            return schema.Scalar("a float")
+        case schema.Sequence(items=items):
+            return schema.Sequence(tuple(_without_floats(item) for item in items))
+        case _:
+            return argument
+
+
 def _tensor(value: torch.Tensor) -> schema.Tensor:
     if value.layout is not torch.strided:
         raise Unrecordable(f"a tensor of layout {str(value.layout).removeprefix('torch.')}")
+    if value.device.type == "meta":
+        raise Unrecordable(_WITHOUT_VALUES)
+    if is_traceable_wrapper_subclass(value):
+        raise Unrecordable(f"a tensor of type {type(value).__name__}")
     if value.is_quantized or value.is_nested:
         raise Unrecordable("a quantized tensor" if value.is_quantized else "a nested tensor")
     shape = tuple(int(size) for size in value.shape)
-    strides = tuple(int(stride) for stride in value.stride())
-    dense = all(
-        a == b or size <= 1 for a, b, size in zip(strides, operators.contiguous_strides(shape), shape, strict=True)
-    )
+    dense = 0 in shape or value.is_contiguous()
     offset = int(value.storage_offset())
     return schema.Tensor(
         shape,
         str(value.dtype).removeprefix("torch."),
         _UNKNOWN,
-        strides=None if dense or 0 in shape else strides,
+        strides=None if dense else tuple(int(stride) for stride in value.stride()),
         offset=offset if offset <= _MOST_OFFSET else offset % _ALIGNMENT,
     )
 
 
-def facts_of(tensor: torch.Tensor) -> Facts:
-    """Looks at the values; on a device this waits for them."""
-    if isinstance(tensor, FakeTensor) or tensor.device.type == "meta" or not tensor.numel():
-        return Facts()
+def _is_whole(tensor: torch.Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
+
+
+def facts_of(tensor: torch.Tensor, *, listed: bool = True) -> Facts:
+    """Looks at the values; on a device this waits for them. Listed: writes few ones down one by one."""
+    if not _can_be_read(tensor) or not tensor.numel():
+        return _NOT_SEEN
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex():
-        return Facts()
+        return _NOT_SEEN
     plain = tensor.detach()
-    known = _listed(plain)
-    finite = plain[plain.isfinite()] if plain.is_floating_point() else plain
-    if not finite.numel():
+    known = _listed(plain) if listed else None
+    ends = _finite_ends(plain)
+    if ends is None:
         return Facts(seen=True, values=known)
-    least, greatest = finite.to(torch.uint8).aminmax() if plain.dtype is torch.bool else finite.aminmax()
-    exact = not plain.is_floating_point() and plain.dtype is not torch.bool
     return Facts(
         seen=True,
-        least=float(least),
-        greatest=float(greatest),
-        increasing=bool((plain.diff(dim=-1) > 0).all()) if exact and plain.dim() else True,
+        least=ends[0],
+        greatest=ends[1],
+        increasing=bool((plain.diff(dim=-1) > 0).all()) if _is_whole(plain) and plain.dim() else True,
         definite=plain.is_floating_point() and _is_definite(plain),
         values=known,
     )
+
+
+def _can_be_read(tensor: torch.Tensor) -> bool:
+    """Not while a CUDA graph is captured: waiting for values would end the capture, and there are none yet."""
+    if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
+        return False
+    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _finite_ends(tensor: torch.Tensor) -> tuple[float, float] | None:
+    """The least and the greatest finite number; None: there is none."""
+    if tensor.dtype is torch.bool:
+        tensor = tensor.to(torch.uint8)
+    least, greatest = (float(end) for end in tensor.aminmax())
+    if math.isfinite(least) and math.isfinite(greatest):
+        return least, greatest
+    finite = tensor[tensor.isfinite()]  # a copy: only for those that need it
+    if not finite.numel():
+        return None
+    least, greatest = (float(end) for end in finite.aminmax())
+    return least, greatest
 
 
 def _listed(tensor: torch.Tensor) -> tuple[bool | int | float, ...] | None:
@@ -217,7 +329,7 @@ def _share_of_nan(leaves: Iterable[Any]) -> float:
     """Zero for results that have no values to look at."""
     worst = 0.0
     for leaf in leaves:
-        if not isinstance(leaf, torch.Tensor) or isinstance(leaf, FakeTensor) or leaf.device.type == "meta":
+        if not isinstance(leaf, torch.Tensor) or not _can_be_read(leaf):
             continue
         if leaf.layout is torch.strided and (leaf.is_floating_point() or leaf.is_complex()) and leaf.numel():
             worst = max(worst, float(leaf.isnan().double().mean()))

@@ -6,6 +6,7 @@ it is. Whatever is wrong with it is a UsageError that names file and place.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import re
 from collections.abc import Callable, Iterator
@@ -91,12 +92,12 @@ class Recorded(NamedTuple):
 def read_source(source: str) -> list[Recorded]:
     """Every row of a source: a path, or ``hf://datasets/OWNER/NAME/FILE@REVISION``."""
     path = _fetch(source) if source.startswith(HUB) else Path(source)
-    read = _READERS.get(path.suffix.lower())
+    read = next((read for ending, read in _READERS.items() if path.name.lower().endswith(ending)), None)
     if read is None:
         raise UsageError(f"'{source}' has none of the endings {', '.join(_READERS)}, by which a source is known.")
     try:
         found = list(read(path))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError) as error:
         raise UsageError(f"source '{source}' cannot be read: {error}.") from error
     for recorded in found:
         if not _OPERATOR.fullmatch(recorded.row.op_name):
@@ -152,7 +153,9 @@ def _json_rows(path: Path) -> Iterator[Recorded]:
 
 
 def _json_lines(path: Path) -> Iterator[Recorded]:
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+    data = path.read_bytes()
+    text = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
+    for number, line in enumerate(text.split(b"\n"), start=1):
         if line.strip():
             place = Place(str(path), "line", number)
             yield Recorded(_checked(place, _ROW.decode, line), place)
@@ -182,6 +185,7 @@ _READERS: dict[str, Callable[[Path], Iterator[Recorded]]] = {
     ".json": _json_rows,
     ".jsonl": _json_lines,
     ".txt": _trace_text,
+    ".jsonl.gz": _json_lines,
 }
 
 T = TypeVar("T")

@@ -16,6 +16,7 @@ import msgspec
 from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import Case, content_key, tensors_of
 from torchstone.suites.base import CaseQuery, names_operator, selects
+from torchstone.suites.device_bound import reason_against
 from torchstone.suites.selection import input_bytes
 from torchstone.suites.smoke import EXCUSES
 from torchstone.suites.sources import DEFAULT_SOURCE, Recorded, read_source
@@ -27,9 +28,7 @@ TIMED_BYTES = 1 << 20
 SAME_CALL = "the same call as an earlier row, which counts for both"
 SYNTHETIC = "synthetic: seen in no model"
 UNEXPLAINED = "the source leaves it out and does not say why"
-CUDA_ONLY = "runs on CUDA only"
 NOT_DOMINATED = "not dominated by overhead"
-_CUDA_ONLY_MARKS = ("cudnn", "_cuda")
 _MOST_MODELS = 3
 
 
@@ -78,7 +77,7 @@ class TraceSuite:
     def _choose(self, query: CaseQuery) -> tuple[list[Recorded], Counter[str]]:
         rows: list[Recorded] = []
         reasons: Counter[str] = Counter()
-        everything = self._read(query.source or DEFAULT_SOURCE)
+        everything = self._recorded(query)
         _require_known_operators(query, everything)
         for recorded in everything:
             if not selects(query, recorded.operator):
@@ -101,7 +100,8 @@ class TraceSuite:
                 told = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
                 raise UsageError(f"suite '{self.name}' leaves out every recorded call of '{name}': {told}.")
 
-    def _read(self, source: str) -> list[Recorded]:
+    def _recorded(self, query: CaseQuery) -> list[Recorded]:
+        source = query.source or DEFAULT_SOURCE
         if source not in self._sources:
             self._sources[source] = read_source(source)
         return self._sources[source]
@@ -112,8 +112,7 @@ class TraceSuite:
             return "; ".join(row.why_excluded or ()) or UNEXPLAINED
         if not self.whole and row.count == 0:
             return SYNTHETIC
-        on_cuda_only = any(mark in recorded.operator for mark in _CUDA_ONLY_MARKS)
-        return CUDA_ONLY if on_cuda_only and query.device_type != "cuda" else ""
+        return reason_against(recorded.operator, query.device_type)
 
     def _case(self, recorded: Recorded, query: CaseQuery) -> Case:
         args, kwargs, jitter = fills_for(recorded.operator, recorded.call())

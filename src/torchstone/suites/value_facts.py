@@ -222,6 +222,11 @@ FACTS: dict[str, Fact] = {}
 _NOTHING = Fact((), lambda call: {})
 
 
+def is_known(operator: str) -> bool:
+    """Whether the table says anything about the values of the operator's arguments."""
+    return _fact_of(operator) is not _NOTHING
+
+
 def _fact_of(operator: str) -> Fact:
     base = operator.split(".")[1] if "." in operator else operator
     return FACTS.get(base) or FACTS.get(base.removesuffix("_")) or _NOTHING
@@ -296,6 +301,17 @@ def _embedding_bag_per_sample_weights_backward(call: NamedCall) -> Fills:
     """Which bag each index is in is said by ``offset2bag`` alone; the offsets are only looked at without it."""
     offsets = Given(tuple(_offsets(call.elements("indices"), call.elements("offsets"), closed=False)))
     return {"indices": below(call.size("weight")), "offsets": offsets, "offset2bag": below(call.size("grad"))}
+
+
+@_fact("_grouped_mm", "self mat2 offs bias out_dtype", jitter=False)
+def _grouped_mm(call: NamedCall) -> Fills:
+    """Where groups of rows end, or of what is summed over if both are matrices: never falling, the last at the end, and
+    in steps for which CUDA's kernels are aligned. Small groups first, large ones last."""
+    groups = call.elements("offs")
+    matrices, stacked = len(call.shape("self")) == 2, len(call.shape("mat2")) == 3
+    total = call.size("mat2", -1) if not matrices else call.size("self", 0 if stacked else -1)
+    ends = [int(total * (place / groups) ** 1.5) // 16 * 16 for place in range(1, groups)]
+    return {"offs": Given((*ends, total))}
 
 
 @_fact("gather scatter_add scatter_reduce take_along_dim", "self dim index src")
@@ -525,6 +541,44 @@ def _softmax_backward(call: NamedCall) -> Fills:
     """Rows of probabilities, where rows lie along the last dimension."""
     dimensions = len(call.shape("output"))
     return {"output": Simplex() if call["dim"] in (-1, dimensions - 1) else UNIT}
+
+
+_ATTENTION = "query key value"
+
+
+@_fact(
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
+    "_scaled_dot_product_efficient_attention",
+    _ATTENTION,
+    jitter=False,
+)
+def _attention(call: NamedCall) -> Fills:
+    """Rows must be dense and heads of queries a multiple of those of keys. torch sees to both before it makes these
+    calls and not in them: other sizes and layouts give garbage, or end the process."""
+    return {}
+
+
+@_fact(
+    "_scaled_dot_product_flash_attention_for_cpu_backward",
+    f"grad_out {_ATTENTION} out logsumexp dropout_p is_causal attn_mask scale",
+    jitter=False,
+)
+@_fact(
+    "_scaled_dot_product_flash_attention_backward",
+    f"grad_out {_ATTENTION} out logsumexp cum_seq_q cum_seq_k max_q max_k dropout_p is_causal philox_seed "
+    "philox_offset",
+    jitter=False,
+)
+@_fact(
+    "_scaled_dot_product_efficient_attention_backward",
+    f"grad_out_ {_ATTENTION} attn_bias out logsumexp philox_seed philox_offset dropout_p grad_input_mask is_causal",
+    jitter=False,
+)
+def _attention_backward(call: NamedCall) -> Fills:
+    """The logarithms of sums of exponentials lie above the scores, or the weights that follow would be no weights."""
+    width = call.size("query", -1)
+    spread = max(1.0, abs(call.number("scale", 1 / math.sqrt(max(width, 1)))) * math.sqrt(width))
+    return {"logsumexp": Uniform(6.0 * spread, 6.0 * spread + 4.0), "philox_seed": COUNTS, "philox_offset": COUNTS}
 
 
 # ---- domains

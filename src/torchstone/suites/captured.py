@@ -1,0 +1,131 @@
+"""The suite of calls that a program of the user's made, and the file that it is kept in.
+
+A file of JSON lines: first a head, then a case or an exclusion in each. The cases are ready to be judged; which values
+fit them was found out where the program ran (:mod:`torchstone.suites.capturing`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+import msgspec
+
+from torchstone.durable import write_atomically
+from torchstone.errors import UsageError
+from torchstone.schema import Case, encode, tensors_of
+from torchstone.suites.base import CaseQuery, selects
+from torchstone.suites.catalogue import Exclusion
+from torchstone.suites.device_bound import reason_against
+
+T = TypeVar("T")
+
+SUITE = "captured"
+FORMAT = 1
+"""Raised when an old reader could misread a new file."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What a file says of itself."""
+
+    format: int
+    torch: str
+    calls: int
+    """All calls that were seen, those left out included."""
+
+
+class _Line(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One of the three."""
+
+    captured: Head | None = None
+    case: Case | None = None
+    exclusion: Exclusion | None = None
+
+
+class Captured(msgspec.Struct, frozen=True):
+    """What a file holds."""
+
+    head: Head
+    cases: tuple[Case, ...]
+    exclusions: tuple[Exclusion, ...] = ()
+
+
+def write_captured(path: Path, captured: Captured) -> None:
+    """The whole file in one step."""
+    lines = [
+        _Line(captured=captured.head),
+        *(_Line(case=case) for case in captured.cases),
+        *(_Line(exclusion=exclusion) for exclusion in captured.exclusions),
+    ]
+    write_atomically(path, b"".join(encode(line) + b"\n" for line in lines))
+
+
+def read_captured(path: Path) -> Captured:
+    """What is wrong with a file is a UsageError that names the line."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"source '{path}' cannot be read: {error}.") from error
+    lines = [_decoded(path, number, text) for number, text in enumerate(data.split(b"\n"), start=1) if text.strip()]
+    head = lines[0].captured if lines else None
+    if head is None:
+        raise UsageError(f"{path}, line 1: expected the head of a file that 'torchstone capture' has written.")
+    if head.format != FORMAT:
+        raise UsageError(f"{path} has format {head.format}, this version reads {FORMAT}. Capture the program again.")
+    return Captured(head, tuple(_present(line.case for line in lines)), tuple(_present(x.exclusion for x in lines)))
+
+
+class CapturedSuite:
+    """The calls of one file."""
+
+    name: ClassVar[str] = SUITE
+    uses: ClassVar[frozenset[str]] = frozenset({"source"})
+
+    def __init__(self) -> None:
+        self._files: dict[str, Captured] = {}
+
+    def cases(self, query: CaseQuery) -> tuple[Case, ...]:
+        """The cases that fit the query, in the order of their first calls. Dtypes keep calls that use one of them."""
+        return tuple(
+            case
+            for case in self._read(query).cases
+            if selects(query, case.operator)
+            and not reason_against(case.operator, query.device_type)
+            and (query.dtypes is None or any(tensor.dtype in query.dtypes for tensor in tensors_of(case)))
+        )
+
+    def left_out(self, query: CaseQuery) -> dict[str, int]:
+        """Calls of the operators asked for that are no cases, by reason."""
+        found = self._read(query)
+        reasons: Counter[str] = Counter()
+        for exclusion in found.exclusions:
+            if selects(query, exclusion.operator):
+                reasons[f"{exclusion.operator}: {exclusion.reason}"] += exclusion.count
+        for case in found.cases:
+            reason = reason_against(case.operator, query.device_type)
+            if reason and selects(query, case.operator):
+                reasons[reason] += 1
+        return dict(reasons.most_common())
+
+    def _read(self, query: CaseQuery) -> Captured:
+        if query.source is None:
+            raise UsageError(f"suite '{SUITE}' needs --source FILE, a file that 'torchstone capture' has written.")
+        if query.source not in self._files:
+            self._files[query.source] = read_captured(Path(query.source))
+        return self._files[query.source]
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
+def _decoded(path: Path, number: int, text: bytes) -> _Line:
+    try:
+        return _LINE.decode(text)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{path}, line {number}: {error}.") from error
+
+
+def _present(items: Iterable[T | None]) -> Iterable[T]:
+    return (item for item in items if item is not None)

@@ -1,0 +1,43 @@
+"""The suite huggingface_100: the calls of 100 well-known models of the Hugging Face hub in a step of training.
+
+The calls were traced without weights by `tools/make_huggingface_100.py`, are kept in a file of this package, and have
+their values from what is known about the operators, like all traces. `MODELS_FILE` tells how each model was traced.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from torchstone.suites.attention import BACKWARD, FORWARD, on_cuda
+from torchstone.suites.base import CaseQuery
+from torchstone.suites.sources import Recorded, read_source
+from torchstone.suites.trace_text import format_call
+from torchstone.suites.traces import TraceSuite
+
+_DATA = Path(__file__).parent / "data"
+CALLS_FILE = _DATA / "huggingface_100.jsonl.gz"
+MODELS_FILE = _DATA / "huggingface_100_models.json"
+
+
+class HuggingFaceSuite(TraceSuite):
+    """Its source is its own."""
+
+    name = "huggingface_100"
+    uses: ClassVar[frozenset[str]] = frozenset()
+
+    def _recorded(self, query: CaseQuery) -> list[Recorded]:
+        place = f"{CALLS_FILE}:{query.device_type}"
+        if place not in self._sources:
+            rows = read_source(str(CALLS_FILE))
+            self._sources[place] = [_on_cuda(row) for row in rows] if query.device_type == "cuda" else rows
+        return self._sources[place]
+
+
+def _on_cuda(recorded: Recorded) -> Recorded:
+    if recorded.operator not in (FORWARD, BACKWARD):
+        return recorded
+    operator, call = on_cuda(recorded.operator, recorded.call())
+    return recorded._replace(row=msgspec.structs.replace(recorded.row, op_name=operator, args=format_call(call)))

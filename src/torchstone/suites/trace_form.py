@@ -1,0 +1,55 @@
+"""The arguments of a case in the form of a trace: what they are without their values.
+
+The way back is :func:`torchstone.suites.value_facts.fills_for`.
+"""
+
+from __future__ import annotations
+
+from torchstone.schema import (
+    Argument,
+    Complex,
+    DType,
+    JudgedDevice,
+    Layout,
+    MemoryFormat,
+    NonFinite,
+    Scalar,
+    Sequence,
+    Tensor,
+)
+from torchstone.suites.trace_text import SHORT_DTYPES, TorchName, TracedCall, TracedTensor, Value
+
+
+class Untraceable(Exception):  # noqa: N818 - an answer: traces have no word for this argument
+    """Why a call cannot be said as a trace."""
+
+
+def traced(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> TracedCall:
+    """The call as a trace has it; where in its storage a tensor begins is not said there."""
+    return TracedCall(
+        tuple(_value(argument) for argument in args), {name: _value(argument) for name, argument in kwargs.items()}
+    )
+
+
+def _value(argument: Argument) -> Value:
+    match argument:
+        case Tensor(shape=shape, dtype=dtype, strides=strides) if dtype in SHORT_DTYPES.values():
+            return TracedTensor(shape, dtype, strides)
+        case Tensor(dtype=dtype):
+            raise Untraceable(f"a tensor of dtype {dtype}")
+        case Scalar(value=value):
+            return value
+        case NonFinite(value=text):
+            return float(text)
+        case DType(value=name):
+            return TorchName("dtype", name)
+        case Layout(value=name):
+            return TorchName("layout", name)
+        case MemoryFormat(value=name):
+            return TorchName("memory_format", name)
+        case JudgedDevice():
+            return "cpu"
+        case Sequence(items=items):
+            return tuple(_value(item) for item in items)
+        case Complex():
+            raise Untraceable("a complex number")
