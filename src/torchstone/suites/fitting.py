@@ -101,7 +101,7 @@ def fit(
         except (ReferenceFailure, UsageError) as error:
             problem = str(error)
         if problem is None:
-            return _marked(case, device)
+            return marked(case, device)
         reason = problem
     raise Unfit(reason)
 
@@ -183,7 +183,7 @@ def _problem(case: schema.Case, call: RecordedCall, device: torch.device) -> str
     """Why this choice is not good enough; None: it is. What torch refuses comes out as torch's error."""
     for extreme in _extremes(case):
         _results(extreme, _SEEDS[0], device)
-    share = max(_share_of_nan(case, seed, device) for seed in _SEEDS)
+    share = max(share_of_nan(case, seed, device) for seed in _SEEDS)
     if share > call.unnumbered + _MORE_NAN:
         return f"{share:.0%} of the results are NaN with any values that were tried"
     return None
@@ -202,7 +202,8 @@ def _ends(fill: schema.Fill) -> tuple[schema.Fill, schema.Fill]:
     return fill, fill
 
 
-def _share_of_nan(case: schema.Case, seed: int, device: torch.device) -> float:
+def share_of_nan(case: schema.Case, seed: int, device: torch.device) -> float:
+    """Of one call: in the result that has the largest. What torch refuses comes out as torch's error."""
     worst = 0.0
     for tensor in _results(case, seed, device):
         if tensor.is_floating_point() or tensor.is_complex():
@@ -250,7 +251,7 @@ def _refilled(case: schema.Case, fills: Sequence[schema.Fill]) -> schema.Case:
     return msgspec.structs.replace(case, args=args, kwargs=kwargs)
 
 
-def _marked(case: schema.Case, device: torch.device) -> schema.Case:
+def marked(case: schema.Case, device: torch.device) -> schema.Case:
     """With the reason why it may not tell a trivial kernel from a right one, if there is one to be seen."""
     draws = [_drawn(case, seed, device) for seed in _SEEDS]
     excuse = next((reason for reason, holds in _EXCUSES.items() if holds(case, draws)), "")
