@@ -98,9 +98,7 @@ def joined(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None:
         return None
     shape = draw_shape(choices, rank)
     dim = choices.whole(0, rank - 1)
-    parts = tuple(
-        (*shape[:dim], choices.size(17), *shape[dim + 1 :]) for _ in range(choices.whole(1, _MOST_LISTED))
-    )
+    parts = tuple((*shape[:dim], choices.size(17), *shape[dim + 1 :]) for _ in range(choices.whole(1, _MOST_LISTED)))
     return Shapes({slots[0].name: parts}, shape, {"dim": choices.one_of((dim, dim - rank))})
 
 

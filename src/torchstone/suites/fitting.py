@@ -101,7 +101,7 @@ def fit(
         except (ReferenceFailure, UsageError) as error:
             problem = str(error)
         if problem is None:
-            return marked(case, device)
+            return _marked(case, device)
         reason = problem
     raise Unfit(reason)
 
@@ -251,11 +251,15 @@ def _refilled(case: schema.Case, fills: Sequence[schema.Fill]) -> schema.Case:
     return msgspec.structs.replace(case, args=args, kwargs=kwargs)
 
 
-def marked(case: schema.Case, device: torch.device) -> schema.Case:
-    """With the reason why it may not tell a trivial kernel from a right one, if there is one to be seen."""
+def _marked(case: schema.Case, device: torch.device) -> schema.Case:
+    reason = excuse(case, device)
+    return msgspec.structs.replace(case, indistinct=reason) if reason else case
+
+
+def excuse(case: schema.Case, device: torch.device) -> str:
+    """Why it may not tell a trivial kernel from a right one, if there is a reason to be seen."""
     draws = [_drawn(case, seed, device) for seed in _SEEDS]
-    excuse = next((reason for reason, holds in _EXCUSES.items() if holds(case, draws)), "")
-    return msgspec.structs.replace(case, indistinct=excuse) if excuse else case
+    return next((reason for reason, holds in _EXCUSES.items() if holds(case, draws)), "")
 
 
 class _Draw(NamedTuple):

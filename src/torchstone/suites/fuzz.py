@@ -7,16 +7,23 @@ same in every process and on every machine with the same torch, so that runs can
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import Case, tensors_of
 from torchstone.suites.base import CaseQuery, selects
+from torchstone.suites.catalogue import Progress
 from torchstone.suites.smoke import TABLE
 
 if TYPE_CHECKING:
     from torchstone.suites.forms import Operator
+    from torchstone.suites.oracle import Oracle
+
+Refused = Mapping[str, str]
+"""Overload -> why no case can be made of it."""
 
 CASES_PER_OPERATOR = 30
 _DRAWS = 240
@@ -26,35 +33,56 @@ _DRAWS = 240
 class FuzzSuite:
     """Learns how the operators of a query can be called, and draws cases of each."""
 
-    def cases(self, query: CaseQuery) -> Iterator[Case]:
+    def __init__(self) -> None:
+        self._progress: Progress = lambda done, total, what: None
+        self._known: dict[CaseQuery, tuple[tuple[Case, ...], Refused]] = {}
+
+    def report_progress_to(self, progress: Progress) -> None:
+        """Who wants to know how far it is."""
+        self._progress = progress
+
+    def cases(self, query: CaseQuery) -> tuple[Case, ...]:
         """The cases that fit the query, grouped by operator."""
-        for operator in learned_operators(query.operators, query.dtypes)[0]:
-            yield from stable_cases(operator)
+        return self._made(query)[0]
 
     def left_out(self, query: CaseQuery) -> dict[str, int]:
         """Overloads that no case could be made of, by reason."""
-        return dict(Counter(learned_operators(query.operators, query.dtypes)[1].values()))
+        return dict(Counter(self._made(query)[1].values()))
+
+    def _made(self, query: CaseQuery) -> tuple[tuple[Case, ...], Refused]:
+        """Once for what is asked of it: the other parts of a query are not this suite's."""
+        query = CaseQuery(query.operators, query.dtypes)
+        if query not in self._known:
+            self._known[query] = self._make(query)
+        return self._known[query]
+
+    def _make(self, query: CaseQuery) -> tuple[tuple[Case, ...], Refused]:
+        from torchstone.suites.oracle import Oracle
+
+        with Oracle() as oracle:
+            operators, refused = learned_operators(query.operators, query.dtypes, oracle, self._progress)
+            return tuple(case for operator in operators for case in stable_cases(operator, oracle)), refused
 
 
 def learned_operators(
-    names: Sequence[str] | None, dtypes: Sequence[str] | None
-) -> tuple[tuple[Operator, ...], dict[str, str]]:
+    names: Sequence[str] | None, dtypes: Sequence[str] | None, oracle: Oracle, progress: Progress
+) -> tuple[tuple[Operator, ...], Refused]:
     """What the names mean, and why some overloads cannot be fuzzed. Raises if a name means nothing that can be."""
     from torchstone.suites.forms import Unfuzzable, learn
 
-    found: list[Operator] = []
+    wanted = {name: overloads_of(name) for name in (smoke_operators() if names is None else names)}
+    found: dict[str, Operator] = {}
     refused: dict[str, str] = {}
-    for name in names if names is not None else smoke_operators():
-        overloads = overloads_of(name)
-        before = len(found)
+    for done, (name, overloads) in enumerate(wanted.items(), 1):
         for overload in overloads:
             try:
-                found.append(learn(overload, dtypes))
+                found[overload] = learn(overload, oracle, dtypes)
             except Unfuzzable as reason:
                 refused[overload] = str(reason)
-        if len(found) == before:
+        if found.keys().isdisjoint(overloads):
             raise UsageError(f"no case can be made for operator '{name}': {refused[overloads[0]]}.")
-    return tuple(dict.fromkeys(found)), refused
+        progress(done, len(wanted), "operators to fuzz")
+    return tuple(found.values()), refused
 
 
 def smoke_operators() -> tuple[str, ...]:
@@ -93,22 +121,19 @@ def _writes_out(operator: str) -> bool:
     return any(argument.is_out for argument in operators.resolve(operator)._schema.arguments)
 
 
-def stable_cases(operator: Operator, count: int = CASES_PER_OPERATOR) -> tuple[Case, ...]:
+def stable_cases(operator: Operator, oracle: Oracle, count: int = CASES_PER_OPERATOR) -> tuple[Case, ...]:
     """So many cases, as different as can be, the same every time."""
-    import torch
-
-    from torchstone.judging.jitter import is_valid
     from torchstone.suites.choices import SeededChoices
-    from torchstone.suites.fitting import marked
     from torchstone.suites.forms import draw_case
 
     choices = SeededChoices(operator.name)
     drawn: dict[str, Case] = {}
     for seed in range(_DRAWS):
         case = draw_case(operator, operator.forms[seed % len(operator.forms)], choices)
-        if case is not None and case.key not in drawn and is_valid(case, seed):
+        if case is not None and case.key not in drawn and oracle.takes(case, seed):
             drawn[case.key] = case
-    return tuple(marked(case, torch.device("cpu")) for case in _most_different(list(drawn.values()), count))
+    kept = _most_different(list(drawn.values()), count)
+    return tuple(msgspec.structs.replace(case, indistinct=oracle.excuse(case)) for case in kept)
 
 
 def _most_different(cases: list[Case], count: int) -> list[Case]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from torchstone.errors import MissingExtraError
-from torchstone.judging.jitter import is_valid
 from torchstone.schema import Case
 from torchstone.suites.choices import edges_up_to
 from torchstone.suites.forms import Operator, draw_case
+from torchstone.suites.oracle import Oracle
 
 try:
     import hypothesis.strategies as st
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
 T = TypeVar("T")
-_SEED = 1
 
 
-def cases(operator: Operator) -> SearchStrategy[Case | None]:
+def cases(operator: Operator, oracle: Oracle) -> SearchStrategy[Case | None]:
     """Calls of the operator; None where torch refuses what was drawn.
 
     They have no hidden variants: a case that fails must fail for what it says, or shrinking would lead nowhere.
@@ -36,7 +35,7 @@ def cases(operator: Operator) -> SearchStrategy[Case | None]:
     def drawn(draw: DrawFn) -> Case | None:
         choices = DrawnChoices(draw)
         case = draw_case(operator, choices.one_of(operator.forms), choices)
-        if case is None or not is_valid(case, _SEED):
+        if case is None or not oracle.takes(case):
             return None
         return msgspec.structs.replace(case, jitter=False)
 
@@ -56,7 +55,8 @@ class DrawnChoices:
         return low if low == high else self._draw(_whole(low, high))
 
     def size(self, most: int) -> int:
-        return self._draw(_sizes(most))
+        size: int = self._draw(_sizes(most))
+        return size
 
 
 @cache

@@ -153,7 +153,8 @@ def _whole(name: str) -> tuple[Way, ...]:
 
 def _dimension(choices: Choices, setting: Setting) -> int:
     rank = max(1, len(setting.main))
-    return choices.one_of((*range(rank), *range(-rank, 0)))
+    dimension: int = choices.one_of((*range(rank), *range(-rank, 0)))
+    return dimension
 
 
 def _length(choices: Choices, setting: Setting) -> int:
