@@ -63,6 +63,7 @@ suites = Registry(
     {
         "smoke": "torchstone.suites.smoke:SmokeSuite",
         "opinfo": "torchstone.suites.opinfo:OpInfoSuite",
+        "fuzz": "torchstone.suites.fuzz:FuzzSuite",
         "torchbench": "torchstone.suites.traces:TraceSuite",
         "torchbench-all": "torchstone.suites.traces:WholeTraceSuite",
     },

@@ -47,7 +47,7 @@ class SeededChoices:
         return self._random.randint(low, high)
 
     def size(self, most: int) -> int:
-        edges = edges_up_to(most)
+        edges = tuple(edge for edge in EDGES if edge <= most)
         return self.one_of(edges) if self._random.random() < 0.5 else self.whole(min(1, most), most)
 
 
@@ -56,8 +56,3 @@ class OrdinaryChoices(SeededChoices):
 
     def size(self, most: int) -> int:
         return self.one_of(_ORDINARY)
-
-
-def edges_up_to(most: int) -> tuple[int, ...]:
-    """The telling sizes that are not too large."""
-    return tuple(edge for edge in EDGES if edge <= most)

@@ -91,7 +91,7 @@ def smoke_operators() -> tuple[str, ...]:
 
 
 def overloads_of(name: str) -> tuple[str, ...]:
-    """The overloads that a name means, those that write their result into an argument left out."""
+    """The overloads that a name means; those without tensors and those with ``out=`` only if there are no others."""
     import torch
 
     bare = name.removeprefix("aten.")
@@ -102,7 +102,7 @@ def overloads_of(name: str) -> tuple[str, ...]:
     query = CaseQuery((name,))
     full = (f"aten.{base}.{overload}" for overload in packet.overloads())
     found = tuple(operator for operator in full if selects(query, operator))
-    kept = tuple(operator for operator in found if not _writes_out(operator)) or found
+    kept = tuple(operator for operator in found if _is_usual(operator)) or found
     if not kept:
         raise unknown_name("operator", name, (f"{base}.{overload}" for overload in packet.overloads()))
     return kept
@@ -115,10 +115,11 @@ def _near(base: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(difflib.get_close_matches(base, [name for name in names if not name.startswith("_")], n=5))
 
 
-def _writes_out(operator: str) -> bool:
+def _is_usual(operator: str) -> bool:
     from torchstone import operators
 
-    return any(argument.is_out for argument in operators.resolve(operator)._schema.arguments)
+    arguments = operators.resolve(operator)._schema.arguments
+    return any("Tensor" in str(item.type) for item in arguments) and not any(item.is_out for item in arguments)
 
 
 def stable_cases(operator: Operator, oracle: Oracle, count: int = CASES_PER_OPERATOR) -> tuple[Case, ...]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from torchstone.errors import MissingExtraError
 from torchstone.schema import Case
-from torchstone.suites.choices import edges_up_to
+from torchstone.suites.choices import EDGES
+from torchstone.suites.families import MOST_ELEMENTS
 from torchstone.suites.forms import Operator, draw_case
 from torchstone.suites.oracle import Oracle
 
 try:
+    import hypothesis
+    import hypothesis.errors
     import hypothesis.strategies as st
 except ImportError as error:
     raise MissingExtraError("the search needs hypothesis: pip install 'torchstone[fuzz]'.") from error
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
 T = TypeVar("T")
+
+_SIZES = st.one_of(st.integers(1, 12), st.integers(1, MOST_ELEMENTS), st.sampled_from((*EDGES, *[0] * 5)))
+"""Numbers shrink one by one towards 1; the telling sizes come beside them, and often nothing at all."""
 
 
 def cases(operator: Operator, oracle: Oracle) -> SearchStrategy[Case | None]:
@@ -55,8 +62,9 @@ class DrawnChoices:
         return low if low == high else self._draw(_whole(low, high))
 
     def size(self, most: int) -> int:
-        size: int = self._draw(_sizes(most))
-        return size
+        """What is drawn does not depend on ``most``: or 0 would be another number once a size before it shrinks."""
+        size: int = self._draw(_SIZES)
+        return min(size, most)
 
 
 @cache
@@ -64,9 +72,36 @@ def _whole(low: int, high: int) -> SearchStrategy[int]:
     return st.integers(low, high)
 
 
-@cache
-def _sizes(most: int) -> Any:
-    """Numbers from 1 shrink one by one; the telling sizes come beside them, and nothing last."""
-    numbers = st.integers(1, max(1, most))
-    edges = edges_up_to(most)
-    return st.one_of(numbers, st.sampled_from(edges)) if edges else numbers
+def find_smallest(
+    operator: Operator,
+    oracle: Oracle,
+    fails: Callable[[Case | None], bool | None],
+    examples: int,
+    random: Random,
+) -> Case | None:
+    """The smallest case that fails, of those that are tried; None: none does, or hypothesis could not say.
+
+    ``fails`` gives the same answer for the same case, and None for one that does not count.
+    """
+
+    def condition(case: Case | None) -> bool:
+        answer = fails(case)
+        hypothesis.assume(answer is not None)
+        return bool(answer)
+
+    try:
+        return hypothesis.find(cases(operator, oracle), condition, settings=_settings(examples), random=random)
+    except hypothesis.errors.HypothesisException:  # nothing found, or nothing valid drawn; said by what was tried
+        return None
+
+
+def _settings(examples: int) -> hypothesis.settings:
+    """Nothing is kept, printed, or hurried: judging takes as long as it takes."""
+    return hypothesis.settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+        suppress_health_check=tuple(hypothesis.HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+    )
