@@ -126,13 +126,12 @@ def _widened(oracle: Oracle, operator: Operator, form: Form, dtypes: Sequence[st
         name: _taken(ways, functools.partial(_has_way, oracle, operator, form, name)) or form.ways[name]
         for name, ways in _every_way(operator).items()
     }
-    form = form._replace(
-        ways=ways,
-        dtypes=_taken(dtypes, lambda dtype: _holds(oracle, operator, form._replace(dtypes=(dtype,)))),
-        layouts=_taken(_layouts(operator), lambda layout: _holds(oracle, operator, form._replace(layouts=(layout,)))),
-    )
+    taken = _taken(dtypes, lambda dtype: _holds(oracle, operator, form._replace(dtypes=(dtype,))))
+    layouts = _taken(_layouts(operator), lambda layout: _holds(oracle, operator, form._replace(layouts=(layout,))))
+    form = form._replace(ways=ways, dtypes=taken or form.dtypes, layouts=layouts or form.layouts)
     if first is not None:
-        return form._replace(domain=first.domain, specials=first.specials)
+        is_open = isinstance(form.domain, schema.Normal)
+        return form._replace(domain=first.domain if is_open else form.domain, specials=first.specials)
     form = _with_domain(oracle, operator, form)
     return form._replace(specials=_defines_specials(oracle, operator, form))
 
@@ -331,15 +330,16 @@ def _changed(case: schema.Case, change: Callable[[schema.Tensor], schema.Tensor]
 
 
 def _on_memory(operator: Operator, form: Form, case: schema.Case, choices: Choices) -> schema.Case:
-    """Half of the cases lie plainly; in the others each tensor as it comes."""
-    if form.layouts == (PLAIN,) or (len(form.layouts) > 1 and choices.one_of((True, False))):
+    """A third of the cases lie plainly; in the others each tensor as it comes, seldom plainly."""
+    if form.layouts == (PLAIN,) or (len(form.layouts) > 1 and choices.one_of((True, False, False))):
         return case
     written = operators.contract_of(case).mutated
     position = itertools.count()
+    layouts = (*form.layouts, *form.layouts[1:])
 
     def placed(tensor: schema.Tensor) -> schema.Tensor:
         expandable = next(position) not in written
-        return laid_out(tensor, choices.one_of(form.layouts), choices, expandable=expandable)
+        return laid_out(tensor, choices.one_of(layouts), choices, expandable=expandable)
 
     return _changed(case, placed)
 

@@ -26,7 +26,7 @@ Refused = Mapping[str, str]
 """Overload -> why no case can be made of it."""
 
 CASES_PER_OPERATOR = 30
-_DRAWS = 240
+_DRAWS = 120
 """Of which the most different are kept."""
 
 

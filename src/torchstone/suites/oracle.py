@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from torchstone.errors import InfrastructureError
-from torchstone.schema import Case, decode, encode
+from torchstone.schema import Case, decode, encode, tensors_of
 
 _SECONDS = 60
 """For one answer; then it counts as one that killed the process."""
@@ -98,6 +98,8 @@ class Oracle:
 def main() -> None:
     """Fork a process that answers, and another whenever it dies, until there is nobody to ask."""
     import torch
+    import torch._decomp
+    import torch._refs
 
     import torchstone.judging
     import torchstone.suites.fitting  # noqa: F401 - before forking, so that each fork has it
@@ -137,7 +139,7 @@ def _answered(question: Question) -> Answer:
     try:
         match question.kind:
             case "takes":
-                return is_valid(case, seed)
+                return is_valid(case, seed) and not _is_refused_elsewhere(case, seed)
             case "share_of_nan":
                 return share_of_nan(case, seed, cpu)
             case "defines":
@@ -146,6 +148,32 @@ def _answered(question: Question) -> Answer:
                 return excuse(case, cpu)
     except (ReferenceFailure, UsageError, *OPERATOR_ERRORS):
         return None
+
+
+def _is_refused_elsewhere(case: Case, seed: int) -> bool:
+    """Whether torch's second implementation refuses what its first takes, or gives results of other shapes.
+
+    Some kernels do not look at the shapes of their arguments and read beyond them. What torch has written down of the
+    same operator in terms of others does look. Pointwise operators are left out: they all check alike.
+    """
+    import torch
+    from torch._decomp import decomposition_table
+
+    from torchstone import operators
+    from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluator
+    from torchstone.judging.inputs import draw_call
+
+    overload = operators.resolve(case.operator)
+    second = decomposition_table.get(overload)
+    if second is None or torch.Tag.pointwise in overload.tags or len(tensors_of(case)) < 2:
+        return False
+    call = draw_call(case, seed, torch.device("cpu"))
+    first = Evaluator(case, torch.device("cpu")).on([tensor.view.clone() for tensor in call.tensors], case)
+    try:
+        found = operators.flatten_outputs(second(*call.args, **call.kwargs))
+    except (*OPERATOR_ERRORS, AssertionError):
+        return True
+    return [getattr(leaf, "shape", None) for leaf in first] != [getattr(leaf, "shape", None) for leaf in found]
 
 
 def _is_consistent(case: Case, seed: int) -> bool:
