@@ -27,7 +27,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 @click.option("--backend", default="aten", show_default=True, help="Where the kernels come from.")
 @click.option("--kernels-dir", type=click.Path(path_type=Path), help="Folder of kernels, for backends that read one.")
 @click.option("--ops", multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
-@click.option("--examples", type=click.IntRange(min=1), default=100, show_default=True, help="Cases of each operator.")
+@click.option("--examples", type=click.IntRange(min=1), default=200, show_default=True, help="Draws for each operator.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Other cases for another number.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; several kinds otherwise.")

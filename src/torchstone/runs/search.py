@@ -63,8 +63,8 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     dtypes: tuple[str, ...] | None = None
     device: str = "auto"
     effort: Effort = "quick"
-    examples: int = 100
-    """Cases to try for each operator before it counts as sound."""
+    examples: int = 200
+    """Draws for each operator before it counts as sound. Some repeat a case, which is judged once."""
     seed: int = 0
     isolation: IsolationLevel = "best"
     threads: int = 1
