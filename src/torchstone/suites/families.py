@@ -51,11 +51,11 @@ Family = Callable[[Choices, Sequence[Slot], int], "Shapes | None"]
 
 
 def draw_shape(choices: Choices, rank: int, most: int = MOST_ELEMENTS) -> Shape:
-    """Any shape of the rank, of so many elements or a little more."""
-    cap = most if rank < 2 else 4 * round(most ** (1 / rank))
+    """Any shape of the rank, of so many elements at most; no dimension takes what belongs to those after it."""
     found: list[int] = []
-    for _ in range(rank):
-        found.append(choices.size(max(1, min(cap, most // max(1, math.prod(found))))))
+    for left in range(rank, 0, -1):
+        room = most // max(1, math.prod(found))
+        found.append(choices.size(room if left == 1 else max(1, min(room, round(2 * room ** (1 / left))))))
     return tuple(found)
 
 

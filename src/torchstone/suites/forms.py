@@ -330,12 +330,12 @@ def _changed(case: schema.Case, change: Callable[[schema.Tensor], schema.Tensor]
 
 
 def _on_memory(operator: Operator, form: Form, case: schema.Case, choices: Choices) -> schema.Case:
-    """A third of the cases lie plainly; in the others each tensor as it comes, seldom plainly."""
-    if form.layouts == (PLAIN,) or (len(form.layouts) > 1 and choices.one_of((True, False, False))):
+    """A quarter of the cases lie plainly; in the others each tensor as it comes, seldom plainly."""
+    if form.layouts == (PLAIN,) or (len(form.layouts) > 1 and choices.one_of((True, False, False, False))):
         return case
     written = operators.contract_of(case).mutated
     position = itertools.count()
-    layouts = (*form.layouts, *form.layouts[1:])
+    layouts = (*form.layouts, *form.layouts[2:])
 
     def placed(tensor: schema.Tensor) -> schema.Tensor:
         expandable = next(position) not in written

@@ -64,7 +64,7 @@ class DrawnChoices:
     def size(self, most: int) -> int:
         """What is drawn does not depend on ``most``: or 0 would be another number once a size before it shrinks."""
         size: int = self._draw(_SIZES)
-        return min(size, most)
+        return size if size <= most else 1 + size % most
 
 
 @cache
