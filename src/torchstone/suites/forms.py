@@ -17,7 +17,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.suites.choices import Choices, OrdinaryChoices
-from torchstone.suites.families import FAMILIES, RANKS, Family, Shape, Shapes, Slot, broadcast, same
+from torchstone.suites.families import FAMILIES, RANKS, Family, Shape, Shapes, Slot, broadcast, same, square
 from torchstone.suites.memory import LAYOUTS, PLAIN, Layout, laid_out
 from torchstone.suites.oracle import Oracle
 from torchstone.suites.trace_text import TracedCall, TracedTensor, Value
@@ -150,11 +150,11 @@ def _base(oracle: Oracle, operator: Operator, family: Family, rank: int, dtypes:
                 return form
         if all(len(ways) == 1 for ways in every.values()):
             break
-    if family.__name__ == "square":
-        form = Form(family, rank, tuple(dtypes[:1]), {name: ways[:1] for name, ways in every.items()})
-        definite = form._replace(domain=schema.PositiveDefinite())
-        return definite if _holds(oracle, operator, definite) else None
-    return None
+    if family is not square:
+        return None
+    definite = Form(family, rank, tuple(dtypes[:1]), {name: ways[:1] for name, ways in every.items()})
+    definite = definite._replace(domain=schema.PositiveDefinite())
+    return definite if _holds(oracle, operator, definite) else None
 
 
 def _telling(dtypes: Sequence[str]) -> tuple[str, ...]:
@@ -242,7 +242,7 @@ def _defines_specials(oracle: Oracle, operator: Operator, form: Form) -> bool:
 
 def with_specials(case: schema.Case) -> schema.Case:
     """Every normal fill with special values among it."""
-    return _changed(case, lambda tensor: _special(tensor))
+    return _changed(case, _special)
 
 
 def _special(tensor: schema.Tensor) -> schema.Tensor:
