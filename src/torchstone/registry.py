@@ -64,6 +64,7 @@ suites = Registry(
         "smoke": "torchstone.suites.smoke:SmokeSuite",
         "opinfo": "torchstone.suites.opinfo:OpInfoSuite",
         "kernelbench": "torchstone.suites.kernelbench:KernelBenchSuite",
+        "fuzz": "torchstone.suites.fuzz:FuzzSuite",
         "torchbench": "torchstone.suites.traces:TraceSuite",
         "torchbench-all": "torchstone.suites.traces:WholeTraceSuite",
         "huggingface_100": "torchstone.suites.huggingface:HuggingFaceSuite",

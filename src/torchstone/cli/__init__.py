@@ -16,6 +16,7 @@ from torchstone.errors import TorchstoneError
 
 COMMANDS = {
     "run": ("torchstone.cli.run:run", "Judge a backend's kernels on a suite of cases."),
+    "fuzz": ("torchstone.cli.fuzz:fuzz", "Search for the smallest case on which a kernel fails."),
     "show": ("torchstone.cli.show:show", "Show the results of a run folder again."),
     "replay": ("torchstone.cli.replay:replay", "Make the calls of recorded disagreements again, with the same values."),
     "profile": ("torchstone.cli.profile:profile", "Show where a kernel's time goes: torch's profiler, ncu, nsys."),

@@ -1,12 +1,16 @@
-"""Kinds of option values that click does not know: comma lists and sizes. And options that commands share."""
+"""Kinds of option values that click does not know: comma lists, sizes and cases. And options that commands share."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from torchstone.schema import Case
 
 _UNITS = {
     "": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 10**3, "m": 1 << 20, "mib": 1 << 20, "mb": 10**6,
@@ -23,6 +27,25 @@ def size_in_bytes(context: click.Context, parameter: click.Parameter, value: str
     if size < 1:
         raise click.BadParameter(f"'{value}' is no size. Write it like 8GiB, 512MiB or 1073741824.", context, parameter)
     return size
+
+
+def case_of(context: click.Context, parameter: click.Parameter, value: str | None) -> Case | None:
+    """A case as JSON, or ``@FILE`` that holds it; an option's callback."""
+    if value is None:
+        return None
+    import msgspec
+
+    from torchstone.schema import Case, decode
+
+    try:
+        text = Path(value[1:]).read_text() if value.startswith("@") else value
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"'{value[1:]}' cannot be read: {error}.", context, parameter) from error
+    try:
+        return decode(text, Case)
+    except msgspec.DecodeError as error:
+        told = f"this is no case: {error}. 'torchstone fuzz' prints cases that can be given here."
+        raise click.BadParameter(told, context, parameter) from error
 
 
 def split_commas(values: tuple[str, ...]) -> tuple[str, ...] | None:

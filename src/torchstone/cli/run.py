@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchstone.cli.parameters import case_options, size_in_bytes, split_commas
+from torchstone.cli.parameters import case_of, case_options, size_in_bytes, split_commas
 
 if TYPE_CHECKING:
     from torchstone.reports import RunReport
@@ -20,6 +20,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 
 @click.command(short_help="Judge a backend's kernels on a suite of cases.")
 @click.option("--suite", default="smoke", show_default=True, help="Where the cases come from.")
+@click.option("--case", callback=case_of, metavar="JSON|@FILE", help="Judge on this case instead of a suite's.")
 @click.option("--backend", default="aten", show_default=True, help="Where the kernels come from.")
 @click.option("--ops", multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
 @click.option("--kernels-dir", type=click.Path(path_type=Path), help="Folder of kernels, for backends that read one.")
@@ -89,7 +90,8 @@ def _request(given: dict[str, Any]) -> RunRequest:
         require_authored=given["require_authored_kernel"],
         deadlines=_deadlines(given),
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
-        **{name: given[name] for name in ("suite", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},
+        suite=given["suite"] if given["case"] is None else given["case"].suite,
+        **{name: given[name] for name in ("case", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},
         **{name: given[name] for name in ("source", "largest", "overhead_dominated", "mode")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
     )

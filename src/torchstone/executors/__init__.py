@@ -1,5 +1,5 @@
 """WHERE IT RUNS."""
 
-from torchstone.executors.base import Executor, ExecutorOptions, FakeExecutor
+from torchstone.executors.base import Executor, ExecutorOptions, FakeExecutor, Session
 
-__all__ = ["Executor", "ExecutorOptions", "FakeExecutor"]
+__all__ = ["Executor", "ExecutorOptions", "FakeExecutor", "Session"]

@@ -1,9 +1,10 @@
-"""What an executor is: one method. And a fake for tests."""
+"""What an executor is: one method, and a session for who cannot say all jobs beforehand. And a fake for tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 import msgspec
 
@@ -33,6 +34,20 @@ class Executor(Protocol):
         ...
 
 
+class Session(Protocol):
+    """Jobs one by one, each given when the record of the last is known. Left like any context."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def judge(self, job: Job) -> Record:
+        """One job. What the machine could not do is `Unjudged`, or an `InfrastructureError`."""
+        ...
+
+
 class FakeExecutor:
     """Answers each job with the verdict that a function gives. For tests of what lies above executors."""
 
@@ -41,12 +56,26 @@ class FakeExecutor:
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Record]:
         for job in jobs:
-            yield Record(
-                job_key=job.key,
-                case=job.case,
-                implementation=job.implementation.reference,
-                verdict=self._decide(job),
-                manifest_key="fake",
-                device="fake",
-                isolation=Isolation("none"),
-            )
+            yield self.judge(job)
+
+    def session(self) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def judge(self, job: Job) -> Record:
+        return Record(
+            job_key=job.key,
+            case=job.case,
+            implementation=job.implementation.reference,
+            verdict=self._decide(job),
+            manifest_key="fake",
+            device="fake",
+            isolation=Isolation("none"),
+        )

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import IO
 
 import msgspec
@@ -56,12 +57,40 @@ class LocalExecutor:
             for place in range(places)
         ]
         try:
+            for judge in judges:
+                judge.start()
             yield from _feed(judges, queue, self._options)
         finally:
             for judge in judges:
                 judge.let_go()
             for judge in judges:
                 judge.stop()
+
+    def session(self) -> LocalSession:
+        """One judge that is given jobs one by one."""
+        return LocalSession(self._options)
+
+
+class LocalSession:
+    """One judge on the first device that was asked for. It starts when the session is entered, and stays."""
+
+    def __init__(self, options: ExecutorOptions) -> None:
+        self._options = options
+        self._judge = JudgeProcess(find_devices(options.device)[0], options)
+
+    def __enter__(self) -> LocalSession:
+        self._judge.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._judge.stop()
+
+    def judge(self, job: Job) -> Record:
+        """A judge that dies is replaced, as in a run."""
+        (record,) = _feed([self._judge], JobQueue([job]), self._options)
+        return record
 
 
 def _cache_folder(name: str) -> str | None:
@@ -74,28 +103,27 @@ def _cache_folder(name: str) -> str | None:
 
 
 def _feed(judges: list[JudgeProcess], queue: JobQueue, options: ExecutorOptions) -> Iterator[Record]:
-    """Give every idle judge a job, wait for whichever says something first."""
-    selector = selectors.DefaultSelector()
-    for judge in judges:
-        judge.start()
-        selector.register(judge.connection, selectors.EVENT_READ, judge)
-    while queue or any(judge.job is not None for judge in judges):
-        for key, _ in selector.select(_LOOK_SECONDS):
-            judge = key.data
-            announcement = judge.hear()
-            if isinstance(announcement, Judged):
-                yield judge.finish(announcement.record)
-            elif isinstance(announcement, Closed):
-                raise _error(announcement)
-            elif announcement is None:
-                selector.unregister(judge.connection)
-                yield from _replace(judge, judges, queue, options)
-                if judge in judges:
-                    selector.register(judge.connection, selectors.EVENT_READ, judge)
+    """Give every idle judge a job, wait for whichever says something first. The judges have been started."""
+    with selectors.DefaultSelector() as selector:
         for judge in judges:
-            judge.end_if_stuck()
-            if judge.opened and judge.job is None and queue:
-                judge.give(*queue.take(judge.last_implementation, _in_hand(judges)))
+            selector.register(judge.connection, selectors.EVENT_READ, judge)
+        while queue or any(judge.job is not None for judge in judges):
+            for judge in judges:
+                judge.end_if_stuck()
+                if judge.opened and judge.job is None and queue:
+                    judge.give(*queue.take(judge.last_implementation, _in_hand(judges)))
+            for key, _ in selector.select(_LOOK_SECONDS):
+                judge = key.data
+                announcement = judge.hear()
+                if isinstance(announcement, Judged):
+                    yield judge.finish(announcement.record)
+                elif isinstance(announcement, Closed):
+                    raise _error(announcement)
+                elif announcement is None:
+                    selector.unregister(judge.connection)
+                    yield from _replace(judge, judges, queue, options)
+                    if judge in judges:
+                        selector.register(judge.connection, selectors.EVENT_READ, judge)
 
 
 def _in_hand(judges: list[JudgeProcess]) -> set[str]:

@@ -11,7 +11,7 @@ import msgspec
 
 from torchstone import registry
 from torchstone.errors import UsageError, unknown_name
-from torchstone.schema import Cache, Deadlines, Effort, IsolationLevel, Limits
+from torchstone.schema import Cache, Case, Deadlines, Effort, IsolationLevel, Limits
 from torchstone.suites import Mode
 from torchstone.suites.sources import identity_of
 
@@ -30,6 +30,7 @@ DTYPE_ALIASES = {
 
 IDENTITY = (
     "suite",
+    "case",
     "backend",
     "operators",
     "dtypes",
@@ -51,6 +52,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One run, as the command line or the API asks for it."""
 
     suite: str = "smoke"
+    case: Case | None = None
+    """Judge on this case alone instead of a suite's."""
     backend: str = "aten"
     operators: tuple[str, ...] | None = None
     """Overload or base names; None is every operator of the suite."""
@@ -134,6 +137,7 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
     """What a manifest keeps of the request: all that bears on results, nothing that only says where they go."""
     return {
         "suite": request.suite,
+        "case": None if request.case is None else request.case.key,
         "backend": request.backend,
         "operators": None if request.operators is None else sorted(request.operators),
         "dtypes": None if request.dtypes is None else sorted(request.dtypes),

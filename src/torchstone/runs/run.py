@@ -32,7 +32,7 @@ from torchstone.schema import (
     forward_operator,
     with_problem,
 )
-from torchstone.suites import CaseQuery, Suite, left_out, names_operator, select_cases
+from torchstone.suites import CaseQuery, ListedSuite, Suite, left_out, names_operator, select_cases
 
 ExecutorFactory = Callable[[ExecutorOptions], Executor]
 
@@ -110,7 +110,7 @@ def execute(
     """Carry out the request. Suite, backend and executor are found by name unless they are given."""
     request = check(request)
     device = resolve_device(request.device)
-    suite = suite or registry.suites.factory(request.suite)()
+    suite = suite or _suite(request)
     if hasattr(suite, "report_progress_to"):
         suite.report_progress_to(observer.preparing)
     backend = backend or _backend(request, device)
@@ -192,6 +192,13 @@ def problems_of(backend: Backend) -> tuple[Problem, ...]:
     """What the backend could not use; backends that cannot have such problems need no method for them."""
     method = getattr(backend, "problems", None)
     return tuple(method()) if callable(method) else ()
+
+
+def _suite(request: RunRequest) -> Suite:
+    if request.case is not None:
+        return ListedSuite([request.case])
+    made: Suite = registry.suites.factory(request.suite)()
+    return made
 
 
 def _backend(request: RunRequest, device: str) -> Backend:

@@ -203,7 +203,7 @@ def _problem(case: schema.Case, call: RecordedCall, device: torch.device) -> str
     """Why this choice is not good enough; None: it is. What torch refuses comes out as torch's error."""
     for extreme in _extremes(case):
         _results(extreme, _SEEDS[0], device)
-    share = max(_share_of_nan(case, seed, device) for seed in _SEEDS)
+    share = max(share_of_nan(case, seed, device) for seed in _SEEDS)
     if share > call.unnumbered + _MORE_NAN:
         return f"{share:.0%} of the results are NaN with any values that were tried"
     return None
@@ -222,7 +222,8 @@ def _ends(fill: schema.Fill) -> tuple[schema.Fill, schema.Fill]:
     return fill, fill
 
 
-def _share_of_nan(case: schema.Case, seed: int, device: torch.device) -> float:
+def share_of_nan(case: schema.Case, seed: int, device: torch.device) -> float:
+    """Of one call: in the result that has the largest. What torch refuses comes out as torch's error."""
     worst = 0.0
     for tensor in _results(case, seed, device):
         if tensor.is_floating_point() or tensor.is_complex():
@@ -276,10 +277,14 @@ def _refilled(case: schema.Case, fills: Sequence[schema.Fill]) -> schema.Case:
 
 
 def _marked(case: schema.Case, device: torch.device) -> schema.Case:
-    """With the reason why it may not tell a trivial kernel from a right one, if there is one to be seen."""
+    reason = excuse(case, device)
+    return msgspec.structs.replace(case, indistinct=reason) if reason else case
+
+
+def excuse(case: schema.Case, device: torch.device) -> str:
+    """Why it may not tell a trivial kernel from a right one, if there is a reason to be seen."""
     draws = [_drawn(case, seed, device) for seed in _SEEDS]
-    excuse = next((reason for reason, holds in _EXCUSES.items() if holds(case, draws)), "")
-    return msgspec.structs.replace(case, indistinct=excuse) if excuse else case
+    return next((reason for reason, holds in _EXCUSES.items() if holds(case, draws)), "")
 
 
 class _Draw(NamedTuple):

@@ -1,0 +1,139 @@
+"""``torchstone fuzz``: search for the smallest case on which a kernel fails."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torchstone.cli.parameters import split_commas
+
+if TYPE_CHECKING:
+    from torchstone.runs.search import Finding, SearchRequest
+    from torchstone.schema import Case
+
+_NONE_FOUND, _FOUND = 0, 1
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+@click.command(short_help="Search for the smallest case on which a kernel fails.")
+@click.option("--backend", default="aten", show_default=True, help="Where the kernels come from.")
+@click.option("--kernels-dir", type=click.Path(path_type=Path), help="Folder of kernels, for backends that read one.")
+@click.option("--ops", multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
+@click.option("--examples", type=click.IntRange(min=1), default=200, show_default=True, help="Draws for each operator.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Other cases for another number.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; several kinds otherwise.")
+@click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="quick", show_default=True)
+@click.option("--isolation", type=click.Choice(["strict", "best", "none"]), default="best", show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads of each side.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
+def fuzz(ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **given: Any) -> int:
+    """Search for a case on which a kernel fails, and shrink it to the smallest that does.
+
+    Exit code 0: none was found. 1: some was. 2: wrong usage. 3: the machine prevented an answer.
+    """
+    from torchstone.runs.search import SearchRequest, search
+    from torchstone.schema import encode
+
+    request = SearchRequest(operators=split_commas(ops), dtypes=split_commas(dtypes), **given)
+    found: list[Finding] = []
+    with _hypothesis_at_home():
+        for finding in search(request, Progress()):
+            found.append(finding)
+            if not as_json:
+                _tell(finding, request)
+    code = _FOUND if any(finding.failure for finding in found) else _NONE_FOUND
+    if as_json:
+        findings = [_as_data(finding, request) for finding in found]
+        click.echo(encode({"exit_code": code, "findings": findings}).decode())
+    return code
+
+
+@contextmanager
+def _hypothesis_at_home() -> Iterator[None]:
+    """It keeps notes about source code in the current folder, which is the user's."""
+    from torchstone.errors import MissingExtraError
+
+    try:
+        from hypothesis.configuration import set_hypothesis_home_dir
+    except ImportError as error:
+        raise MissingExtraError("the search needs hypothesis: pip install 'torchstone[fuzz]'.") from error
+    with tempfile.TemporaryDirectory() as folder:
+        set_hypothesis_home_dir(folder)
+        try:
+            yield
+        finally:
+            set_hypothesis_home_dir(None)
+
+
+class Progress:
+    """A line on stderr now and then."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+        self._failing = ""
+
+    def tried(self, operator: str, examples: int, of: int, failing: Case | None) -> None:
+        if failing is not None and self._failing != operator:
+            self._failing = operator
+            self._say(f"{operator}: fails on {failing.label}; looking for a smaller case")
+        elif time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
+            doing = f"{examples} cases judged, shrinking" if failing is not None else f"{examples}/{of} cases judged"
+            self._say(f"{operator}: {doing}")
+
+    def _say(self, line: str) -> None:
+        self._said = time.monotonic()
+        print(line, file=sys.stderr, flush=True)
+
+
+def reproducing_line(case: Case, request: SearchRequest) -> str:
+    """The command that judges the kernel on this case alone."""
+    from torchstone.schema import encode
+
+    words = ["torchstone", "run", "--case", encode(case).decode(), "--backend", request.backend]
+    if request.kernels_dir is not None:
+        words += ["--kernels-dir", str(request.kernels_dir)]
+    for option, usual in {"effort": "normal", "device": "auto", "isolation": "best", "threads": 1}.items():
+        if getattr(request, option) != usual:
+            words += [f"--{option}", str(getattr(request, option))]
+    return shlex.join(words)
+
+
+def _tell(finding: Finding, request: SearchRequest) -> None:
+    from torchstone.reports.text import one_line
+    from torchstone.schema import explain, verdict_name
+
+    if finding.reason:
+        click.echo(f"{finding.operator}: not searched: {finding.reason}")
+        return
+    judged = f"{finding.examples} cases judged, {finding.refused} draws refused by torch, {finding.seconds:.1f} s"
+    if finding.failure is None:
+        verdicts = ", ".join(f"{count} {name}" for name, count in sorted(finding.verdicts.items()))
+        click.echo(f"{finding.operator}: no failure found ({judged}; {verdicts or 'no verdict'})")
+        return
+    record = finding.failure.record
+    click.echo(f"{finding.operator}: FAILS ({judged})")
+    click.echo(f"  smallest case: {one_line(record.case.label, limit=500)}")
+    click.echo(f"  {verdict_name(record.verdict)}: {one_line(explain(record.verdict), limit=500)}")
+    click.echo(f"  failed in {finding.failure.failures} of {finding.failure.tries} tries; see it again:")
+    click.echo(f"  {reproducing_line(record.case, request)}")
+
+
+def _as_data(finding: Finding, request: SearchRequest) -> dict[str, Any]:
+    import msgspec
+
+    data = {name: getattr(finding, name) for name in finding.__struct_fields__ if name != "failure"}
+    if finding.failure is None:
+        return {**data, "failure": None}
+    record = finding.failure.record
+    told = {"case": record.case, "label": record.case.label, "verdict": record.verdict}
+    counts = {"tries": finding.failure.tries, "failures": finding.failure.failures}
+    return {**data, "failure": {**msgspec.to_builtins(told), **counts, "line": reproducing_line(record.case, request)}}

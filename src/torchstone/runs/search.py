@@ -1,0 +1,282 @@
+"""Searching for a case on which a kernel fails, and for the smallest such case.
+
+hypothesis proposes calls of an operator, a judge judges the kernel on each, and what fails is shrunk. Separate from
+running: cases are not known beforehand, nothing is journalled, and one judge stays for all of them.
+
+The judge draws fresh values for every judgement, so that a case may fail now and agree the next time. hypothesis must
+not notice: what was said about a case is remembered. If the first case that fails does not do so every time, others
+count as agreeing only after several tries.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from torchstone import registry
+from torchstone.backends import Backend, BackendOptions
+from torchstone.errors import InfrastructureError, UsageError
+from torchstone.executors import ExecutorOptions, Session
+from torchstone.runs.devices import device_type, resolve_device
+from torchstone.runs.request import canonical_dtypes
+from torchstone.schema import (
+    Case,
+    Cheated,
+    Crashed,
+    Disagrees,
+    Effort,
+    Implementation,
+    IsolationLevel,
+    Job,
+    Record,
+    TimedOut,
+    Unjudged,
+    Unsupported,
+    verdict_name,
+)
+from torchstone.suites.fuzz import overloads_of, smoke_operators
+
+if TYPE_CHECKING:
+    from torchstone.suites.forms import Operator
+    from torchstone.suites.oracle import Oracle
+
+FAILURES = (Disagrees, Cheated, Crashed, TimedOut)
+TRIES = 3
+"""How often a case is judged where once may not be enough."""
+_MOST_SHRINKING = 200
+"""Judgements for finding the smallest case."""
+
+
+class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to search, as the command line asks for it."""
+
+    backend: str = "aten"
+    kernels_dir: Path | None = None
+    operators: tuple[str, ...] | None = None
+    """Overload or base names; None is those of the smoke suite that the backend offers."""
+    dtypes: tuple[str, ...] | None = None
+    device: str = "auto"
+    effort: Effort = "quick"
+    examples: int = 200
+    """Draws for each operator before it counts as sound. Some repeat a case, which is judged once."""
+    seed: int = 0
+    isolation: IsolationLevel = "best"
+    threads: int = 1
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """The smallest case that fails."""
+
+    record: Record
+    tries: int
+    """How often this very case was judged."""
+    failures: int
+    """How often it failed."""
+    first: Case
+    """The case that was found, before shrinking."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What came of one operator."""
+
+    operator: str
+    examples: int = 0
+    """Cases that were judged, those of shrinking included."""
+    refused: int = 0
+    """Draws that torch does not take."""
+    verdicts: dict[str, int] = {}
+    failure: Failure | None = None
+    doubtful: int = 0
+    """Cases on which torch's own operator fails like the kernel: they count for nothing."""
+    reason: str = ""
+    """Why it was not searched."""
+    seconds: float = 0.0
+
+
+class Watcher(Protocol):
+    """Who watches a search."""
+
+    def tried(self, operator: str, examples: int, of: int, failing: Case | None) -> None:
+        """So many cases have been judged; one of them fails, and is being shrunk."""
+        ...
+
+
+def search(request: SearchRequest, watcher: Watcher) -> Iterator[Finding]:
+    """One finding for each operator, as they are made."""
+    from torchstone.suites.forms import Unfuzzable, learn
+    from torchstone.suites.oracle import Oracle
+
+    device = resolve_device(request.device)
+    backend = _backend(request.backend, request.kernels_dir, device)
+    dtypes = None if request.dtypes is None else canonical_dtypes(request.dtypes)
+    options = ExecutorOptions(device=device, isolation=request.isolation, threads=request.threads)
+    offers = _offers(request, backend)
+    with registry.executors.factory("local")(options).session() as session, Oracle() as oracle:
+        for name, offered in offers.items():
+            if offered is None:
+                yield Finding(name, reason=f"backend '{request.backend}' offers nothing for it")
+                continue
+            try:
+                operator = learn(name, oracle, dtypes)
+            except Unfuzzable as reason:
+                yield Finding(name, reason=str(reason))
+                continue
+            rival = None if request.backend == "aten" else _backend("aten", None, device).implementation(name)
+            bench = Bench(session, request.effort, offered, rival)
+            yield search_operator(operator, oracle, bench, request, watcher)
+
+
+def _backend(name: str, kernels_dir: Path | None, device: str) -> Backend:
+    made: Backend = registry.backends.factory(name)(BackendOptions(kernels_dir, device_type(device)))
+    return made
+
+
+def _offers(request: SearchRequest, backend: Backend) -> dict[str, Implementation | None]:
+    """What there is for each overload that is meant; of a base name, only the overloads that are offered."""
+    found: dict[str, Implementation | None] = {}
+    for name in request.operators or smoke_operators():
+        offers = {overload: backend.implementation(overload) for overload in overloads_of(name)}
+        offered = {overload: offer for overload, offer in offers.items() if offer is not None}
+        if request.operators is not None and not offered:
+            found[next(iter(offers))] = None
+        found |= offered
+    if not any(found.values()):
+        wanted = ", ".join(request.operators or ("the operators of suite 'smoke'",))
+        raise UsageError(f"backend '{request.backend}' offers nothing for {wanted}. Name other operators.")
+    return found
+
+
+# ---- one operator
+
+
+class Bench:
+    """Judges one kernel on case after case, and torch's own operator where the kernel fails."""
+
+    def __init__(
+        self, session: Session, effort: Effort, implementation: Implementation, rival: Implementation | None = None
+    ) -> None:
+        self._session = session
+        self._effort = effort
+        self._implementation = implementation
+        self._rival = rival
+
+    def judge(self, case: Case) -> Record:
+        """Raises :class:`InfrastructureError` where there is no answer."""
+        return self._judge(case, self._implementation)
+
+    def is_doubtful(self, case: Case) -> bool:
+        """Whether torch's own operator fails too: then it is the case that is wrong."""
+        return self._rival is not None and isinstance(self._judge(case, self._rival).verdict, FAILURES)
+
+    def _judge(self, case: Case, implementation: Implementation) -> Record:
+        record = self._session.judge(Job(case, implementation, self._effort, measured=False))
+        if isinstance(record.verdict, Unjudged):
+            raise InfrastructureError(record.verdict.reason)
+        return record
+
+
+class Trial:
+    """The question that hypothesis asks again and again: does the kernel fail on this case?"""
+
+    def __init__(self, operator: str, bench: Bench, examples: int, watcher: Watcher) -> None:
+        self._operator = operator
+        self._bench = bench
+        self._of = examples
+        self._watcher = watcher
+        self._known: dict[str, bool] = {}
+        self.failing: list[Record] = []
+        """In the order in which they were found, which goes down."""
+        self.verdicts: Counter[str] = Counter()
+        self.examples = self.refused = self.doubtful = self._shrinking = 0
+        self._tries = 1
+        self.trouble: InfrastructureError | None = None
+
+    def fails(self, case: Case) -> bool:
+        """The same answer for the same case, whatever its values are this time."""
+        if case.key not in self._known:
+            self._known[case.key] = self._fails(case)
+        return self._known[case.key]
+
+    def _fails(self, case: Case) -> bool:
+        if self.trouble is not None or self._shrinking >= _MOST_SHRINKING:
+            return False
+        try:
+            found = any(self._fails_once(case) for _ in range(self._tries))
+            if found and len(self.failing) == 1:
+                self._tries = 1 if all(self._fails_once(case) for _ in range(TRIES - 1)) else TRIES
+            return found
+        except InfrastructureError as error:
+            self.trouble = error  # hypothesis would take an exception for a failure, and shrink it
+            return False
+
+    def _fails_once(self, case: Case) -> bool:
+        record = self._bench.judge(case)
+        self._shrinking += bool(self.failing)
+        failed = self._is_like_the_first(record)
+        if failed and self._bench.is_doubtful(case):
+            self.doubtful += 1
+            return False
+        self._count(record)
+        if failed:
+            self.failing.append(record)
+        self._watcher.tried(self._operator, self.examples, self._of, self.failing[-1].case if self.failing else None)
+        return failed
+
+    def _is_like_the_first(self, record: Record) -> bool:
+        """Shrinking must not slip from a wrong result to a crash on something else."""
+        first = self.failing[0].verdict if self.failing else record.verdict
+        return isinstance(record.verdict, FAILURES) and type(record.verdict) is type(first)
+
+    def _count(self, record: Record) -> None:
+        if isinstance(record.verdict, Unsupported) and record.verdict.by != "candidate":
+            self.refused += 1
+        else:
+            self.examples += 1
+            self.verdicts[verdict_name(record.verdict)] += 1
+
+
+def search_operator(
+    operator: Operator, oracle: Oracle, bench: Bench, request: SearchRequest, watcher: Watcher
+) -> Finding:
+    """Try cases until one fails or there were enough; then shrink."""
+    began = time.monotonic()
+    trial = Trial(operator.name, bench, request.examples, watcher)
+    smallest = _smallest(operator, oracle, trial, request)
+    if trial.trouble is not None:
+        raise trial.trouble
+    return Finding(
+        operator.name,
+        trial.examples,
+        trial.refused,
+        dict(trial.verdicts),
+        None if smallest is None else _confirmed(smallest, trial.failing[0].case, bench),
+        trial.doubtful,
+        seconds=round(time.monotonic() - began, 3),
+    )
+
+
+def _smallest(operator: Operator, oracle: Oracle, trial: Trial, request: SearchRequest) -> Record | None:
+    from torchstone.suites.strategies import find_smallest
+
+    def fails(case: Case | None) -> bool | None:
+        if case is None:
+            trial.refused += 1
+            return None
+        return trial.fails(case)
+
+    case = find_smallest(operator, oracle, fails, request.examples, random.Random(request.seed))
+    by_key = {record.case.key: record for record in trial.failing}
+    return by_key[case.key] if case is not None else next(reversed(trial.failing), None)
+
+
+def _confirmed(record: Record, first: Case, bench: Bench) -> Failure:
+    """How often it fails: a reader who tries it again must know."""
+    again = [bench.judge(record.case) for _ in range(TRIES)]
+    failed = [other for other in again if isinstance(other.verdict, FAILURES)]
+    return Failure(record, 1 + TRIES, 1 + len(failed), first)

@@ -1,0 +1,58 @@
+"""How generated cases are drawn: by whoever makes the choices, one at a time, the simplest option first.
+
+A generator written against :class:`Choices` serves three: hypothesis, which shrinks every choice towards its first
+option (:mod:`torchstone.suites.strategies`); a seeded draw, the same in every process, for the stable suite; and a
+draw of ordinary sizes, for finding out how an operator can be called at all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+EDGES = (2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 0)
+"""Sizes at which kernels break: around powers of two, primes, and nothing at all."""
+_ORDINARY = (3, 4, 5, 7, 11)
+
+
+class Choices(Protocol):
+    """Who decides."""
+
+    def one_of(self, options: Sequence[T]) -> T:
+        """One of them; the first is the simplest."""
+        ...
+
+    def whole(self, low: int, high: int) -> int:
+        """A whole number, both ends included."""
+        ...
+
+    def size(self, most: int) -> int:
+        """The size of a dimension, 0 to ``most``."""
+        ...
+
+
+class SeededChoices:
+    """The same choices for the same seed, on every machine."""
+
+    def __init__(self, seed: str | int) -> None:
+        self._random = random.Random(seed)
+
+    def one_of(self, options: Sequence[T]) -> T:
+        return options[self._random.randrange(len(options))]
+
+    def whole(self, low: int, high: int) -> int:
+        return self._random.randint(low, high)
+
+    def size(self, most: int) -> int:
+        edges = tuple(edge for edge in EDGES if edge <= most)
+        return self.one_of(edges) if self._random.random() < 0.5 else self.whole(min(1, most), most)
+
+
+class OrdinaryChoices(SeededChoices):
+    """Sizes that mean nothing in particular: seldom equal, and larger than the numbers that arguments are given."""
+
+    def size(self, most: int) -> int:
+        return self.one_of(_ORDINARY)
