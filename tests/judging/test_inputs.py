@@ -238,3 +238,10 @@ def test_booleans_are_true_as_often_as_asked(device: torch.device) -> None:
 def test_a_fill_that_does_not_fit_is_wrong_usage(dtype: str, fill: Fill, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         drawn(tensor(4, dtype=dtype, fill=fill))
+
+
+def test_tensors_to_be_compared_as_a_whole_may_lie_anyhow() -> None:
+    transposed = schema.Tensor((5, 3), "float32", schema.Normal(), strides=(1, 7), offset=2)
+    case = schema.Case("tests", "aten.allclose.default", (transposed, transposed))
+    answers = {bool(torch.allclose(*draw_call(case, seed, torch.device("cpu")).args)) for seed in range(40)}
+    assert answers == {True, False}

@@ -70,9 +70,12 @@ def _share(arguments: Sequence[Argument], dice: Dice, *, whole: bool) -> None:
     (_, one), (_, other) = arguments[:2]
     if one.shape != other.shape:
         return
-    shared = torch.ones_like(one, dtype=torch.bool) if whole else dice.uniform(*one.shape) < _EQUAL_SHARE
     if whole:
-        shared.view(-1)[_few_places(shared, dice)] = False
+        shared = torch.ones(one.numel(), dtype=torch.bool, device=one.device)
+        shared[_few_places(shared, dice)] = False
+        shared = shared.view(one.shape)
+    else:
+        shared = dice.uniform(*one.shape) < _EQUAL_SHARE
     other.copy_(torch.where(shared, one, other))
 
 

@@ -22,7 +22,7 @@ from torchstone.judging.jitter import resized
 
 LARGE = "large"
 """The tag of such a case."""
-ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 24}
+ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
 """What the largest tensor is to have, at least, by device type."""
 _LONGEST_SECONDS = 0.1
 _MOST_DOUBLINGS = 22
