@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judging.variants import case, tensor
+from torchstone import schema
 from torchstone.errors import UsageError
 from torchstone.judging import draw_call, draw_calls
 from torchstone.judging.inputs import DrawnTensor
