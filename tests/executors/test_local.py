@@ -537,3 +537,10 @@ def test_gradients_are_judged_like_results() -> None:
     assert half.verdict.reason == "values"
     assert isinstance(none.verdict, Unsupported)
     assert "torch.autograd.Function" in none.verdict.reason
+
+
+def test_a_selection_from_what_is_expanded_may_be_larger_than_its_arguments() -> None:
+    tensors = (Tensor((60, 1, 60), "float32", Normal()), Tensor((60, 60), "bool", Booleans()))
+    case = Case("test", "aten.masked_select.default", tensors, jitter=False)
+    (verdict,) = judge_all(Job(case, source("def kernel(x, m): return x.masked_select(m)", case.operator)))
+    assert isinstance(verdict, Agrees), verdict

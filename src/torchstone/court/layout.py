@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -52,10 +53,15 @@ class Layout:
         """Where each of the new tensors must lie, if the operator promises views of its arguments."""
 
     def _largest_bytes(self, recipes: Sequence[schema.Tensor]) -> int:
-        """Results of unknown shape hold at most a few numbers for each element of an argument and each dimension."""
+        """Results of unknown shape hold at most a few numbers for each element of the arguments, or of what these are
+        expanded to together, and for each dimension.
+        """
         known = max((output.native.nbytes for output in self.new_tensors), default=0)
+        if not self.is_dynamic:
+            return known
         numbers = sum(8 * (len(recipe.shape) + 1) * operators.storage_extent(recipe) for recipe in recipes)
-        return max(known, numbers + _ALIGNMENT) if self.is_dynamic else known
+        together = _expanded_together([recipe.shape for recipe in recipes])
+        return max(known, numbers + _ALIGNMENT, 8 * (len(together) + 1) * math.prod(together))
 
     def _find_views(self, call: DrawnCall) -> list[View | None]:
         """What torch's own operator makes of these arguments."""
@@ -172,3 +178,11 @@ def _slice(memory: torch.Tensor, base: int, place: tuple[int, int, torch.dtype])
     offset, elements, dtype = place
     start = base + offset
     return memory[start : start + elements * dtype.itemsize].view(dtype)
+
+
+def _expanded_together(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """As operators that work element by element do it; nothing for shapes that do not fit."""
+    try:
+        return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return (0,)
