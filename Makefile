@@ -2,7 +2,7 @@
 #
 #   make run                                         judge PyTorch's own kernels on the smoke suite
 #   make run ARGS="run --suite smoke --backend aten" any other torchstone command
-#   make test ARGS="-k tolerance"                    any other pytest arguments; without: all tests, two side by side
+#   make test ARGS="-k tolerance"                    any other pytest arguments
 #   make test PYTHON=/path/to/python                 another interpreter; one that has torch keeps it
 
 .DEFAULT_GOAL := help
@@ -15,6 +15,10 @@ NAME_ONE = No Python 3.11 or newer on PATH (tried $(CANDIDATES)). Install one, o
 INTERPRETER = $(if $(PYTHON),$(PYTHON),$(error $(NAME_ONE)))
 BOOTSTRAP = $(INTERPRETER) tools/bootstrap.py
 CHECK = $(BOOTSTRAP) --for check --
+PYTEST = $(BOOTSTRAP) --for test -- -m pytest
+# Tests that look at the clock run alone, the others two side by side.
+ALONE := tests/redteam tests/hostile tests/executors tests/workers tests/court tests/measuring
+SIDE_BY_SIDE := --numprocesses 2 --dist loadfile $(foreach room,$(ALONE),--ignore=$(room))
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 .PHONY: help run test check lint format-check format types imports wheels clean
@@ -29,9 +33,8 @@ run: ## judge kernels; ARGS="..." replaces the arguments
 	@$(BOOTSTRAP) --for run -- -m torchstone $(ARGS)
 
 test: export OMP_NUM_THREADS = 1
-test: ARGS ?= --numprocesses 2 --dist loadfile
 test: ## run the tests; ARGS="..." goes to pytest
-	@$(BOOTSTRAP) --for test -- -m pytest $(ARGS)
+	@$(if $(ARGS),$(PYTEST) $(ARGS),$(PYTEST) $(SIDE_BY_SIDE) && $(PYTEST) $(ALONE))
 
 check: lint format-check types imports ## all that does not run the program: the four below
 

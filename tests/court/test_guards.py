@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchstone.court.guards import ClockGuard, Figures, FloorGuard, centre_and_doubt
-from torchstone.schema import Block, Measurement, Party
+from torchstone.schema import Block, Disturbance, Measurement, Party
 
 LONG = 32
 
@@ -67,6 +67,15 @@ def test_a_clock_that_stands_still_is_seen() -> None:
     proof = ClockGuard().examine(tampered(measurement((50, 50), (50, 50)), 0.0))
     assert proof is not None
     assert proof.guard == "clock"
+
+
+def test_nobody_is_accused_of_what_the_host_did() -> None:
+    seen = tampered(measurement((50, 50), (50, 50)), 0.0)
+    rounds = {block.round for block in seen.blocks}
+    waited = tuple(Disturbance(number, ("waited for a core",)) for number in rounds)
+    assert ClockGuard().examine(msgspec.structs.replace(seen, disturbances=waited)) is None
+    capped = tuple(Disturbance(number, ("power cap",)) for number in rounds)
+    assert ClockGuard().examine(msgspec.structs.replace(seen, disturbances=capped)) is not None
 
 
 def test_a_result_faster_than_memory_is_seen() -> None:

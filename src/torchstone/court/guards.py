@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from torchstone.measuring.device import BY_THE_HOST
 from torchstone.schema import Block, Cheated, Measurement, Party
 
 Floats = NDArray[np.float64]
@@ -98,9 +100,9 @@ class ClockGuard:
 
     The worker reports how long its calls took by its own clock. That figure is never used, but where the judge saw far
     more time go by than the worker admits to, block after block and far more than in the reference's worker, somebody
-    made it up. A busy machine puts gaps of that kind into single blocks, and into the reference's as well: the
-    candidate's smaller ones must exceed several of the reference's larger ones. Does not prove anything about work done
-    outside the calls.
+    made it up. A busy machine puts gaps of that kind into blocks, and into the reference's as well: rounds in which the
+    host had a hand do not count, and of the others the candidate's smaller gaps must exceed several of the reference's
+    larger ones. Does not prove anything about work done outside the calls.
     """
 
     name = "clock"
@@ -108,9 +110,13 @@ class ClockGuard:
     _LEAST_NS = 500_000.0
     _SMALLER, _LARGER = 25, 75
     """Percentiles."""
+    _LEAST_ROUNDS = 4
 
     def examine(self, measurement: Measurement) -> Cheated | None:
-        figures = Figures(measurement)
+        quiet = _without_rounds_of_the_host(measurement)
+        if len({block.round for block in quiet.blocks}) < self._LEAST_ROUNDS:
+            return None
+        figures = Figures(quiet)
         smaller = float(np.percentile(figures.unexplained_ns("candidate"), self._SMALLER))
         larger = float(np.percentile(figures.unexplained_ns("reference"), self._LARGER))
         if smaller <= self._FACTOR * max(larger, 0.0) + self._LEAST_NS:
@@ -120,6 +126,13 @@ class ClockGuard:
             f"(in the reference's worker: {larger / 1e3:.0f} µs)"
         )
         return Cheated("measure", self.name, message)
+
+
+def _without_rounds_of_the_host(measurement: Measurement) -> Measurement:
+    """Whoever waited for a core while the clock ran is not to be accused of the time that went by."""
+    disturbed = {item.round for item in measurement.disturbances if not set(BY_THE_HOST).isdisjoint(item.reasons)}
+    blocks = tuple(block for block in measurement.blocks if block.round not in disturbed)
+    return msgspec.structs.replace(measurement, blocks=blocks)
 
 
 class FloorGuard:

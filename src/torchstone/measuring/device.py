@@ -24,6 +24,10 @@ _PRESSED_SHARE = 0.1
 """Of the machine as a whole: its other cores are always doing something."""
 
 
+BY_THE_HOST = ("waited for a core", "machine overloaded", "core taken by the host", "core quota used up")
+"""Disturbances that the device has no part in."""
+
+
 class Glance(msgspec.Struct, frozen=True):
     """Counters at one moment. They have a meaning only as a difference, see :func:`disturbances`."""
 
@@ -104,13 +108,13 @@ def _reasons(before: Glance, after: Glance) -> Iterator[str]:
     yield from dict.fromkeys([*grown, *before.slowing, *after.slowing])
     waits = [value - before.waited_ns[pid] for pid, value in after.waited_ns.items() if pid in before.waited_ns]
     if max(waits, default=0) > max(_LEAST_WAIT_NS, _WAITED_SHARE * window_ns):
-        yield "waited for a core"
+        yield BY_THE_HOST[0]
     if 1000 * _growth(before.pressure_us, after.pressure_us) > max(_LEAST_WAIT_NS, _PRESSED_SHARE * window_ns):
-        yield "machine overloaded"
+        yield BY_THE_HOST[1]
     if _growth(before.stolen_ticks, after.stolen_ticks) > 0:
-        yield "core taken by the host"
+        yield BY_THE_HOST[2]
     if _growth(before.throttled_us, after.throttled_us) > 0:
-        yield "core quota used up"
+        yield BY_THE_HOST[3]
 
 
 def _growth(before: int | None, after: int | None) -> int:
