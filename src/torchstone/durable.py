@@ -29,3 +29,12 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def cache_folder(name: str) -> Path | None:
+    """Ours among the user's caches; None for a user without a home."""
+    try:
+        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return Path(caches).absolute() / "torchstone" / name

@@ -59,6 +59,7 @@ def test_a_catalogue_that_is_there_is_used_without_torch(tmp_path: Path, monkeyp
 
 def kept(folder: Path) -> KeptCatalogue:
     book = KeptCatalogue("opinfo", opinfo._torch_version(), "cpu", "float32", opinfo.CATALOGUE_VERSION)
+    assert book.path is not None
     assert folder in book.path.parents
     return book
 
@@ -70,6 +71,7 @@ def test_a_torn_catalogue_is_built_again(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(opinfo_catalogue, "build", lambda *_: fresh)
     kept(tmp_path).write(Catalogue(()))
     book = kept(tmp_path).path
+    assert book is not None
     book.write_bytes(book.read_bytes()[:-9])
     assert OpInfoSuite().cases(CaseQuery()) == (case,)
     assert kept(tmp_path).read() == fresh

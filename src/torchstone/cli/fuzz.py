@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torchstone.runs.search import Finding, SearchRequest
     from torchstone.schema import Case
 
-_NONE_FOUND, _FOUND = 0, 1
+_NONE_FOUND, _FOUND, _NOT_SEARCHED = 0, 1, 3
 _SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -38,7 +38,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 def fuzz(ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Search for a case on which a kernel fails, and shrink it to the smallest that does.
 
-    Exit code 0: none was found. 1: some was. 2: wrong usage. 3: the machine prevented an answer.
+    Exit code 0: none was found. 1: some was. 2: wrong usage. 3: an operator could not be searched.
     """
     from torchstone.runs.search import SearchRequest, search
     from torchstone.schema import encode
@@ -50,11 +50,18 @@ def fuzz(ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **given: 
             found.append(finding)
             if not as_json:
                 _tell(finding, request)
-    code = _FOUND if any(finding.failure for finding in found) else _NONE_FOUND
+    code = _exit_code(found)
     if as_json:
         findings = [_as_data(finding, request) for finding in found]
         click.echo(encode({"exit_code": code, "findings": findings}).decode())
     return code
+
+
+def _exit_code(found: list[Finding]) -> int:
+    """What was not searched is not known to be right."""
+    if any(finding.failure for finding in found):
+        return _FOUND
+    return _NOT_SEARCHED if any(finding.reason for finding in found) else _NONE_FOUND
 
 
 @contextmanager

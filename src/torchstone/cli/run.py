@@ -19,7 +19,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 @click.command(short_help="Judge a backend's kernels on a suite of cases.")
-@click.option("--suite", default="smoke", show_default=True, help="Where the cases come from.")
+@click.option("--suite", show_default="smoke", help="Where the cases come from.")
 @click.option("--case", callback=case_of, metavar="JSON|@FILE", help="Judge on this case instead of a suite's.")
 @click.option("--backend", default="aten", show_default=True, help="Where the kernels come from.")
 @click.option("--ops", multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
@@ -82,6 +82,8 @@ def _request(given: dict[str, Any]) -> RunRequest:
     from torchstone.runs import RunRequest
     from torchstone.schema import Limits
 
+    if given["case"] is not None and given["suite"] is not None:
+        raise click.UsageError("--case is judged instead of a suite. Leave out --suite, or --case.")
     limits = {"memory_bytes": "memory_limit", "scratch_bytes": "scratch_limit", "processes": "process_limit"}
     return RunRequest(
         operators=split_commas(given["ops"]),
@@ -90,7 +92,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         require_authored=given["require_authored_kernel"],
         deadlines=_deadlines(given),
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
-        suite=given["suite"] if given["case"] is None else given["case"].suite,
+        suite=(given["suite"] or "smoke") if given["case"] is None else given["case"].suite,
         **{name: given[name] for name in ("case", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},
         **{name: given[name] for name in ("source", "largest", "overhead_dominated", "mode")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import IO
 
@@ -25,6 +24,7 @@ import msgspec
 
 from torchstone import errors
 from torchstone.court.process import Announcement, Charge, Closed, Judged, Opened, receive, send
+from torchstone.durable import cache_folder
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.devices import Device, find_devices
 from torchstone.executors.queue import JobQueue
@@ -91,15 +91,6 @@ class LocalSession:
         """A judge that dies is replaced, as in a run."""
         (record,) = _feed([self._judge], JobQueue([job]), self._options)
         return record
-
-
-def _cache_folder(name: str) -> str | None:
-    """Ours among the user's caches. Told to the judge, whose own environment knows no home."""
-    try:
-        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:  # a user without a home
-        return None
-    return str(Path(caches).absolute() / "torchstone" / name)
 
 
 def _feed(judges: list[JudgeProcess], queue: JobQueue, options: ExecutorOptions) -> Iterator[Record]:
@@ -217,6 +208,7 @@ class JudgeProcess:
         self.opened, self.job, self.lost = False, None, 0
         self._heard, self._stuck = time.monotonic(), False
         options = self._options
+        ceilings = cache_folder("ceilings")  # told to the judge, whose own environment knows no home
         charge = Charge(
             device_type=self.device.kind,
             device_label=self.device.label,
@@ -225,7 +217,7 @@ class JudgeProcess:
             limits=options.limits,
             threads=options.threads,
             manifest_key=options.manifest_key,
-            ceilings_folder=_cache_folder("ceilings"),
+            ceilings_folder=None if ceilings is None else str(ceilings),
             place=self._place,
             places=self._places,
         )

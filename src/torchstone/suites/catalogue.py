@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import msgspec
 
-from torchstone.durable import write_atomically
+from torchstone.durable import cache_folder, write_atomically
 from torchstone.schema import Case, content_key
 
 Progress = Callable[[int, int, str], None]
@@ -50,10 +48,13 @@ class KeptCatalogue:
     """One file, named by what the catalogue depends on."""
 
     def __init__(self, kind: str, *depends_on: str | int) -> None:
-        self.path = cache_folder() / "catalogues" / f"{kind}-{content_key(kind, *depends_on)}.msgpack.gz"
+        folder = cache_folder("catalogues")
+        self.path = None if folder is None else folder / f"{kind}-{content_key(kind, *depends_on)}.msgpack.gz"
 
     def read(self) -> Catalogue | None:
         """None: nothing there, or not readable."""
+        if self.path is None:
+            return None
         try:
             return msgspec.msgpack.decode(gzip.decompress(self.path.read_bytes()), type=Catalogue)
         except (OSError, EOFError, ValueError, msgspec.MsgspecError):
@@ -61,13 +62,9 @@ class KeptCatalogue:
 
     def write(self, catalogue: Catalogue) -> None:
         """A folder that cannot be written to is none: the catalogue is then built again the next time."""
+        if self.path is None:
+            return
         data = gzip.compress(msgspec.msgpack.encode(catalogue), compresslevel=4, mtime=0)
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, data)
-
-
-def cache_folder() -> Path:
-    """Where the user's caches are, ours among them."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "torchstone"

@@ -24,7 +24,18 @@ from torchstone.suites.catalogue import Exclusion, Progress
 _EXPECTED = "Give the folder of problems: --source KernelBench/KernelBench, or one of its levels."
 
 
-class _Read(msgspec.Struct, frozen=True):
+class Order(msgspec.Struct, frozen=True):
+    """Read one problem."""
+
+    operator: str
+    name: str
+    """Of the file, for people."""
+    text: str
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What came of it: one of the two."""
+
     case: Case | None = None
     exclusion: Exclusion | None = None
 
@@ -36,7 +47,7 @@ class KernelBenchSuite:
 
     def __init__(self) -> None:
         self._progress: Progress = lambda done, total, what: None
-        self._read: dict[Path, _Read] = {}
+        self._read: dict[Path, Read] = {}
 
     def report_progress_to(self, progress: Progress) -> None:
         """Who wants to know how many problems have been read."""
@@ -51,7 +62,7 @@ class KernelBenchSuite:
         found = [read.exclusion for read in self._all(query) if read.exclusion is not None]
         return dict(Counter(f"{item.source}: {item.reason}" for item in found))
 
-    def _all(self, query: CaseQuery) -> list[_Read]:
+    def _all(self, query: CaseQuery) -> list[Read]:
         chosen = [(path, name) for path, name in problems_in(query.source) if selects(query, name)]
         unread = [(path, name) for path, name in chosen if path not in self._read]
         for done, ((path, _), read) in enumerate(zip(unread, _ask(unread), strict=True), 1):
@@ -88,7 +99,7 @@ def _is_problem(path: Path) -> bool:
     return bool(re.search(r"^class Model\b", text, re.MULTILINE)) and "def get_inputs" in text
 
 
-def _ask(problems: list[tuple[Path, str]]) -> Iterator[_Read]:
+def _ask(problems: list[tuple[Path, str]]) -> Iterator[Read]:
     """Answers in their order; a problem that ends the process is left out, and the next one gets another."""
     waiting = list(problems)
     while waiting:
@@ -96,7 +107,7 @@ def _ask(problems: list[tuple[Path, str]]) -> Iterator[_Read]:
             while waiting:
                 path, operator = waiting.pop(0)
                 answer = _answer(process, path, operator)
-                yield answer or _Read(exclusion=Exclusion(operator, "the process that ran it died", path.name))
+                yield answer or Read(exclusion=Exclusion(operator, "the process that ran it died", path.name))
                 if answer is None:
                     break
             process.kill()
@@ -113,14 +124,14 @@ def _started() -> subprocess.Popen[bytes]:
         raise InfrastructureError(f"no process to read problems can be started: {error}") from error
 
 
-def _answer(process: subprocess.Popen[bytes], path: Path, operator: str) -> _Read | None:
+def _answer(process: subprocess.Popen[bytes], path: Path, operator: str) -> Read | None:
     assert process.stdin is not None
     assert process.stdout is not None
-    order = {"operator": operator, "name": path.name, "text": path.read_text(encoding="utf-8")}
+    order = Order(operator, path.name, path.read_text(encoding="utf-8"))
     try:
         process.stdin.write(msgspec.json.encode(order) + b"\n")
         process.stdin.flush()
     except OSError:
         return None
     line = process.stdout.readline()
-    return msgspec.json.decode(line, type=_Read) if line else None
+    return msgspec.json.decode(line, type=Read) if line else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,26 +15,11 @@ from torchstone import models, schema
 from torchstone.errors import UsageError
 from torchstone.suites.catalogue import Exclusion
 from torchstone.suites.fitting import Unfit, fit
+from torchstone.suites.kernelbench import Order, Read
 from torchstone.suites.recorder import Facts, Unrecordable, facts_of, write_down
 
 SUITE = "kernelbench"
 _CPU = torch.device("cpu")
-
-
-class Order(msgspec.Struct, frozen=True):
-    """Read one problem."""
-
-    operator: str
-    name: str
-    """Of the file, for people."""
-    text: str
-
-
-class Read(msgspec.Struct, frozen=True):
-    """What came of it: one of the two."""
-
-    case: schema.Case | None = None
-    exclusion: Exclusion | None = None
 
 
 def main() -> None:
@@ -67,7 +53,7 @@ def _case(order: Order) -> schema.Case:
     call = msgspec.structs.replace(written.call, facts=facts)
     plain = schema.Case(SUITE, order.operator, call.args, jitter=False, timed=True, model=source)
     models.register(plain)
-    _require_one_answer(plain, weights, inputs)
+    _require_one_answer(models.as_function(problem["Model"], problem), weights, inputs)
     fitted = fit(call, SUITE, {}, _CPU)
     fills = [_weight(facts) for facts in call.facts[: len(weights)]]
     listed = fitted.args[0]
@@ -80,9 +66,8 @@ def _case(order: Order) -> schema.Case:
     return msgspec.structs.replace(plain, args=args, indistinct=fitted.indistinct)
 
 
-def _require_one_answer(case: schema.Case, weights: list[torch.Tensor], inputs: list[Any]) -> None:
+def _require_one_answer(function: Callable[..., list[Any]], weights: list[torch.Tensor], inputs: list[Any]) -> None:
     """A model with dropout in training mode has no right answer."""
-    function = models.as_function(models.executed(case.model)["Model"], models.executed(case.model))  # type: ignore[arg-type]
     with torch.no_grad():
         first, second = function(weights, *inputs), function(weights, *inputs)
     if not all(torch.equal(a, b) for a, b in zip(first, second, strict=True) if isinstance(a, torch.Tensor)):

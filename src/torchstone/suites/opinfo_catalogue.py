@@ -18,28 +18,48 @@ from torchstone.errors import InfrastructureError, UsageError
 from torchstone.schema import Case, Given, Tensor, content_key, tensors_of
 from torchstone.suites.catalogue import Catalogue, Exclusion, Progress, merged
 
-# What the processes understand is written down in a module that imports torch; here are its words once more.
 _SECONDS_PER_ORDER = 180.0
 _SECONDS_TO_START = 180.0
 _MOST_PROCESSES = 8
 
 
-class _Found(msgspec.Struct, frozen=True):
+class Sample(msgspec.Struct, frozen=True, tag="sample"):
+    """Run the samples of one entry of the database."""
+
+    index: int
+    cautious: bool = False
+
+
+class Enlarge(msgspec.Struct, frozen=True, tag="enlarge"):
+    """Make a large variant of a case."""
+
+    case: Case
+
+
+Order = Sample | Enlarge
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The answer to either."""
+
     cases: tuple[Case, ...] = ()
     exclusions: tuple[Exclusion, ...] = ()
 
 
-class _Names(msgspec.Struct, frozen=True):
+class Names(msgspec.Struct, frozen=True):
+    """What a process says first."""
+
     entries: tuple[str, ...] = ()
     missing: str = ""
+    """The package that OpInfo needs and that is not there."""
 
 
-class _Order(msgspec.Struct, frozen=True):
-    """One line for a process, and what to do if it dies of it."""
+class _Task(msgspec.Struct, frozen=True):
+    """An order, and what to do if a process dies of it."""
 
     source: str
-    line: dict[str, object]
-    next: dict[str, object] | None = None
+    line: Order
+    next: Order | None = None
     """What to ask instead; None: nothing is left to try."""
 
 
@@ -54,7 +74,7 @@ class _Process:
         )
         self._lines: SimpleQueue[bytes] = SimpleQueue()
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
-        self.names = msgspec.json.decode(self._line(_SECONDS_TO_START) or b"{}", type=_Names)
+        self.names = msgspec.json.decode(self._line(_SECONDS_TO_START) or b"{}", type=Names)
 
     def _read(self, stream: IO[bytes]) -> None:
         for line in stream:
@@ -67,7 +87,7 @@ class _Process:
         except Empty:
             return None
 
-    def ask(self, line: dict[str, object]) -> _Found | None:
+    def ask(self, line: Order) -> Found | None:
         """None: it died, or took too long; it is of no use any more."""
         assert self._process.stdin is not None
         try:
@@ -76,7 +96,7 @@ class _Process:
         except OSError:
             return None
         answer = self._line(_SECONDS_PER_ORDER)
-        return None if answer is None else msgspec.json.decode(answer, type=_Found)
+        return None if answer is None else msgspec.json.decode(answer, type=Found)
 
     def close(self) -> None:
         self._process.kill()
@@ -91,14 +111,14 @@ def build(device: str, dtype: str, progress: Progress, entries: Collection[str] 
     """Run every sample once, or those of some entries of the database, and make a large variant for each operator."""
     with contextlib.closing(_Crew(device, dtype)) as crew:
         orders = [
-            _Order(name, {"type": "sample", "index": i}, {"type": "sample", "index": i, "cautious": True})
+            _Task(name, Sample(i), Sample(i, cautious=True))
             for i, name in enumerate(crew.names)
             if entries is None or name in entries
         ]
         found = list(crew.carry_out(orders, progress, "OpInfo samples"))
         cases = _distinct(case for answer in found for case in answer.cases)
         bases = _largest_per_operator(cases)
-        large = [_Order(case.operator, {"type": "enlarge", "case": msgspec.to_builtins(case)}) for case in bases]
+        large = [_Task(case.operator, Enlarge(case)) for case in bases]
         grown = list(crew.carry_out(large, progress, "large variants"))
     exclusions = merged(item for answer in found for item in answer.exclusions)
     return Catalogue((*cases, *_distinct(case for answer in grown for case in answer.cases)), exclusions)
@@ -127,9 +147,9 @@ class _Crew:
         for process in self._crew:
             process.close()
 
-    def carry_out(self, orders: Sequence[_Order], progress: Progress, what: str) -> Iterator[_Found]:
+    def carry_out(self, orders: Sequence[_Task], progress: Progress, what: str) -> Iterator[Found]:
         """The answers in the order of the orders."""
-        answers: dict[int, _Found] = {}
+        answers: dict[int, Found] = {}
         waiting = deque(enumerate(orders))
         lock = threading.Lock()
 
@@ -151,14 +171,14 @@ class _Crew:
             thread.join()
         return iter(answers[number] for number in range(len(orders)))
 
-    def _answer(self, place: int, order: _Order) -> _Found:
-        for line in filter(None, (order.line, order.next)):
+    def _answer(self, place: int, order: _Task) -> Found:
+        for line in (order.line, *(() if order.next is None else (order.next,))):
             answer = self._crew[place].ask(line)
             if answer is not None:
                 return answer
             self._crew[place].close()
             self._crew[place] = _Process(*self._circumstances)
-        return _Found(exclusions=(Exclusion("", "torch crashes or does not end on its samples", order.source),))
+        return Found(exclusions=(Exclusion("", "torch crashes or does not end on its samples", order.source),))
 
 
 def _distinct(cases: Iterator[Case]) -> tuple[Case, ...]:

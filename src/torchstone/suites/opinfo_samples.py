@@ -21,40 +21,10 @@ from torchstone.judging.audit import audit
 from torchstone.suites.catalogue import Exclusion
 from torchstone.suites.enlarging import enlarged
 from torchstone.suites.fitting import Unfit, domains_of, fit
+from torchstone.suites.opinfo_catalogue import Found, Names, Order, Sample
 from torchstone.suites.recorder import Recorder
 
 SUITE = "opinfo"
-
-
-class Sample(msgspec.Struct, frozen=True, tag="sample"):
-    """Run the samples of one entry of the database."""
-
-    index: int
-    cautious: bool = False
-
-
-class Enlarge(msgspec.Struct, frozen=True, tag="enlarge"):
-    """Make a large variant of a case."""
-
-    case: schema.Case
-
-
-class Found(msgspec.Struct, frozen=True):
-    """The answer to either."""
-
-    cases: tuple[schema.Case, ...] = ()
-    exclusions: tuple[Exclusion, ...] = ()
-
-
-class Names(msgspec.Struct, frozen=True):
-    """What a process says first."""
-
-    entries: tuple[str, ...] = ()
-    missing: str = ""
-    """The package that OpInfo needs and that is not there."""
-
-
-Order = Sample | Enlarge
 
 
 def main() -> None:
