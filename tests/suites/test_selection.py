@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from torchstone.errors import UsageError
 from torchstone.schema import Case, Normal, Tensor
-from torchstone.suites import CaseQuery, ListedSuite, input_bytes, keep_largest, left_out, select_cases
+from torchstone.suites import CaseQuery, ListedSuite, input_bytes, keep_largest, keep_sample, left_out, select_cases
 from torchstone.suites.smoke import SmokeSuite
 
 cases = st.builds(
@@ -32,6 +32,19 @@ def test_exactly_the_largest_of_each_operator_are_kept_in_their_order(listed: li
     for case in listed:
         if id(case) not in chosen:
             assert all(input_bytes(case) <= input_bytes(other) for other in kept if other.operator == case.operator)
+
+
+@given(st.lists(cases, max_size=20), st.integers(1, 25))
+def test_a_sample_gives_every_operator_its_turn_and_grows(listed: list[Case], count: int) -> None:
+    kept = keep_sample(listed, count)
+    assert len(kept) == min(count, len(listed))
+    remaining = iter(listed)
+    assert all(any(case is other for other in remaining) for case in kept), "another order, or not from the list"
+    numbers, chosen = Counter(case.operator for case in listed), Counter(case.operator for case in kept)
+    fewest = min((chosen[name] for name in numbers if chosen[name] < numbers[name]), default=None)
+    assert fewest is None or max(chosen.values()) <= fewest + 1
+    larger = Counter(case.key for case in keep_sample(listed[::-1], count + 1))
+    assert not Counter(case.key for case in kept) - larger
 
 
 def test_bytes_follow_shape_and_dtype() -> None:

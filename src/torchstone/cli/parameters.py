@@ -57,7 +57,7 @@ def split_commas(values: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def case_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose among a suite's cases: ``source``, ``largest``, ``overhead_dominated``."""
+    """The options that choose among a suite's cases: ``source``, ``largest``, ``sample``, ``overhead_dominated``."""
     source = click.option(
         "--source",
         "--alternative-torchbench-data-path",
@@ -73,6 +73,13 @@ def case_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="N",
         help="Only the N cases of each operator with the most bytes.",
     )
+    sample = click.option(
+        "--sample",
+        "sample",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Only N cases, every operator in turn.",
+    )
     overhead = click.option(
         "--check-overhead-dominated-ops",
         "--overhead-dominated",
@@ -80,4 +87,4 @@ def case_options(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=True,
         help="Only calls known to take hardly longer than starting a kernel.",
     )
-    return source(largest(overhead(command)))
+    return source(largest(sample(overhead(command))))

@@ -94,7 +94,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         suite=(given["suite"] or "smoke") if given["case"] is None else given["case"].suite,
         **{name: given[name] for name in ("case", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},
-        **{name: given[name] for name in ("source", "largest", "overhead_dominated", "mode")},
+        **{name: given[name] for name in ("source", "largest", "sample", "overhead_dominated", "mode")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
     )
 

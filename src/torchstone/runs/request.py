@@ -36,6 +36,7 @@ IDENTITY = (
     "dtypes",
     "source",
     "largest",
+    "sample",
     "mode",
     "overhead_dominated",
     "device",
@@ -69,6 +70,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether results are judged, gradients, or both."""
     largest: int | None = None
     """Only so many cases of each operator, those with the most bytes of arguments."""
+    sample: int | None = None
+    """Only so many cases in all, every operator in turn."""
     overhead_dominated: bool = False
     """Only calls that are known to take hardly longer than starting a kernel."""
     effort: Effort = "normal"
@@ -113,6 +116,8 @@ def check(request: RunRequest) -> RunRequest:
         raise UsageError(f"threads is {request.threads}; it must be 1 or more.")
     if request.largest is not None and request.largest < 1:
         raise UsageError(f"largest is {request.largest}; it must be 1 or more.")
+    if request.sample is not None and request.sample < 1:
+        raise UsageError(f"sample is {request.sample}; it must be 1 or more.")
     if request.judges < 1:
         raise UsageError(f"judges is {request.judges}; it must be 1 or more.")
     for stage, seconds in msgspec.structs.asdict(request.deadlines).items():
@@ -144,6 +149,7 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
         "source": identity_of(request.source),
         "source_path": request.source,
         "largest": request.largest,
+        "sample": request.sample,
         "mode": request.mode,
         "overhead_dominated": request.overhead_dominated,
         "kernels_dir": None if request.kernels_dir is None else str(request.kernels_dir),

@@ -160,6 +160,7 @@ def query_of(request: RunRequest, device: str) -> CaseQuery:
         device_type(device),
         request.source,
         request.largest,
+        request.sample,
         request.overhead_dominated,
         request.mode,
     )

@@ -24,6 +24,8 @@ class CaseQuery(msgspec.Struct, frozen=True):
     """Where a suite that reads its cases from a file finds it: a path, or ``hf://…``; None is the suite's own."""
     largest: int | None = None
     """Only so many cases of each operator, those with the most bytes of arguments; None is all. For every suite."""
+    sample: int | None = None
+    """Only so many cases in all, every operator in turn; None is all. For every suite."""
     overhead_dominated: bool = False
     """Only calls that are known to take hardly longer than starting a kernel."""
     mode: Mode = "fwd"
@@ -34,7 +36,10 @@ class Suite(Protocol):
     """Where cases come from."""
 
     def cases(self, query: CaseQuery) -> Iterable[Case]:
-        """The cases that fit the query, in a stable order. ``largest`` is not its business, see `select_cases`."""
+        """The cases that fit the query, in a stable order.
+
+        ``largest``, ``sample`` and ``mode`` are not its business, see `select_cases`.
+        """
         ...
 
 

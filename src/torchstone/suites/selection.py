@@ -1,4 +1,5 @@
-"""From a query to cases, for any suite: what a suite has no use for is refused, and only the largest are kept.
+"""From a query to cases, for any suite: what a suite has no use for is refused, and only the largest, or a
+sample, are kept.
 
 Separate from the suites, so that none of them, and none of another package, can ignore an option.
 """
@@ -7,12 +8,13 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from torchstone.errors import UsageError
-from torchstone.schema import Case, tensors_of
+from torchstone.schema import Case, content_key, tensors_of
 from torchstone.suites.base import CaseQuery, Suite
 
 _ELEMENT_BYTES = {"64": 8, "32": 4, "16": 2}
@@ -26,6 +28,8 @@ def select_cases(name: str, suite: Suite, query: CaseQuery) -> tuple[Case, ...]:
     cases = tuple(suite.cases(query))
     if query.largest is not None:
         cases = keep_largest(cases, query.largest)
+    if query.sample is not None:
+        cases = keep_sample(cases, query.sample)
     return cases if query.mode == "fwd" else (*(cases if query.mode == "fwd+bwd" else ()), *_gradients(cases)[0])
 
 
@@ -57,6 +61,21 @@ def keep_largest(cases: Iterable[Case], count: int) -> tuple[Case, ...]:
         for place in heapq.nlargest(count, of_one_operator, key=lambda place: input_bytes(listed[place]))
     ]
     return tuple(listed[place] for place in sorted(kept))
+
+
+def keep_sample(cases: Iterable[Case], count: int) -> tuple[Case, ...]:
+    """So many cases, in their old order: every operator in turn gives one until there are enough.
+
+    Which ones an operator gives depends on what they are alone, so that the sample is the same everywhere and a larger
+    one contains a smaller one.
+    """
+    listed = tuple(cases)
+    ranks: Counter[str] = Counter()
+    turns: list[tuple[int, str, int]] = []
+    for key, place in sorted((content_key("sample", case.key), place) for place, case in enumerate(listed)):
+        turns.append((ranks[listed[place].operator], key, place))
+        ranks[listed[place].operator] += 1
+    return tuple(listed[place] for place in sorted(place for *_, place in sorted(turns)[:count]))
 
 
 def input_bytes(case: Case) -> int:
