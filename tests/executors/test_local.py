@@ -544,3 +544,25 @@ def test_a_selection_from_what_is_expanded_may_be_larger_than_its_arguments() ->
     case = Case("test", "aten.masked_select.default", tensors, jitter=False)
     (verdict,) = judge_all(Job(case, source("def kernel(x, m): return x.masked_select(m)", case.operator)))
     assert isinstance(verdict, Agrees), verdict
+
+
+MARKS = """
+import builtins
+print("marked before:", getattr(builtins, "mark", None))
+builtins.mark = {number}
+def kernel(x): return x.clamp(min=0)
+"""
+
+
+@pytest.mark.parametrize(("package", "seen"), [("mine", ["None", "1", "2"]), ("", ["None", "None", "None"])])
+def test_only_implementations_of_one_package_share_a_process(package: str, seen: list[str]) -> None:
+    marks = [msgspec.structs.replace(source(MARKS.format(number=number)), package=package) for number in (1, 2, 3)]
+    with LocalExecutor(ExecutorOptions(device="cpu")).session() as session:
+        records = [session.judge(Job(RELU, implementation, "quick")) for implementation in marks]
+    assert [type(record.verdict) for record in records] == [Agrees] * 3
+    assert [record.log_tail.strip() for record in records] == [f"marked before: {mark}" for mark in seen]
+
+
+def test_who_only_starts_judges_does_not_import_torch() -> None:
+    script = "import sys, torchstone.executors.local, torchstone.workers.pool; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchstone.chain import Chain, Links
+from torchstone.chain import Chain
 from torchstone.judging import Agreement, Mismatch, Reference, Series, UncapturableError, draw_calls
+from torchstone.links import Links
 from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor
 
 CPU = torch.device("cpu")

@@ -13,4 +13,4 @@ class AtenBackend:
         del options  # nothing about ATen depends on the request
 
     def implementation(self, operator: str) -> Implementation | None:
-        return Implementation("aten", operator, ImportPath("torch", f"ops.{operator}"), "aten")
+        return Implementation("aten", operator, ImportPath("torch", f"ops.{operator}"), "aten", "torch")

@@ -73,4 +73,4 @@ class CompileBackend:
             return Implementation("compile", operator, model, self._language)
         source = SourceFile("compiled.py", _SOURCE.format(operator=operator))
         origin = SourceFiles((source,), "kernel", f"torch.compile(torch.ops.{operator})")
-        return Implementation("compile", operator, origin, self._language)
+        return Implementation("compile", operator, origin, self._language, "torch.compile")

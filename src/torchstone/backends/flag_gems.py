@@ -80,7 +80,7 @@ class FlagGemsBackend:
             return None
         text = _SOURCE.format(table=_TABLE, registration=registration, operator=operator)
         origin = SourceFiles((SourceFile("flag_gems_kernel.py", text),), "kernel", f"flag_gems: {registration}")
-        return Implementation("flag_gems", operator, origin, "triton")
+        return Implementation("flag_gems", operator, origin, "triton", "flag_gems")
 
     def operators(self) -> tuple[str, ...]:
         """Every overload that is registered. A few are registered under names that torch does not have."""

@@ -201,7 +201,7 @@ class LigerBackend:
             return None
         source = SourceFile("liger_adapter.py", _SHARED + adapter)
         origin = SourceFiles((source,), "kernel", f"liger_kernel for {operator}")
-        return Implementation("liger", operator, origin, "triton")
+        return Implementation("liger", operator, origin, "triton", "liger_kernel")
 
     def operators(self) -> tuple[str, ...]:
         """Every overload that is served."""

@@ -28,6 +28,8 @@ _USUAL_CACHE_BYTES = 1 << 20
 """Of a core, where the system does not tell."""
 _DOUBTFUL_PERCENT = 110.0
 """Noise of a time passes the limit by less."""
+_MOST_LOADS = 48
+"""Of a package's operators in one process: what they leave behind (caches, compiled code) must not pile up."""
 _QUIET_SECONDS = 300e-6
 """A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
 _QUIET_ANSWERS = 3
@@ -206,9 +208,11 @@ class Courtroom:
         return self._calls_to_tell[key]
 
     def worker_for(self, implementation: schema.Implementation) -> tuple[PausableWorker, bool]:
-        """The worker that has this candidate loaded, or a fresh one, perhaps without its device; and whether it is."""
+        """The worker that has this candidate loaded, one that had others of its package, or a fresh one, perhaps
+        without its device; and whether it is fresh.
+        """
         current = self._candidate_worker
-        if current is not None and current.candidate_key == implementation.key:
+        if current is not None and _may_serve(current, implementation):
             return current, False
         self.dismiss_candidate()
         worker = self.pool.take(with_device=False)
@@ -248,6 +252,13 @@ class Courtroom:
         self.dismiss_own_workers()
         self.pool.close()
         self.lane.close()
+
+
+def _may_serve(worker: PausableWorker, implementation: schema.Implementation) -> bool:
+    if worker.candidate_key == implementation.key:
+        return True
+    same = bool(implementation.package) and worker.package == implementation.package
+    return same and worker.candidate_key is not None and worker.loads < _MOST_LOADS
 
 
 def _reference_peak_bytes(call: DrawnCall) -> int | None:

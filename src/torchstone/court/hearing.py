@@ -85,17 +85,20 @@ class Hearing:
         self._worker = worker
         self.outcome.layers = worker.layers
         worker.clear_log()
-        if not fresh:
+        if worker.candidate_key == self.job.implementation.key:
             return
+        worker.candidate_key = None
         with self.in_stage("load", self.job.deadlines.load_seconds):
             command = Load(secrets.token_hex(8), self.job.implementation)
             reply = self.allow(lambda deadline: worker.ask(command, deadline))
             worker.freeze()  # until it is bound: what it starts while it loads must not run on
             if isinstance(reply, Failed):
                 raise CandidateFailedError(reply)
-        with self.in_stage("start", HOUSEKEEPING_SECONDS):
-            self._open_device(worker)
-        worker.candidate_key = self.job.implementation.key
+        if fresh:
+            with self.in_stage("start", HOUSEKEEPING_SECONDS):
+                self._open_device(worker)
+        worker.candidate_key, worker.package = self.job.implementation.key, self.job.implementation.package
+        worker.loads += 1
 
     def _open_device(self, worker: PausableWorker) -> None:
         """After loading: what does not even load needs no device. Not the candidate's fault if it fails."""

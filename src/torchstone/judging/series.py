@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from torchstone import operators, schema
-from torchstone.chain import Chain, Links, fits
+from torchstone.chain import Chain, fits
 from torchstone.judging.agreement import compare_many
 from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluation, ReferenceFailure
 from torchstone.judging.inputs import DrawnCall, calls_on, draw_storages
@@ -23,6 +23,7 @@ from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch
 from torchstone.judging.reference import Reference
 from torchstone.judging.screening import all_of_each
 from torchstone.judging.untouched import bits
+from torchstone.links import Links
 
 
 class UncapturableError(Exception):

@@ -51,10 +51,13 @@ class Implementation(msgspec.Struct, frozen=True, dict=True):
     operator: str
     origin: Origin
     language: Language = "python"
+    package: str = ""
+    """Whose code it is, where a backend offers the operators of an installed package: these may share a process, as
+    they do in any program that imports it. Empty: this implementation has a process of its own."""
 
     @cached_property
     def key(self) -> str:
-        """Content hash. The label is left out: the same code in another place is the same implementation."""
+        """Content hash. Label and package are left out: the same code in another place is the same implementation."""
         if isinstance(self.origin, SourceFiles):
             return content_key(self.backend, self.operator, self.origin.files, self.origin.entry)
         return content_key(self.backend, self.operator, self.origin)

@@ -21,7 +21,8 @@ import msgspec
 import torch
 
 from torchstone import operators
-from torchstone.chain import Chain, Links, leading
+from torchstone.chain import Chain
+from torchstone.links import Links, leading
 from torchstone.schema import decode, tensors_of
 from torchstone.workers import compilers, sandbox
 from torchstone.workers.attribution import attribute

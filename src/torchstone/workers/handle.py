@@ -110,7 +110,10 @@ class Worker:
         """How the judge reads its results; whoever reads first opens it."""
         self.layers: tuple[Layer, ...] = ()
         self.candidate_key: str | None = None
-        """The implementation that was loaded into it; None while it is a spare."""
+        """The implementation that was loaded into it last; None while it is a spare."""
+        self.package = ""
+        """Whose other implementations may be loaded into it as well; empty: nobody's."""
+        self.loads = 0
         for descriptor in (replies, log, status):
             os.set_blocking(descriptor, False)
         commands.setblocking(False)

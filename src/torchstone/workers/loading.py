@@ -31,7 +31,7 @@ def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
         case ImportPath(module=module, attribute=attribute):
             found = reduce(getattr, attribute.split("."), importlib.import_module(module))
         case SourceFiles() as source:
-            folder = scratch / "kernel"
+            folder = _new_folder(scratch)
             _write(source, folder)
             if is_native(source.files[0].name):
                 from torchstone.workers.building import native_kernel
@@ -52,6 +52,12 @@ def _as_function(kind: Any) -> Callable[..., Any]:
     return as_function(kind, vars(problem))
 
 
+def _new_folder(scratch: Path) -> Path:
+    """Several implementations of a package are loaded one after the other, and compilers read their files later."""
+    number = sum(1 for path in scratch.glob("kernel*") if path.is_dir())
+    return scratch / (f"kernel_{number}" if number else "kernel")
+
+
 def _write(source: SourceFiles, folder: Path) -> None:
     """Put the files into the private folder: compilers, and Triton, read their source from disk."""
     folder.mkdir()
@@ -65,7 +71,7 @@ def _import_source(source: SourceFiles, folder: Path) -> Any:
     """Import the first file."""
     sys.path.insert(0, str(folder))
     entry_file = folder / source.files[0].name
-    name = f"torchstone_candidate_{entry_file.stem}"
+    name = f"torchstone_candidate_{folder.name}_{entry_file.stem}"
     spec = importlib.util.spec_from_file_location(name, entry_file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{source.files[0].name} is not a Python file")
