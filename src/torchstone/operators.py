@@ -114,6 +114,17 @@ def is_view(operator: str) -> bool:
     return overload.is_view and not composed
 
 
+_HOST_KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+
+
+def runs_on_the_host(operator: str) -> bool:
+    """Whether torch's own operator has an implementation there. Operators that we made ourselves are not asked for."""
+    if not operator.startswith("aten."):
+        return False
+    name = resolve(operator)._name
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _HOST_KEYS)
+
+
 def _tensor_count(recipe: schema.Argument | None) -> int:
     if isinstance(recipe, schema.Tensor):
         return 1

@@ -14,7 +14,7 @@ import torch
 from torchstone import operators, schema
 from torchstone.court.guards import peak_bandwidth
 from torchstone.court.lane import Lane
-from torchstone.judging import DrawnCall, Expected, Work, calls_to_tell, work_of
+from torchstone.judging import DrawnCall, Expected, Work, calls_to_tell, draw_call, work_of
 from torchstone.measuring import timing
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device import DeviceProbe
@@ -158,12 +158,11 @@ class Courtroom:
             self._work[case.key] = work_of(case, expected.new_tensors)
         return self._work[case.key]
 
-    def reference_peak_bytes(self, call: DrawnCall) -> int | None:
+    def reference_peak_bytes(self, case: schema.Case) -> int | None:
         """The memory that torch's own operator needs for it beyond its arguments. Watched once per case."""
-        key = call.case.key
-        if key not in self._reference_peaks:
-            self._reference_peaks[key] = _reference_peak_bytes(call)
-        return self._reference_peaks[key]
+        if case.key not in self._reference_peaks:
+            self._reference_peaks[case.key] = _reference_peak_bytes(draw_call(case, 0, self.device))
+        return self._reference_peaks[case.key]
 
     def know_ceilings(self, work: Work) -> None:
         """Measure what is not known yet of the device, before any candidate can use it: on a GPU it might not rest."""

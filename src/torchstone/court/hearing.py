@@ -20,7 +20,17 @@ from torchstone.court.courtroom import Courtroom, Outcome
 from torchstone.court.evidence import BLOCK_GUARDS
 from torchstone.court.layout import Layout
 from torchstone.court.stand import CandidateFailedError, Stand
-from torchstone.judging import Agreement, DrawnCall, Expected, Mismatch, Reference, compare_many, draw_calls, worst_of
+from torchstone.judging import (
+    Agreement,
+    DrawnCall,
+    Expected,
+    Mismatch,
+    Reference,
+    compare_many,
+    desk_of,
+    draw_calls,
+    worst_of,
+)
 from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, WorkerEndedError
 from torchstone.workers.pausing import PausableWorker
 from torchstone.workers.pool import DeviceNotOpenedError
@@ -111,7 +121,7 @@ class Hearing:
     @contextmanager
     def standing(self, case: schema.Case, layout: Layout, sets: int) -> Iterator[Stand]:
         """The candidate bound to a case. If anything goes wrong inside, its worker is not used again."""
-        stand = Stand(self.worker, case, layout, sets, self.room.device)
+        stand = Stand(self.worker, case, layout, sets, self.room.device, desk_of(case, self.room.device))
         try:
             self.allow(stand.bind)
             yield stand
@@ -123,7 +133,7 @@ class Hearing:
 
     def draw(self, reference: Reference, count: int, calibrate: bool = True) -> tuple[list[DrawnCall], list[Expected]]:
         """Fresh calls from the system's randomness, and what they must give."""
-        calls = draw_calls(reference.case, secrets.randbits(63), count, self.room.device)
+        calls = draw_calls(reference.case, secrets.randbits(63), count, reference.device)
         return calls, reference.expect_many(calls, with_bounds=calibrate)
 
     def call_and_verify(self, stand: Stand, calls: list[DrawnCall], expected: list[Expected]) -> tuple[int, int]:

@@ -54,9 +54,20 @@ def _garbage(size_bytes: int, device: torch.device) -> torch.Tensor:
 
 
 class Stand:
-    """A worker, a case, and the buffers of up to ``sets`` calls."""
+    """A worker, a case, and the buffers of up to ``sets`` calls.
 
-    def __init__(self, worker: Worker, case: schema.Case, layout: Layout, sets: int, device: torch.device) -> None:
+    What is presented comes from the desk, and what was read goes there (:mod:`torchstone.judging.desk`).
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        case: schema.Case,
+        layout: Layout,
+        sets: int,
+        device: torch.device,
+        desk: torch.device | None = None,
+    ) -> None:
         self.worker = worker
         self.sets = sets
         self.layout = layout
@@ -65,9 +76,14 @@ class Stand:
         self.on_device = device.type != "cpu"
         self._arena = make_arena(sets * layout.pitch_bytes, device)
         self._bytes = self._arena.tensor(0, sets * layout.pitch_bytes, torch.uint8)
-        self._slots = [layout.inputs_in(self._bytes, index) for index in range(sets)]
+        self.desk = device if desk is None else desk
+        self._is_elsewhere = self.desk != device
+        self._written = torch.empty_like(self._bytes, device=self.desk) if self._is_elsewhere else self._bytes
+        """Where the judge puts arguments together: the buffers themselves, or memory at the desk."""
+        self._slots = [layout.inputs_in(self._written, index) for index in range(sets)]
         self._garbage = _garbage(max(layout.pitch_bytes, MOST_SPARSE * layout.largest_bytes), device)
-        self._row = self._garbage
+        self._desk_garbage = self._garbage.to(self.desk)
+        self._row = self._desk_garbage
         self._arena_address = 0
         if worker.reader is None:
             worker.reader = open_reader(worker.pid, device)
@@ -100,6 +116,8 @@ class Stand:
         sources = [tensor.storage for call in calls for tensor in call.tensors if tensor.storage.numel()]
         if targets:
             torch._foreach_copy_(targets, sources)
+        if self._is_elsewhere:
+            self.rows(len(calls)).copy_(self._written[: len(calls) * self.layout.pitch_bytes])
         self.finish_device_work()
 
     def conceal(self, count: int) -> None:
@@ -113,9 +131,9 @@ class Stand:
             target.copy_(storage)
 
     def _fill_bands(self, count: int) -> None:
-        rows = self.rows(count).view(count, self.layout.pitch_bytes)
+        rows = self._written[: count * self.layout.pitch_bytes].view(count, self.layout.pitch_bytes)
         shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
-        self._row = self._garbage[shift : shift + self.layout.pitch_bytes]
+        self._row = self._desk_garbage[shift : shift + self.layout.pitch_bytes]
         for start, end in self.layout.bands:
             rows[:, start:end] = self._row[start:end]
 
@@ -189,12 +207,13 @@ class Stand:
     def _take_down(self, done: Done, count: int, copies: bool) -> Testimony:
         """A private copy of everything that the calls left: arguments from the arena, results from where they lie."""
         arena = self._bytes[: count * self.layout.pitch_bytes]
-        testimony = Testimony(
-            self.layout, done, count, arena.clone() if copies else arena, self._arena_address, self._row
-        )
+        if copies:
+            arena = arena.to(self.desk) if self._is_elsewhere else arena.clone()
+        testimony = Testimony(self.layout, done, count, arena, self._arena_address, self._row)
         if testimony.spans and copies:
             try:
-                testimony.copies = self._reader.read(testimony.spans, done.segments)
+                read = self._reader.read(testimony.spans, done.segments)
+                testimony.copies = read.brought_to(self.desk) if self._is_elsewhere else read
             except UnreadableError as error:
                 self.worker.check_alive()
                 raise BadReplyError(f"a result that cannot be read: {error}") from error
@@ -255,7 +274,7 @@ class Stand:
     def device_latency_ns(self) -> int:
         """How long the judge waits for next to nothing on the device: long, if someone else keeps it busy."""
         began = time.perf_counter_ns()
-        self._row[:1].clone()
+        self._garbage[:1].clone()
         self.finish_device_work()
         return time.perf_counter_ns() - began
 
@@ -274,5 +293,5 @@ class Stand:
     def close(self) -> None:
         """Free the buffers. The worker must have released them or be dead."""
         self._slots.clear()
-        del self._bytes
+        del self._bytes, self._written
         self._arena.close()

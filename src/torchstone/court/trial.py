@@ -32,7 +32,7 @@ from torchstone.court.parties import ReferenceLostError
 from torchstone.court.stand import Stand
 from torchstone.court.variants import check_hidden
 from torchstone.errors import TorchstoneError, UsageError
-from torchstone.judging import DrawnCall, Reference, ReferenceFailure, draw_calls
+from torchstone.judging import DrawnCall, Reference, ReferenceFailure, desk_of, draw_calls
 from torchstone.workers.protocol import Failed
 
 _CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 2, "normal": 3, "thorough": 16}
@@ -98,7 +98,7 @@ class Trial:
             return
         timed = job.measured and job.case.timed
         with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves it and comes back to it
-            reference = Reference(job.case, self._room.device)
+            reference = Reference(job.case, self._room.device, desk_of(job.case, self._room.device))
             calls, expected = hearing.draw(reference, 1)
             work = self._room.work_of(expected[0]) if timed else None
             if work is not None:
@@ -139,8 +139,9 @@ class Trial:
         """One call of an earlier trial again, with the values it had, compared in full."""
         hearing, device = self._hearing, self._room.device
         with self._room.place_in_lane():
-            reference = Reference(replay.case, device)
-            calls = [_drawn_again(replay, device)]
+            desk = desk_of(replay.case, device)
+            reference = Reference(replay.case, device, desk)
+            calls = [_drawn_again(replay, desk)]
             expected = reference.expect_many(calls, with_bounds=True)
             layout = Layout(replay.case, expected[0])
             hearing.take_worker()
@@ -155,11 +156,10 @@ class Trial:
         """A last, unscored call tells what did the work; under a policy, work that torch did is not the candidate's."""
         hearing = self._hearing
         with hearing.in_stage("attribute", self._job.deadlines.check_seconds):
-            calls = draw_calls(self._job.case, secrets.randbits(63), 1, self._room.device)
-            stand.present(calls)
+            stand.present(draw_calls(self._job.case, secrets.randbits(63), 1, stand.desk))
             with_kernels = self._wants_kernels()
             found = hearing.allow(lambda deadline: stand.attribute(deadline, with_kernels))
-            reference_bytes = self._room.reference_peak_bytes(calls[0])
+            reference_bytes = self._room.reference_peak_bytes(self._job.case)
         if isinstance(found, Failed):
             found = schema.Attribution({}, note=f"the kernel failed while it was watched: {found.message}"[:500])
         found = msgspec.structs.replace(found, reference_peak_memory_bytes=reference_bytes)

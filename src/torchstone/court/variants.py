@@ -13,7 +13,7 @@ from torchstone.court.hearing import FAILURES, Hearing, VerdictError
 from torchstone.court.layout import Layout
 from torchstone.court.stand import Stand
 from torchstone.errors import UsageError
-from torchstone.judging import Reference, ReferenceFailure, hidden_cases
+from torchstone.judging import Reference, ReferenceFailure, desk_of, hidden_cases
 
 _HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 4, "normal": 4, "thorough": 10}
 """Of six kinds, so that four hold odd sizes for sure. Each is called twice: in full, and as far as need be."""
@@ -37,7 +37,7 @@ def check_hidden(hearing: Hearing, stand: Stand) -> None:
 
 def _check_variant(hearing: Hearing, case: schema.Case) -> None:
     try:
-        reference = Reference(case, hearing.room.device)
+        reference = Reference(case, hearing.room.device, desk_of(case, hearing.room.device))
         drawn = [hearing.draw(reference, 1, calibrate=in_full) for in_full in (True, False)]
     except (ReferenceFailure, UsageError):  # the CPU takes it, this device does not
         return

@@ -1,6 +1,7 @@
 """IS IT RIGHT? Inputs, references and agreement. Trusted side: the judge calls this, and no candidate ever sees it."""
 
 from torchstone.judging.agreement import compare, compare_many
+from torchstone.judging.desk import desk_of
 from torchstone.judging.evaluation import Place, ReferenceFailure
 from torchstone.judging.hidden import hidden_cases
 from torchstone.judging.information import calls_to_tell
@@ -28,6 +29,7 @@ __all__ = [
     "calls_to_tell",
     "compare",
     "compare_many",
+    "desk_of",
     "draw_call",
     "draw_calls",
     "hidden_cases",

@@ -48,14 +48,18 @@ class Evaluation:
 
 
 class Evaluator:
-    """Calls one case's operator."""
+    """Calls one case's operator: as it stands on the device, in float64 wherever the caller has its tensors, the desk.
 
-    def __init__(self, case: schema.Case, device: torch.device) -> None:
+    Arguments come from the desk and results go there.
+    """
+
+    def __init__(self, case: schema.Case, device: torch.device, desk: torch.device | None = None) -> None:
         self.case = case
         self.contract = operators.contract_of(case)
         self.recipes = schema.tensors_of(case)
         self.operator = operators.resolve(case.operator)
         self._device = device
+        self._desk = device if desk is None else desk
         self._wide_case = _widened(case)
 
     def is_written(self, position: int) -> bool:
@@ -69,12 +73,13 @@ class Evaluator:
 
     def native_on(self, storages: Sequence[torch.Tensor], count: int) -> Evaluation | None:
         """The same for calls whose arguments are stacked. Operators that write do so to these storages themselves."""
+        storages = [storage.to(self._device) for storage in storages]
         views = [batched_view(s, recipe).unbind(0) for s, recipe in zip(storages, self.recipes, strict=True)]
         rows: Sequence[Sequence[torch.Tensor]] = list(zip(*views, strict=True)) if views else [()] * count
         if torch.Tag.inplace_view in self.operator.tags:
             raise ReferenceFailure(f"{self.case.operator} gives its argument another shape, and no result to judge")
         try:
-            results = [self._call(self.case, row) for row in rows]
+            results = [self._call(self.case, row, self._device) for row in rows]
         except OPERATOR_ERRORS as error:
             raise ReferenceFailure(f"{self.case.operator} in torch: {first_line(error)}") from error
         returned = [leaf for leaf in results[0] if isinstance(leaf, torch.Tensor)]
@@ -84,28 +89,62 @@ class Evaluator:
             raise ReferenceFailure(f"{self.case.operator} returns complex32, which torch itself cannot compare")
         if len({tuple(_signature(leaf) for leaf in result) for result in results}) > 1:
             return None
-        return Evaluation(results, self._collected(results, storages), _shared(results[0], storages))
+        shared = _shared(results[0], storages)
+        tensors = {place: tensor.to(self._desk) for place, tensor in self._collected(results, storages).items()}
+        return Evaluation(self._at_desk(results, tensors), tensors, shared)
+
+    def _at_desk(self, results: list[list[Any]], tensors: Tensors) -> list[list[Any]]:
+        """The returned leaves, as rows of what has been brought there already if they lie as plainly as these."""
+        if self._desk == self._device:
+            return results
+        return [
+            [self._leaf_at_desk(leaf, tensors.get(Place("output", i)), call) for i, leaf in enumerate(leaves)]
+            for call, leaves in enumerate(results)
+        ]
+
+    def _leaf_at_desk(self, leaf: Any, brought: torch.Tensor | None, call: int) -> Any:
+        if not isinstance(leaf, torch.Tensor) or brought is None:
+            return leaf
+        if leaf.is_contiguous():
+            return brought[call]
+        leaf = leaf.resolve_conj().resolve_neg()
+        span = 1 + sum((size - 1) * step for size, step in zip(leaf.shape, leaf.stride(), strict=True))
+        memory = leaf.as_strided((span,), (1,), leaf.storage_offset()).to(self._desk)
+        return memory.as_strided(leaf.shape, leaf.stride(), 0)
 
     def wide(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
         """One call in float64: what it returns, and the given storages that it wrote to. torch's errors come out."""
         with _float64_as_default():
-            return self._once(self._wide_case, storages, views)
+            return self._once(self._wide_case, storages, views, self._desk)
 
     def once(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
-        """One call in the dtype of the case, likewise."""
-        return self._once(self.case, storages, views)
+        """One call in the dtype of the case, likewise, on the device."""
+        if self._desk != self._device:
+            storages = [storage.to(self._device) for storage in storages]
+            views = [operators.view_of(storage, self.recipes[place]) for place, storage in enumerate(storages)]
+        found = self._once(self.case, storages, views, self._device)
+        return {place: tensor.to(self._desk) for place, tensor in found.items()}
 
-    def _once(self, case: schema.Case, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
-        result = self._call(case, views)
+    def _once(
+        self,
+        case: schema.Case,
+        storages: Sequence[torch.Tensor],
+        views: Sequence[torch.Tensor],
+        device: torch.device,
+    ) -> Tensors:
+        result = self._call(case, views, device)
         found = self._collected([result], [storage.unsqueeze(0) for storage in storages])
         return {place: tensor[0] for place, tensor in found.items()}
 
     def on(self, tensors: Sequence[torch.Tensor], case: schema.Case) -> list[Any]:
-        """What the operator returns for these in the places of a case's tensor arguments. torch's errors come out."""
-        return self._call(case, tensors)
+        """What the operator returns for these, which lie on the desk, in the places of a case's tensor arguments.
 
-    def _call(self, case: schema.Case, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        args, kwargs = operators.build_arguments(case, tensors, self._device)
+        torch's errors come out.
+        """
+        return self._call(case, tensors, self._desk)
+
+    def _call(self, case: schema.Case, tensors: Sequence[torch.Tensor], device: torch.device) -> list[Any]:
+        args, kwargs = operators.build_arguments(case, tensors, device)
         with torch.no_grad():
             result = self.operator(*args, **kwargs)
         return operators.flatten_outputs(result) if self.operator._schema.returns else []

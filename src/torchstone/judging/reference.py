@@ -149,12 +149,13 @@ class Expected:
 class Reference:
     """The reference for one case on one device. Make one per case and keep it: it learns the case's scale."""
 
-    def __init__(self, case: schema.Case, device: torch.device) -> None:
+    def __init__(self, case: schema.Case, device: torch.device, desk: torch.device | None = None) -> None:
         self.case = case
-        self.device = device
+        self.device = device if desk is None else desk
+        """Where calls are drawn and compared (:mod:`torchstone.judging.desk`); torch's own results are the device's."""
         self.float64_failure: str | None = None
         """Why there are no float64 results; None as long as there are."""
-        self._evaluator = Evaluator(case, device)
+        self._evaluator = Evaluator(case, device, desk)
         self._only_moves: bool | None = None
         self._calibrations: dict[Place, bounds.Calibration] = {}
         self._inside: dict[Place, torch.Tensor] = {}

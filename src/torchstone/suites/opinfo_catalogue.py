@@ -20,7 +20,7 @@ from torchstone.suites.catalogue import Catalogue, Exclusion, Progress, merged
 
 _SECONDS_PER_ORDER = 180.0
 _SECONDS_TO_START = 180.0
-_MOST_PROCESSES = 8
+_MOST_PROCESSES = 16
 
 
 class Sample(msgspec.Struct, frozen=True, tag="sample"):

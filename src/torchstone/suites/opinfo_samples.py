@@ -6,6 +6,7 @@ refuse, and because who only runs a catalogue that is there already needs neithe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
@@ -16,15 +17,18 @@ from typing import Any
 import msgspec
 import torch
 
-from torchstone import schema
+from torchstone import operators, schema
+from torchstone.judging import ReferenceFailure, draw_call
 from torchstone.judging.audit import audit
+from torchstone.judging.evaluation import Evaluator
 from torchstone.suites.catalogue import Exclusion
 from torchstone.suites.enlarging import enlarged
-from torchstone.suites.fitting import Unfit, domains_of, fit
+from torchstone.suites.fitting import Domains, Unfit, domains_of, fit
 from torchstone.suites.opinfo_catalogue import Found, Names, Order, Sample
-from torchstone.suites.recorder import Recorder
+from torchstone.suites.recorder import RecordedCall, Recorder
 
 SUITE = "opinfo"
+_HOST = torch.device("cpu")
 
 
 def main() -> None:
@@ -80,12 +84,34 @@ def _fitted(name: str, recorder: Recorder, failures: Counter[str], device: torch
     exclusions += [Exclusion(op, reason, name, count) for (op, reason), count in recorder.unrecorded.items()]
     for call in recorder.calls.values():
         try:
-            case = fit(call, SUITE, domains, device, cautious=cautious)
+            case = _case(call, domains, device, cautious=cautious)
         except Unfit as error:
             exclusions.append(Exclusion(call.operator, str(error), name))
         else:
-            cases.append(msgspec.structs.replace(_audited(case, device), tags=(name,), occurrences=0))
+            cases.append(msgspec.structs.replace(case, tags=(name,), occurrences=0))
     return Found(tuple(cases), tuple(exclusions))
+
+
+def _case(call: RecordedCall, domains: Domains, device: torch.device, *, cautious: bool) -> schema.Case:
+    """Fitted and audited on the host where torch does the same there, and tried once on the device.
+
+    Fitting tries values that may be wrong: on the host that is an error, on a device the end of the process. And both
+    are hundreds of tiny steps, which on a device wait for one another.
+    """
+    if device.type != _HOST.type and operators.runs_on_the_host(call.operator):
+        with contextlib.suppress(Unfit):
+            case = fit(call, SUITE, domains, _HOST, cautious=cautious)
+            if _is_taken(case, device):
+                return _audited(case, _HOST)
+    return _audited(fit(call, SUITE, domains, device, cautious=cautious), device)
+
+
+def _is_taken(case: schema.Case, device: torch.device) -> bool:
+    try:
+        Evaluator(case, device).native([draw_call(case, 0, device)])
+    except ReferenceFailure:
+        return False
+    return True
 
 
 def _audited(case: schema.Case, device: torch.device) -> schema.Case:

@@ -26,6 +26,8 @@ MOST_GIVEN = 1024
 _MOST_OFFSET = 4096
 """Larger offsets are kept as far as alignment goes: nobody needs a megabyte in front of a row."""
 _ALIGNMENT = 16
+_BROUGHT = 1 << 16
+"""Tensors of up to so many elements are looked at on the host, wherever they lie."""
 _NOTHING_TO_JUDGE = {"detach", "_has_compatible_shallow_copy_type", "is_same_size", "alias", "lift_fresh"}
 """They hand on what they got, for torch's own bookkeeping."""
 _WITHOUT_VALUES = "made on the meta device, where nothing is computed"
@@ -274,6 +276,8 @@ def facts_of(tensor: torch.Tensor, *, listed: bool = True) -> Facts:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex():
         return _NOT_SEEN
     plain = tensor.detach()
+    if plain.numel() <= _BROUGHT:
+        plain = plain.cpu()  # one wait instead of a dozen
     known = _listed(plain) if listed else None
     ends = _finite_ends(plain)
     if ends is None:
@@ -332,5 +336,5 @@ def _share_of_nan(leaves: Iterable[Any]) -> float:
         if not isinstance(leaf, torch.Tensor) or not _can_be_read(leaf):
             continue
         if leaf.layout is torch.strided and (leaf.is_floating_point() or leaf.is_complex()) and leaf.numel():
-            worst = max(worst, float(leaf.isnan().double().mean()))
+            worst = max(worst, float((leaf.cpu() if leaf.numel() <= _BROUGHT else leaf).isnan().double().mean()))
     return worst

@@ -51,6 +51,10 @@ class Copies:
     def __init__(self, pieces: Sequence[torch.Tensor], where: Sequence[tuple[int, int]], spans: Sequence[Span]) -> None:
         self._pieces, self._where, self._spans = pieces, where, spans
 
+    def brought_to(self, device: torch.device) -> Copies:
+        """The same there."""
+        return Copies([piece.to(device) for piece in self._pieces], self._where, self._spans)
+
     def __iter__(self) -> Iterator[torch.Tensor]:
         """The bytes of each span, in the order in which they were asked for."""
         for (piece, start), span in zip(self._where, self._spans, strict=True):

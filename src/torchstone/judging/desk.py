@@ -1,0 +1,23 @@
+"""Where the judge does its own arithmetic: drawing, float64 evaluations, comparing.
+
+On the device for what is large. For small cases on the host: they are hundreds of tiny steps, each of which would wait
+for its turn on a device that other processes use, while torch's own operator needs it for one of them. What is timed
+stays on the device. The choice depends on the case alone, so that a replay draws the same values again.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from torchstone import operators, schema
+
+_FEW_ELEMENTS = 1 << 14
+_HOST = torch.device("cpu")
+
+
+def desk_of(case: schema.Case, device: torch.device) -> torch.device:
+    """The device that draws and compares calls of a case that is judged on ``device``."""
+    if device.type == "cpu" or case.timed or not operators.runs_on_the_host(case.operator):
+        return device
+    elements = sum(operators.storage_extent(recipe) for recipe in schema.tensors_of(case))
+    return _HOST if elements <= _FEW_ELEMENTS else device
