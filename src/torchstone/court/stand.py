@@ -17,7 +17,7 @@ from torchstone.court.layout import Layout
 from torchstone.court.testimony import Testimony
 from torchstone.judging import DrawnCall
 from torchstone.schema import Attribution
-from torchstone.workers.buffers import make_arena
+from torchstone.workers.buffers import Arenas
 from torchstone.workers.handle import BadReplyError, Worker, WorkerEndedError
 from torchstone.workers.protocol import (
     MOST_SPARSE,
@@ -74,7 +74,8 @@ class Stand:
         self._case = case
         self._device = device
         self.on_device = device.type != "cpu"
-        self._arena = make_arena(sets * layout.pitch_bytes, device)
+        worker.arenas = worker.arenas or Arenas(device)
+        self._arena = worker.arenas.take(sets * layout.pitch_bytes)
         self._bytes = self._arena.tensor(0, sets * layout.pitch_bytes, torch.uint8)
         self.desk = device if desk is None else desk
         self._is_elsewhere = self.desk != device
@@ -294,4 +295,5 @@ class Stand:
         """Free the buffers. The worker must have released them or be dead."""
         self._slots.clear()
         del self._bytes, self._written
-        self._arena.close()
+        assert self.worker.arenas is not None
+        self.worker.arenas.give_back(self._arena)

@@ -42,6 +42,8 @@ _FEW_SETS = 6
 """Of very large arguments: with fewer calls in a block what the block itself costs drowns them."""
 _MOST_RESULTS = 2048
 """In a block: a reply says where each lies, and replies are short."""
+_KEPT_BYTES = 512 << 20
+"""What a judge may keep of a device's memory between jobs: to free it and take it again is slow."""
 _LOST_WORKERS = 5
 """A worker that was killed from outside is our loss; one that dies so every time is the candidate's doing."""
 
@@ -202,7 +204,7 @@ def judge(
         except Exception as error:  # noqa: BLE001 - a fault of ours, perhaps provoked: it must not take other jobs along
             verdict = _fault(error, room)
             break
-    if room.device.type == "cuda":
+    if room.device.type == "cuda" and torch.cuda.memory_reserved(room.device) > _KEPT_BYTES:
         torch.cuda.empty_cache()  # what one job needed must not be missing to the next
     return schema.Record(
         job_key=job.key,

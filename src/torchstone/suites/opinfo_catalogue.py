@@ -74,7 +74,14 @@ class _Process:
         )
         self._lines: SimpleQueue[bytes] = SimpleQueue()
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
-        self.names = msgspec.json.decode(self._line(_SECONDS_TO_START) or b"{}", type=Names)
+        self._names: Names | None = None
+
+    @property
+    def names(self) -> Names:
+        """What it says first. Not waited for before somebody asks: processes start side by side."""
+        if self._names is None:
+            self._names = msgspec.json.decode(self._line(_SECONDS_TO_START) or b"{}", type=Names)
+        return self._names
 
     def _read(self, stream: IO[bytes]) -> None:
         for line in stream:
@@ -89,6 +96,8 @@ class _Process:
 
     def ask(self, line: Order) -> Found | None:
         """None: it died, or took too long; it is of no use any more."""
+        if not self.names.entries:
+            return None
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(msgspec.json.encode(line) + b"\n")
@@ -129,19 +138,16 @@ class _Crew:
 
     def __init__(self, device: str, dtype: str) -> None:
         self._circumstances = device, dtype
-        first = _Process(device, dtype)
-        self._crew = [first]
-        if first.names.missing:
-            first.close()
-            raise UsageError(
-                f"suite 'opinfo' needs the package '{first.names.missing}': pip install 'torchstone[opinfo]'."
-            )
-        if not first.names.entries:
-            first.close()
-            raise InfrastructureError(f"torch's OpInfo database cannot be used for {device} here.")
-        self.names = first.names.entries
         count = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
-        self._crew += [_Process(device, dtype) for _ in range(count - 1)]
+        self._crew = [_Process(device, dtype) for _ in range(count)]
+        found = self._crew[0].names
+        self.names = found.entries
+        if found.missing or not found.entries:
+            self.close()
+        if found.missing:
+            raise UsageError(f"suite 'opinfo' needs the package '{found.missing}': pip install 'torchstone[opinfo]'.")
+        if not found.entries:
+            raise InfrastructureError(f"torch's OpInfo database cannot be used for {device} here.")
 
     def close(self) -> None:
         for process in self._crew:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from torchstone.errors import InfrastructureError
-from torchstone.workers.protocol import Segment
+from torchstone.workers.protocol import KEPT_ARENA_BYTES, Segment
 
 _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1, 2, 4
 _F_ADD_SEALS = 1033
@@ -150,7 +150,8 @@ class DeviceArena(DeviceMemory):
 
     def __init__(self, size_bytes: int, device: torch.device) -> None:
         self._driver = Driver()
-        self.size_bytes = -(-max(size_bytes, 1) // _GRANULARITY) * _GRANULARITY
+        fitting = -(-max(size_bytes, 1) // _GRANULARITY) * _GRANULARITY
+        self.size_bytes = max(fitting, KEPT_ARENA_BYTES)
         super().__init__(self._driver.allocate(self.size_bytes), device)
         self.device_handle: str | None = self._driver.export(self.address)
 
@@ -178,6 +179,31 @@ class OpenedDeviceMemory(DeviceMemory):
 Arena = HostArena | DeviceArena
 
 
-def make_arena(size_bytes: int, device: torch.device) -> Arena:
-    """An arena on the device."""
-    return HostArena(size_bytes) if device.type == "cpu" else DeviceArena(size_bytes, device)
+class Arenas:
+    """The arenas of one worker, on one device. Small ones on a GPU are used again and again."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._shelf: list[DeviceArena] = []
+        self._closed = False
+
+    def take(self, size_bytes: int) -> Arena:
+        """One of at least this size, for a case."""
+        if self._device.type == "cpu":
+            return HostArena(size_bytes)
+        if self._shelf and size_bytes <= KEPT_ARENA_BYTES:
+            return self._shelf.pop()
+        return DeviceArena(size_bytes, self._device)
+
+    def give_back(self, arena: Arena) -> None:
+        """It is of no use to the case any more, and the worker has released it or is dead."""
+        if isinstance(arena, DeviceArena) and arena.size_bytes <= KEPT_ARENA_BYTES and not self._closed:
+            self._shelf.append(arena)
+        else:
+            arena.close()
+
+    def close(self) -> None:
+        """The worker is dead."""
+        self._closed = True
+        while self._shelf:
+            self._shelf.pop().close()

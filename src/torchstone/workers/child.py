@@ -30,6 +30,7 @@ from torchstone.workers.buffers import HostMemory, Memory, OpenedDeviceMemory
 from torchstone.workers.protocol import (
     GO,
     HEADER_BYTES,
+    KEPT_ARENA_BYTES,
     MAX_TEXT_CHARACTERS,
     MOST_SPARSE,
     Armed,
@@ -62,6 +63,9 @@ from torchstone.workers.protocol import (
     span_elements,
 )
 from torchstone.workers.recording import Recording
+
+_KEPT_BYTES = 256 << 20
+"""What a worker may keep of a device's memory between cases."""
 
 
 def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: int, log: int) -> NoReturn:
@@ -169,6 +173,21 @@ class _Server:
         self._scratch = scratch
         self._candidate: Callable[..., Any] | None = None
         self._bound: _BoundCase | None = None
+        self._kept_memory: dict[str, OpenedDeviceMemory] = {}
+
+    def _memory(self, bind: Bind, descriptor: int | None) -> Memory:
+        """What the judge shares for a case. Small memory on a device comes again and stays open."""
+        if bind.device_handle is None:
+            assert descriptor is not None, "Bind without memory"
+            try:
+                return HostMemory(descriptor, bind.arena_bytes)
+            finally:
+                os.close(descriptor)
+        if bind.arena_bytes > KEPT_ARENA_BYTES:
+            return OpenedDeviceMemory(bind.device_handle, self._device)
+        if bind.device_handle not in self._kept_memory:
+            self._kept_memory[bind.device_handle] = OpenedDeviceMemory(bind.device_handle, self._device)
+        return self._kept_memory[bind.device_handle]
 
     def serve(self) -> None:
         """Answer commands until the judge closes the socket."""
@@ -192,7 +211,7 @@ class _Server:
                 _open_device(self._device)
                 return Done(token)
             case Bind(token=token):
-                self._bound = _BoundCase(command, descriptor, self._device)
+                self._bound = _BoundCase(command, self._memory(command, descriptor), self._device)
                 return Bound(token, self._bound.arena_address)
             case Release(token=token):
                 if self._bound is not None:
@@ -246,18 +265,12 @@ def trace(*what: Any) -> int:
 class _BoundCase:
     """The argument lists of a case's calls, and what became of them."""
 
-    def __init__(self, bind: Bind, descriptor: int | None, device: torch.device) -> None:
+    def __init__(self, bind: Bind, memory: Memory, device: torch.device) -> None:
         self._device = device
         self._outputs = [
             (output, None if output.dtype is None else operators.torch_dtype(output.dtype)) for output in bind.outputs
         ]
-        self._memory: Memory
-        if bind.device_handle is not None:
-            self._memory = OpenedDeviceMemory(bind.device_handle, device)
-        else:
-            assert descriptor is not None, "Bind without memory"
-            self._memory = HostMemory(descriptor, bind.arena_bytes)
-            os.close(descriptor)
+        self._memory = memory
         self._arena_bytes = bind.arena_bytes
         recipes = tensors_of(bind.case)
         self._tensors: list[list[torch.Tensor]] = []
@@ -286,8 +299,11 @@ class _BoundCase:
     def close(self) -> None:
         self._kept.clear()
         self._recordings.clear()
-        if isinstance(self._memory, OpenedDeviceMemory):
+        if not isinstance(self._memory, OpenedDeviceMemory):
+            return
+        if self._arena_bytes > KEPT_ARENA_BYTES:
             self._memory.close()
+        if torch.cuda.memory_reserved(self._device) > _KEPT_BYTES:
             torch.cuda.empty_cache()  # who waits for his next case needs no memory
 
     def _flat(self, placement: Any, index: int) -> torch.Tensor:

@@ -33,6 +33,7 @@ from torchstone.workers.protocol import (
 )
 
 if TYPE_CHECKING:
+    from torchstone.workers.buffers import Arenas
     from torchstone.workers.reading import Reader
 
 PIPE_BYTES = 1 << 20
@@ -108,6 +109,8 @@ class Worker:
         """The process that candidate code will run in, as the judge sees it. Known once it is ready."""
         self.reader: Reader | None = None
         """How the judge reads its results; whoever reads first opens it."""
+        self.arenas: Arenas | None = None
+        """What it sees of the judge's memory; likewise."""
         self.layers: tuple[Layer, ...] = ()
         self.candidate_key: str | None = None
         """The implementation that was loaded into it last; None while it is a spare."""
@@ -383,6 +386,8 @@ class Worker:
             self._wait_for_exit(self.warden_pid)
         if self.reader is not None:
             self.reader.close()
+        if self.arenas is not None:
+            self.arenas.close()
         self._drain_log()
         self._closed = True
         self._commands.close()

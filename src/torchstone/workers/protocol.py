@@ -25,6 +25,10 @@ MAX_TEXT_CHARACTERS = 16 << 10
 MOST_SPARSE = 2
 """A result may span this many times the memory that its elements need; the worker closes wider gaps itself."""
 
+KEPT_ARENA_BYTES = 4 << 20
+"""Device memory of this size stays with a worker from case to case: opening it is a slow affair of the driver's, and of
+all processes on the device one after another. What is larger is opened for one case and closed after it."""
+
 _HEADER = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size
 GO = b"!"
