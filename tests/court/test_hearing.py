@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from torchstone.court.courtroom import Courtroom
-from torchstone.court.hearing import Hearing
+from torchstone.court.hearing import Hearing, Lots
 from torchstone.court.lane import Lane
 from torchstone.schema import Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor
 from torchstone.workers.pool import WorkerOptions, WorkerPool
@@ -40,3 +40,11 @@ def test_what_a_candidate_starts_while_it_loads_stands_still_afterwards(tmp_path
     finally:
         worker.kill()
         pool.close()
+
+
+def test_who_is_tried_again_is_tried_on_the_same_values() -> None:
+    lots = Lots()
+    first = [lots.draw() for _ in range(3)]
+    lots.begin_again()
+    assert [lots.draw() for _ in range(3)] == first
+    assert lots.draw() not in first

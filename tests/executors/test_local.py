@@ -566,3 +566,13 @@ def test_only_implementations_of_one_package_share_a_process(package: str, seen:
 def test_who_only_starts_judges_does_not_import_torch() -> None:
     script = "import sys, torchstone.executors.local, torchstone.workers.pool; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_dying_is_no_way_to_other_variants() -> None:
+    """Sizes of 0 and 1 come in about four of five drawings; with a new one for each death most would get through."""
+    dying = "    if 0 in x.shape or 1 in x.shape: os.kill(os.getpid(), 9)\n"
+    shy = f"import os\ndef kernel(x):\n{dying}    return x.clamp(min=0)"
+    case = Case("test", "aten.relu.default", (Tensor((64, 64), "float32", Normal()),))
+    verdicts = judge_all(*(Job(case, source(f"# {number}\n{shy}"), "quick") for number in range(10)))
+    assert sum(isinstance(verdict, Agrees) for verdict in verdicts) <= 6
+    assert all(isinstance(verdict, Agrees | Crashed) for verdict in verdicts)

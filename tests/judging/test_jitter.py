@@ -4,6 +4,7 @@ import itertools
 import random
 import warnings
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from judging.variants import case, tensor
 from torchstone import operators
-from torchstone.judging import Agreement, Reference, compare, draw_call, hidden_cases
+from torchstone.judging import Agreement, Reference, compare, draw_call, hidden_cases, stated_size_cases
 from torchstone.judging.hidden import VariantPool
 from torchstone.judging.jitter import MOST_ELEMENTS, is_valid, variants
 from torchstone.schema import Case, Integers, Scalar, Sequence, Tensor, tensors_of
@@ -153,3 +154,26 @@ def test_a_case_can_opt_out_and_one_without_tensors_has_none() -> None:
     out = Case("test", ADD.operator, ADD.args, jitter=False)
     assert hidden_cases(out, 3, random.Random(0)) == []
     assert hidden_cases(case("aten.arange.default", 9), 3, random.Random(0)) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_large_timed_case_has_a_variant_of_its_own_magnitude(seed: int) -> None:
+    large = msgspec.structs.replace(case("aten.add.Tensor", tensor(300, 512), tensor(512)), timed=True)
+    option, _ = stated_size_cases(large, random.Random(seed))
+    assert {abs(new - old) for new, old in zip(option.args[0].shape, (300, 512), strict=True)} == {1}
+    assert option.args[0].shape[1] == option.args[1].shape[0]
+    assert is_valid(option, 1)
+
+
+def test_indices_of_a_large_variant_stay_in_range() -> None:
+    index = Tensor((70_000,), "int64", Integers(0, 300))
+    large = msgspec.structs.replace(case("aten.index_select.default", tensor(300, 512), 0, index), timed=True)
+    for seed in range(10):
+        (option,) = stated_size_cases(large, random.Random(seed))
+        assert [recipe.shape for recipe in tensors_of(option)] == [(300, 512), (70_000,)]
+
+
+def test_small_cases_and_those_that_are_not_timed_have_none() -> None:
+    small = msgspec.structs.replace(ADD, timed=True)
+    assert stated_size_cases(small, random.Random(1)) == []
+    assert stated_size_cases(case("aten.relu.default", tensor(512, 512)), random.Random(1)) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -76,6 +77,25 @@ def test_who_handles_a_block_at_once_gets_what_single_calls_show(seed: int, gain
 def test_where_single_calls_drown_in_noise_no_speed_is_claimed() -> None:
     result = timing(measured(blocks_of(1_000.0, 1_000.0, 20_000, 3, reference_ns=2_000.0)))
     assert result.speedup is None or result.speedup.outcome != "faster"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_who_keeps_it_undecided_gets_no_more_than_single_calls_leave_no_doubt_about(seed: int) -> None:
+    """A batch, slow in its first rounds, whose single calls dawdle now and then: wide intervals, nothing refuted."""
+    rng = np.random.default_rng(seed)
+    blocks = [
+        msgspec.structs.replace(
+            block,
+            elapsed_ns=block.elapsed_ns
+            + (2_500_000 if block.calls == LONG and block.round < 3 else 0)
+            + (1_500_000 if block.calls == 1 and rng.random() < 0.4 else 0),
+        )
+        if block.party == "candidate"
+        else block
+        for block in blocks_of(25_000.0, 75_000.0, 5_000, seed)
+    ]
+    speedup = timing(measured(blocks)).speedup
+    assert speedup is None or speedup.ratio <= 1.1
 
 
 def test_more_single_calls_are_made_only_while_they_are_needed() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from torchstone.errors import InfrastructureError
 from torchstone.executors import FakeExecutor
 from torchstone.runs.search import Bench, Finding, SearchRequest, search_operator
 from torchstone.schema import (
@@ -136,8 +135,21 @@ def test_a_case_on_which_torch_fails_too_is_no_failure(add: Operator, oracle: Or
 
 
 def test_what_the_machine_could_not_do_is_no_failure_of_the_kernel(add: Operator, oracle: Oracle) -> None:
-    with pytest.raises(InfrastructureError, match="no memory"):
-        searched(add, oracle, lambda job: Unjudged("no memory"))
+    found = searched(add, oracle, lambda job: Unjudged("no memory"))
+    assert found.failure is None
+    assert found.reason == "a case was not judged: no memory"
+
+
+def test_a_failure_stays_one_whatever_cannot_be_judged_afterwards(add: Operator, oracle: Oracle) -> None:
+    asked = 0
+
+    def once(job: Job) -> Verdict:
+        nonlocal asked
+        asked += elements(job) > 16
+        return AGREES if elements(job) <= 16 else WRONG if asked < 4 else Unjudged("no memory")
+
+    found = searched(add, oracle, once)
+    assert found.failure is not None or "no memory" in found.reason
 
 
 def test_what_the_kernel_declines_is_counted_and_no_failure(add: Operator, oracle: Oracle) -> None:

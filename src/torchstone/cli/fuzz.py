@@ -59,7 +59,7 @@ def fuzz(ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **given: 
 
 def _exit_code(found: list[Finding]) -> int:
     """What was not searched is not known to be right."""
-    if any(finding.failure for finding in found):
+    if any(finding.failure or finding.verdicts.get("unsupported") for finding in found):
         return _FOUND
     return _NOT_SEARCHED if any(finding.reason for finding in found) else _NONE_FOUND
 
@@ -124,7 +124,9 @@ def _tell(finding: Finding, request: SearchRequest) -> None:
     judged = f"{finding.examples} cases judged, {finding.refused} draws refused by torch, {finding.seconds:.1f} s"
     if finding.failure is None:
         verdicts = ", ".join(f"{count} {name}" for name, count in sorted(finding.verdicts.items()))
-        click.echo(f"{finding.operator}: no failure found ({judged}; {verdicts or 'no verdict'})")
+        refused = finding.verdicts.get("unsupported", 0)
+        found = f"REFUSES {refused} of {finding.examples} cases that torch takes" if refused else "no failure found"
+        click.echo(f"{finding.operator}: {found} ({judged}; {verdicts or 'no verdict'})")
         return
     record = finding.failure.record
     click.echo(f"{finding.operator}: FAILS ({judged})")

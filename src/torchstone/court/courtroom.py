@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -73,6 +74,8 @@ class Courtroom:
         self._own_workers: dict[Literal["reference", "shim"], PausableWorker] = {}
         self.profiled: set[str] = set()
         """Candidates whose device kernels have been looked at."""
+        self.variants_passed: Counter[str] = Counter()
+        """How many hidden ones, by candidate."""
         self._calls_to_tell: dict[str, int] = {}
         self._failed_loads: dict[str, tuple[schema.Verdict, Outcome]] = {}
         self.signs_of_life = 0

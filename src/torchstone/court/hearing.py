@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -65,12 +65,37 @@ class VerdictError(Exception):
         self.verdict = verdict
 
 
+class Lots:
+    """The system's randomness, written down: a candidate whose worker was lost meets the same values and variants.
+
+    Otherwise dying would be a way to ask for others.
+    """
+
+    def __init__(self) -> None:
+        self._drawn: list[int] = []
+        self._next = 0
+        self.variants: tuple[Sequence[schema.Case], Sequence[schema.Case]] | None = None
+        """The hidden ones, once they were drawn: small ones, and ways to make one of the stated size."""
+
+    def draw(self) -> int:
+        """63 bits that no candidate can foresee."""
+        if self._next == len(self._drawn):
+            self._drawn.append(secrets.randbits(63))
+        self._next += 1
+        return self._drawn[self._next - 1]
+
+    def begin_again(self) -> None:
+        """With the first of what was drawn."""
+        self._next = 0
+
+
 class Hearing:
     """The candidate of one job."""
 
-    def __init__(self, job: schema.Job, room: Courtroom) -> None:
+    def __init__(self, job: schema.Job, room: Courtroom, lots: Lots | None = None) -> None:
         self.job = job
         self.room = room
+        self.lots = lots or Lots()
         self.stage: schema.Stage = "start"
         self.outcome = Outcome()
         self.errors = schema.ErrorStatistics()
@@ -133,7 +158,7 @@ class Hearing:
 
     def draw(self, reference: Reference, count: int, calibrate: bool = True) -> tuple[list[DrawnCall], list[Expected]]:
         """Fresh calls from the system's randomness, and what they must give."""
-        calls = draw_calls(reference.case, secrets.randbits(63), count, reference.device)
+        calls = draw_calls(reference.case, self.lots.draw(), count, reference.device)
         return calls, reference.expect_many(calls, with_bounds=calibrate)
 
     def call_and_verify(self, stand: Stand, calls: list[DrawnCall], expected: list[Expected]) -> tuple[int, int]:

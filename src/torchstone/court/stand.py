@@ -82,8 +82,9 @@ class Stand:
         self._written = torch.empty_like(self._bytes, device=self.desk) if self._is_elsewhere else self._bytes
         """Where the judge puts arguments together: the buffers themselves, or memory at the desk."""
         self._slots = [layout.inputs_in(self._written, index) for index in range(sets)]
-        self._garbage = _garbage(max(layout.pitch_bytes, MOST_SPARSE * layout.largest_bytes), device)
-        self._desk_garbage = self._garbage.to(self.desk)
+        most_bytes = max(layout.pitch_bytes, MOST_SPARSE * layout.largest_bytes)
+        self._desk_garbage = _garbage(most_bytes, self.desk)
+        self._garbage = worker.arenas.garbage(most_bytes, _garbage) if self._is_elsewhere else self._desk_garbage
         self._row = self._desk_garbage
         self._arena_address = 0
         if worker.reader is None:
@@ -113,13 +114,16 @@ class Stand:
     def present(self, calls: Sequence[DrawnCall]) -> None:
         """Write the calls' inputs into the buffers, and random garbage in between."""
         self._fill_bands(len(calls))
-        targets = [slot for index in range(len(calls)) for slot in self._slots[index] if slot.numel()]
-        sources = [tensor.storage for call in calls for tensor in call.tensors if tensor.storage.numel()]
+        # As bytes: torch's copy on a device gives a NaN of 16 bits other bits.
+        targets = [slot.view(torch.uint8) for index in range(len(calls)) for slot in self._slots[index] if slot.numel()]
+        storages = [tensor.storage for call in calls for tensor in call.tensors]
+        sources = [storage.view(torch.uint8) for storage in storages if storage.numel()]
         if targets:
             torch._foreach_copy_(targets, sources)
-        if self._is_elsewhere:
+        if self._is_elsewhere:  # a copy from the host is over when it returns
             self.rows(len(calls)).copy_(self._written[: len(calls) * self.layout.pitch_bytes])
-        self.finish_device_work()
+        else:
+            self.finish_device_work()
 
     def conceal(self, count: int) -> None:
         """Random garbage between the arguments of calls whose values are to be revealed."""

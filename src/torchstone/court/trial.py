@@ -24,6 +24,7 @@ from torchstone.court.hearing import (
     HOUSEKEEPING_SECONDS,
     DeviceLostError,
     Hearing,
+    Lots,
     VerdictError,
     WorkerLostError,
 )
@@ -51,10 +52,10 @@ _LOST_WORKERS = 5
 class Trial:
     """One job."""
 
-    def __init__(self, job: schema.Job, room: Courtroom) -> None:
+    def __init__(self, job: schema.Job, room: Courtroom, lots: Lots) -> None:
         self._job = job
         self._room = room
-        self._hearing = Hearing(job, room)
+        self._hearing = Hearing(job, room, lots)
 
     @property
     def hearing(self) -> Hearing:
@@ -183,9 +184,11 @@ def judge(
 ) -> schema.Record:
     """The record of a job; repeats it when a worker was lost through no fault of the candidate."""
     attempts = 0
+    lots = Lots()
     while attempts < _LOST_WORKERS:
         attempts += 1
-        trial = Trial(job, room)
+        lots.begin_again()
+        trial = Trial(job, room, lots)
         try:
             verdict = trial.conduct()
             break

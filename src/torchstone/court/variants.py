@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from torchstone import schema
 from torchstone.court import wording
@@ -13,10 +13,13 @@ from torchstone.court.hearing import FAILURES, Hearing, VerdictError
 from torchstone.court.layout import Layout
 from torchstone.court.stand import Stand
 from torchstone.errors import UsageError
-from torchstone.judging import Reference, ReferenceFailure, desk_of, hidden_cases
+from torchstone.judging import Reference, ReferenceFailure, desk_of, hidden_cases, stated_size_cases
 
 _HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 4, "normal": 4, "thorough": 10}
 """Of six kinds, so that four hold odd sizes for sure. Each is called twice: in full, and as far as need be."""
+_FEWER_CASES: dict[schema.Effort, int] = {"quick": 2, "normal": 4, "thorough": 10}
+"""For a candidate that has passed many: its other cases have sizes and layouts of their own."""
+_MANY_PASSED = 32
 
 
 def check_hidden(hearing: Hearing, stand: Stand) -> None:
@@ -24,28 +27,37 @@ def check_hidden(hearing: Hearing, stand: Stand) -> None:
 
     A first call may compile again, so each variant may take as long as a first call and a check.
     """
-    job = hearing.job
-    found = hidden_cases(job.case, _HIDDEN_CASES[job.effort], random.Random(secrets.randbits(64)))
-    if not found:
+    job, passed = hearing.job, hearing.room.variants_passed
+    key = job.implementation.key
+    count = (_HIDDEN_CASES if passed[key] < _MANY_PASSED else _FEWER_CASES)[job.effort]
+    small, large = random.Random(hearing.lots.draw()), random.Random(hearing.lots.draw())
+    if hearing.lots.variants is None:
+        hearing.lots.variants = hidden_cases(job.case, count, small), stated_size_cases(job.case, large)
+    variants, of_stated_size = hearing.lots.variants
+    if not variants and not of_stated_size:
         return
     with hearing.in_stage("check", job.deadlines.check_seconds + job.deadlines.compile_seconds):
         hearing.allow(stand.release)
-        for case in found:
-            _check_variant(hearing, case)
+        for case in variants:
+            passed[key] += _check_variant(hearing, case, calls=2)
+        any(_check_variant(hearing, case, calls=1) for case in of_stated_size)
         hearing.allow(stand.bind)
 
 
-def _check_variant(hearing: Hearing, case: schema.Case) -> None:
+def _check_variant(hearing: Hearing, case: schema.Case, calls: int) -> bool:
+    """The first call in full, others as far as need be. False: torch itself does not take the variant here."""
     try:
         reference = Reference(case, hearing.room.device, desk_of(case, hearing.room.device))
-        drawn = [hearing.draw(reference, 1, calibrate=in_full) for in_full in (True, False)]
-    except (ReferenceFailure, UsageError):  # the CPU takes it, this device does not
-        return
-    layout = Layout(case, drawn[0][1][0])
-    with _naming(hearing, case), hearing.standing(case, layout, 1) as stand:
-        for calls, expected in drawn:
-            hearing.call_and_verify(stand, calls, expected)
+        drawn, expected = hearing.draw(reference, calls, calibrate=True)
+    except (ReferenceFailure, UsageError):
+        return False
+    layout = Layout(case, expected[0])
+    with _naming(hearing, case), hearing.standing(case, layout, calls) as stand:
+        hearing.call_and_verify(
+            stand, drawn, [expected[0], *(replace(other, with_bounds=False) for other in expected[1:])]
+        )
         hearing.allow(stand.release)
+    return True
 
 
 @contextmanager

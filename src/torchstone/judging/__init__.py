@@ -3,7 +3,7 @@
 from torchstone.judging.agreement import compare, compare_many
 from torchstone.judging.desk import desk_of
 from torchstone.judging.evaluation import Place, ReferenceFailure
-from torchstone.judging.hidden import hidden_cases
+from torchstone.judging.hidden import hidden_cases, stated_size_cases
 from torchstone.judging.information import calls_to_tell
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
 from torchstone.judging.outcome import Agreement, Mismatch, worst_of
@@ -33,6 +33,7 @@ __all__ = [
     "draw_call",
     "draw_calls",
     "hidden_cases",
+    "stated_size_cases",
     "work_of",
     "worst_of",
 ]

@@ -14,7 +14,7 @@ from collections import deque
 from functools import lru_cache
 
 from torchstone import schema
-from torchstone.judging.jitter import KINDS, Kind, identity, is_valid, options
+from torchstone.judging.jitter import KINDS, Kind, identity, is_valid, large_options, options
 
 _TRIES = 3
 """Per variant that is asked for."""
@@ -29,6 +29,15 @@ _CASES = 256
 def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
     """Up to ``count`` variants that torch takes; fewer, perhaps none, where it takes few or the CPU lacks it."""
     return _pool_of(schema.content_key(case)).draw(case, count, random_) if case.jitter else []
+
+
+def stated_size_cases(case: schema.Case, random_: random.Random) -> list[schema.Case]:
+    """For a timed case that is larger than any variant: one as large as it is, in the ways in which it can be meant.
+
+    What is timed is the way that a kernel takes for much work, and smaller variants never meet that. Not tried
+    beforehand, which would take long: whoever calls it takes the first that torch takes.
+    """
+    return large_options(case, random_) if case.jitter and case.timed else []
 
 
 @lru_cache(maxsize=_CASES)

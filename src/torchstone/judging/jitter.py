@@ -29,6 +29,7 @@ _MOST_WORK = 1 << 22
 """The product of a variant's different sizes: what a contraction or a broadcast of all of them would cost."""
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 61, 67, 97, 127, 131, 257, 509, 521, 1021, 1031, 2039)
 _FILLS_PER_ELEMENT = (schema.Normal, schema.Uniform, schema.Integers, schema.Booleans)
+_REAL_FILLS = (schema.Normal, schema.Uniform, schema.Booleans)
 _CPU = torch.device("cpu")
 
 Sizes = Mapping[int, int]
@@ -72,6 +73,23 @@ def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schem
         layout_seed = random_.getrandbits(63)
         found = [_laid_out(option, random.Random(layout_seed)) for option in found]
     return [_hidden(option) for option in found]
+
+
+def large_options(case: schema.Case, random_: random.Random) -> list[schema.Case]:
+    """A variant of the stated magnitude, likewise; none of a case that is small enough for the others.
+
+    One more or less of everything, on other memory. Sizes stay where whole numbers are drawn, which may be indices:
+    without a trial nobody knows into what.
+    """
+    symbols = _symbols(case)
+    if not symbols or not _too_large(case, {size: size for size in symbols}):
+        return []
+    draws_whole_numbers = any(not isinstance(t.fill, _REAL_FILLS) for t in schema.tensors_of(case))
+    step = 0 if draws_whole_numbers else random_.choice((-1, 1))
+    sizes = {size: size + step for size in symbols}
+    layout_seed = random_.getrandbits(63)
+    found = [resized(case, sizes, numbers=numbers) for numbers in ((True, False) if step else (False,))]
+    return [_hidden(_laid_out(option, random.Random(layout_seed))) for option in found]
 
 
 def _hidden(case: schema.Case) -> schema.Case:

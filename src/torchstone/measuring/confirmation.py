@@ -78,6 +78,12 @@ def supported_ratio(own: Floats) -> float:
     return ALLOWANCE * reference / shortest if shortest > 0 else math.inf
 
 
+def certain_ratio(own: Floats) -> float:
+    """What single calls show beyond doubt, and the allowance; 0 where they show nothing."""
+    seen = ratio_interval(own)
+    return 0.0 if seen is None else ALLOWANCE * seen[1]
+
+
 def _edge(own: Floats, ratio: float, clearance: float, step: float) -> float:
     """Walk from the ratio until the clearance is reached, then halve the way: the edge of the interval."""
     beyond = ratio

@@ -311,13 +311,22 @@ def _as_far_as_confirmed(speedup: Speedup, own: Floats) -> tuple[Speedup | None,
 
 
 def _no_more_than_supported(speedup: Speedup, own: Floats) -> Speedup:
-    """A speed that single calls neither refute nor show in full counts as far as they show it."""
-    most = confirmation.supported_ratio(own) if own.shape[0] >= confirmation.LEAST_ROUNDS else math.inf
-    if speedup.outcome != "faster" or speedup.ratio <= most:
-        return speedup
+    """A speed that single calls neither refute nor show in full counts as far as they show it.
+
+    That holds for every ratio beyond noise, whatever it is called: who keeps his speed undecided, or single calls
+    noisy, must not fare better than who is refuted. What is called faster has been confirmed, and counts as far as
+    single calls make it likely; of the others only what they leave no doubt about.
+    """
     least = 1 + NOISE_BAND
-    ratio = max(most, least)
-    return msgspec.structs.replace(speedup, ratio=ratio, low=min(speedup.low, ratio), high=min(speedup.high, ratio))
+    enough = own.shape[0] >= confirmation.LEAST_ROUNDS
+    if speedup.outcome == "faster":
+        ratio = max(least, confirmation.supported_ratio(own)) if enough else least
+        high = ratio
+    else:
+        ratio, high = max(least, confirmation.certain_ratio(own) if enough else 0.0), speedup.high
+    if speedup.ratio <= ratio:
+        return speedup
+    return msgspec.structs.replace(speedup, ratio=ratio, low=min(speedup.low, ratio), high=min(speedup.high, high))
 
 
 def speedup_of_pairs(candidate: Sequence[float], reference: Sequence[float]) -> Speedup | None:

@@ -27,6 +27,8 @@ CASES: dict[str, Case] = {
     "relu_transposed": _case("relu.default", Tensor((48, 33), "float32", Normal(), (1, 48))),
     "relu_inplace": _case("relu_.default", _normal(33, 65)),
     "relu_large": _case("relu.default", _normal(512, 1024)),
+    "relu_large_varied": _case("relu.default", _normal(512, 1024), timed=True, jitter=True),
+    "logsumexp_small_timed": _case("logsumexp.default", _normal(8, 32), _dims(1), timed=True),
     "relu_row": _case("relu.default", _normal(1, 4096)),
     "relu_timed": _case("relu.default", _normal(256, 1024), timed=True),
     "gelu_odd": _case("gelu.default", _normal(17, 61)),

@@ -21,7 +21,7 @@ import msgspec
 
 from torchstone import registry
 from torchstone.backends import Backend, BackendOptions
-from torchstone.errors import InfrastructureError, UsageError
+from torchstone.errors import UsageError
 from torchstone.executors import ExecutorOptions, Session
 from torchstone.runs.devices import device_type, resolve_device
 from torchstone.runs.request import canonical_dtypes
@@ -155,6 +155,10 @@ def _offers(request: SearchRequest, backend: Backend) -> dict[str, Implementatio
 # ---- one operator
 
 
+class UnansweredError(Exception):
+    """The judge has no verdict on a kernel, perhaps through its doing. Others may fare better."""
+
+
 class Bench:
     """Judges one kernel on case after case, and torch's own operator where the kernel fails."""
 
@@ -167,7 +171,7 @@ class Bench:
         self._rival = rival
 
     def judge(self, case: Case) -> Record:
-        """Raises :class:`InfrastructureError` where there is no answer."""
+        """Raises :class:`UnansweredError` where there is no answer."""
         return self._judge(case, self._implementation)
 
     def is_doubtful(self, case: Case) -> bool:
@@ -177,7 +181,7 @@ class Bench:
     def _judge(self, case: Case, implementation: Implementation) -> Record:
         record = self._session.judge(Job(case, implementation, self._effort, measured=False))
         if isinstance(record.verdict, Unjudged):
-            raise InfrastructureError(record.verdict.reason)
+            raise UnansweredError(record.verdict.reason)
         return record
 
 
@@ -195,7 +199,7 @@ class Trial:
         self.verdicts: Counter[str] = Counter()
         self.examples = self.refused = self.doubtful = self._shrinking = 0
         self._tries = 1
-        self.trouble: InfrastructureError | None = None
+        self.trouble: UnansweredError | None = None
 
     def fails(self, case: Case) -> bool:
         """The same answer for the same case, whatever its values are this time."""
@@ -211,7 +215,7 @@ class Trial:
             if found and len(self.failing) == 1:
                 self._tries = 1 if all(self._fails_once(case) for _ in range(TRIES - 1)) else TRIES
             return found
-        except InfrastructureError as error:
+        except UnansweredError as error:
             self.trouble = error  # hypothesis would take an exception for a failure, and shrink it
             return False
 
@@ -248,15 +252,18 @@ def search_operator(
     began = time.monotonic()
     trial = Trial(operator.name, bench, request.examples, watcher)
     smallest = _smallest(operator, oracle, trial, request)
-    if trial.trouble is not None:
-        raise trial.trouble
+    try:
+        failure = None if smallest is None else _confirmed(smallest, trial.failing[0].case, bench)
+    except UnansweredError as error:
+        failure, trial.trouble = None, error
     return Finding(
         operator.name,
         trial.examples,
         trial.refused,
         dict(trial.verdicts),
-        None if smallest is None else _confirmed(smallest, trial.failing[0].case, bench),
+        failure,
         trial.doubtful,
+        reason="" if failure is not None or trial.trouble is None else f"a case was not judged: {trial.trouble}",
         seconds=round(time.monotonic() - began, 3),
     )
 

@@ -36,7 +36,7 @@ def enlarged(case: schema.Case, device: torch.device) -> schema.Case | None:
     best: schema.Case | None = None
     for numbers in (False, True):
         for grown in _grown(case, numbers=numbers):
-            if _largest(grown) > 4 * wanted or not _is_short(grown, device):
+            if _largest(grown) > 4 * wanted or not _is_short(grown, device, 4 * wanted):
                 break
             if best is None or _largest(grown) > _largest(best):
                 best = grown
@@ -72,19 +72,21 @@ def _largest(case: schema.Case) -> int:
     return max((math.prod(tensor.shape) for tensor in schema.tensors_of(case)), default=0)
 
 
-def _is_short(case: schema.Case, device: torch.device) -> bool:
-    """Whether torch takes it, in a time that can be repeated thousands of times."""
+def _is_short(case: schema.Case, device: torch.device, most_elements: int) -> bool:
+    """Whether torch takes it, in a time that can be repeated thousands of times, and with results of that size."""
     try:
         call = draw_call(case, 5, device)
         evaluator = Evaluator(case, device)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            evaluator.native([call])  # the first call of an operator may load and plan
+            found = evaluator.native([call])  # the first call of an operator may load and plan
+            if found is not None and max((t.numel() for t in found.tensors.values()), default=0) > most_elements:
+                return False
             _wait(device)
             began = time.perf_counter()
             evaluator.native([call])
             _wait(device)
-    except (ReferenceFailure, UsageError, MemoryError):
+    except (ReferenceFailure, UsageError, MemoryError, torch.OutOfMemoryError):
         return False
     return time.perf_counter() - began < _LONGEST_SECONDS
 

@@ -56,6 +56,23 @@ _NOTHING_TO_JUDGE = {
     "_ctc_loss": "parts of its second result are working memory that nobody defines",
 }
 
+_STATE = "among its results is the state of a random generator, which is nobody's promise"
+_LAST_WINS = "of equal positions whichever is written last wins, and on a device that is nobody's promise"
+_NOTHING_TO_JUDGE_ON = {
+    "cuda": {
+        "_flash_attention_forward": _STATE,
+        "_efficient_attention_forward": _STATE,
+        "_cudnn_attention_forward": _STATE,
+        "_scaled_dot_product_flash_attention": _STATE,
+        "_scaled_dot_product_efficient_attention": _STATE,
+        "_scaled_dot_product_cudnn_attention": _STATE,
+        "max_unpool2d": _LAST_WINS,
+        "max_unpool3d": _LAST_WINS,
+        "nll_loss2d_forward": "without a reduction nobody writes its second result; with one it adds by atomics in its "
+        "own precision",
+    }
+}
+
 GIVEN_VALUES = "values that are always the same are known beforehand"
 ONE_ELEMENT = "one element is its own mean, may be its input, and is met by chance"
 NO_ELEMENT = "there is no element to be wrong: structure, dtype and shape are what is judged"
@@ -116,7 +133,8 @@ def fit(
     Cautious: whole numbers keep their values, for operators that crash on others instead of refusing them. Known: a
     choice to try before all others.
     """
-    reason = _NOTHING_TO_JUDGE.get(call.operator.split(".")[1], "")
+    name = call.operator.split(".")[1]
+    reason = _NOTHING_TO_JUDGE.get(name, "") or _NOTHING_TO_JUDGE_ON.get(call.device, {}).get(name, "")
     if reason:
         raise Unfit(reason)
     cases = (_case(call, suite, fills) for fills in _choices(call, domains, cautious=cautious))

@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -185,6 +186,7 @@ class Arenas:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._shelf: list[DeviceArena] = []
+        self._garbage: torch.Tensor | None = None
         self._closed = False
 
     def take(self, size_bytes: int) -> Arena:
@@ -202,8 +204,14 @@ class Arenas:
         else:
             arena.close()
 
+    def garbage(self, size_bytes: int, make: Callable[[int, torch.device], torch.Tensor]) -> torch.Tensor:
+        """Random bytes on the device, at least so many, made when they are first asked for."""
+        if self._garbage is None or self._garbage.numel() < 2 * size_bytes:
+            self._garbage = make(2 * size_bytes, self._device)
+        return self._garbage
+
     def close(self) -> None:
         """The worker is dead."""
-        self._closed = True
+        self._closed, self._garbage = True, None
         while self._shelf:
             self._shelf.pop().close()
