@@ -14,7 +14,7 @@ from torchstone.schema import Case
 from torchstone.suites.base import CaseQuery, selects
 from torchstone.suites.catalogue import Catalogue, Exclusion, KeptCatalogue, Progress
 
-CATALOGUE_VERSION = 4
+CATALOGUE_VERSION = 5
 """To be raised when other cases would be found in the same samples."""
 DEFAULT_DTYPES = {"cuda": "bfloat16"}
 _OTHER_DEVICES = "float32"
