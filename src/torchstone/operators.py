@@ -71,7 +71,7 @@ def contract_of(case: schema.Case) -> Contract:
     declared = resolve(case.operator)._schema
     undeclared = _undeclared_writes(case, [argument.name for argument in declared.arguments])
     alias_to_position: dict[str, int] = {}
-    mutated: set[int] = set()
+    mutated: set[int] = set(models.written(case))
     for argument, positions in _positions(case, [argument.name for argument in declared.arguments]).items():
         alias = next(item.alias_info for item in declared.arguments if item.name == argument)
         if positions and argument in undeclared:
