@@ -9,6 +9,8 @@ must make the same calls; whoever has a gradient under a name can be drawn for, 
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ import torch
 
 from torchstone.schema import forward_operator, is_gradient
 
+_LOOKS, _CALLS_IN_A_LOOK = 15, 20
 _registered: dict[str, torch.library.Library] = {}
 
 
@@ -63,6 +66,22 @@ class Differentiated:
             return [result.detach() for result in results if isinstance(result, torch.Tensor)] + gradients
 
         return passes
+
+
+def differentiating_ns(results: int, leaves: int, device: torch.device) -> float:
+    """How long differentiating takes where there is nothing to compute: so many results of so many arguments, each the
+    argument itself.
+    """
+    ones = [torch.ones(1, device=device) for _ in range(leaves)]
+    nothing = Differentiated(lambda *given: [torch.ops.aten.alias(given[i % leaves]) for i in range(results)])
+    call = nothing.bound(([torch.ones(1, device=device)] * results, *ones), {})
+    times = []
+    for _ in range(_LOOKS):
+        began = time.perf_counter_ns()
+        for _ in range(_CALLS_IN_A_LOOK):
+            call()
+        times.append((time.perf_counter_ns() - began) / _CALLS_IN_A_LOOK)
+    return statistics.median(times)
 
 
 def _sources(results: Sequence[Any], cotangents: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
