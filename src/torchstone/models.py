@@ -83,21 +83,34 @@ class ModelFunction:
     def __init__(self, kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any]) -> None:
         self._kind, self._problem = kind, problem
         self._instances: dict[torch.device, _Instance] = {}
+        self._wanted: Mapping[str, torch.Tensor] | None = None
+        """The weights of the problem's own model, without memory."""
 
     def __call__(self, weights: Sequence[torch.Tensor], *inputs: Any, **named: Any) -> list[Any]:
         """With one instance per device, made at its first call."""
         device = _device_of(weights, inputs)
         if device not in self._instances:
-            self._instances[device] = _Instance(self._kind, self._problem, device)
-        return self._instances[device].bound(weights, inputs, named)()
+            self._instances[device] = self._instance(device)
+        instance = self._instances[device]
+        try:
+            results = instance.bound(weights, inputs, named)()
+            return [result.detach() if isinstance(result, torch.Tensor) else result for result in results]
+        finally:
+            instance.let_go()
 
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         """The call with these arguments, to be made again and again, with an instance of its own: nothing but the
         module is called then.
         """
         weights, *inputs = args
-        instance = _Instance(self._kind, self._problem, _device_of(weights, inputs))
-        return instance.bound(weights, inputs, kwargs)
+        return self._instance(_device_of(weights, inputs)).bound(weights, inputs, kwargs)
+
+    def _instance(self, device: torch.device) -> _Instance:
+        with torch.random.fork_rng(devices=[]):
+            if self._wanted is None:
+                with torch.device("meta"):
+                    self._wanted = made(self._problem["Model"], self._problem).state_dict()
+            return _Instance(made(self._kind, self._problem).to(device), self._wanted)
 
 
 def _device_of(weights: Sequence[torch.Tensor], inputs: Sequence[Any]) -> torch.device:
@@ -113,15 +126,13 @@ def made(kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any]) -> to
 class _Instance:
     """A module whose parameters and buffers can be made those that a call is given: the same memory, not a copy."""
 
-    def __init__(self, kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any], device: torch.device) -> None:
-        with torch.random.fork_rng(devices=[]):
-            self._module = made(kind, problem).to(device)
-            names = _names_like(self._module, problem)
-        self._module.requires_grad_(False)
-        tensors = dict(self._module.named_parameters(remove_duplicate=False))
-        buffers = dict(self._module.named_buffers(remove_duplicate=False))
+    def __init__(self, module: torch.nn.Module, wanted: Mapping[str, torch.Tensor]) -> None:
+        names = _names_like(module, wanted)
+        self._module = module.requires_grad_(False)
+        tensors = dict(module.named_parameters(remove_duplicate=False))
+        buffers = dict(module.named_buffers(remove_duplicate=False))
         self._weights = [(tensors | buffers)[name] for name in names]
-        self._buffers = [_Buffer(self._module, name, buffers[name]) for name in names if name in buffers]
+        self._buffers = [_Buffer(module, name, buffers[name]) for name in names if name in buffers]
 
     def bound(self, weights: Sequence[torch.Tensor], inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
         """The call; weights, whoever refers to them, are the given ones from now on."""
@@ -136,6 +147,11 @@ class _Instance:
             return list(result) if isinstance(result, list | tuple) else [result]
 
         return call
+
+    def let_go(self) -> None:
+        """Of the memory that weights lie in, until it is given others."""
+        for own in self._weights:
+            own.data = own.data.new_empty(0)
 
 
 class _Buffer:
@@ -154,10 +170,8 @@ class _Buffer:
             self._owner[self._leaf] = self._tensor
 
 
-def _names_like(module: torch.nn.Module, problem: Mapping[str, Any]) -> list[str]:
+def _names_like(module: torch.nn.Module, wanted: Mapping[str, torch.Tensor]) -> list[str]:
     """The module's names for the problem's weights: the same ones, or others in the same order with the same shapes."""
-    with torch.device("meta"):
-        wanted = made(problem["Model"], problem).state_dict()
     own = module.state_dict()
     if own.keys() == wanted.keys():
         return list(wanted)

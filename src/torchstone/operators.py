@@ -88,7 +88,7 @@ def _positions(case: schema.Case, names: Sequence[str]) -> dict[str, range]:
     found: dict[str, range] = {}
     position = 0
     for name, recipe in (*zip(names, case.args, strict=False), *case.kwargs.items()):
-        count = _tensor_count(recipe)
+        count = tensor_count(recipe)
         if name in names:
             found[name] = range(position, position + count)
         position += count
@@ -125,11 +125,12 @@ def runs_on_the_host(operator: str) -> bool:
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _HOST_KEYS)
 
 
-def _tensor_count(recipe: schema.Argument | None) -> int:
+def tensor_count(recipe: schema.Argument | None) -> int:
+    """Tensors of an argument, those of lists included."""
     if isinstance(recipe, schema.Tensor):
         return 1
     if isinstance(recipe, schema.Sequence):
-        return sum(_tensor_count(item) for item in recipe.items)
+        return sum(tensor_count(item) for item in recipe.items)
     return 0
 
 

@@ -264,3 +264,13 @@ def test_a_bound_model_has_its_weights_in_the_given_memory() -> None:
     with unittest.mock.patch("torch.func.functional_call", side_effect=AssertionError):
         assert torch.equal(call()[0], expected[0])
     assert [torch.equal(one, other) for one, other in zip(weights, kept, strict=True)] == [True] * 4 + [False] * 3
+
+
+def test_a_model_may_return_what_it_was_given() -> None:
+    problem: dict[str, Any] = {}
+    exec(HEAD + AVERAGE.replace("return x + self.seen", "return self.seen"), problem)
+    function, seen, x = models.ModelFunction(problem["Model"], problem), torch.ones(12), torch.rand(24, 12)
+    first = function([seen], x)[0].clone()
+    function([torch.zeros(12)], x)
+    torch.testing.assert_close(first, torch.full((12,), 0.9) + x.mean(0) * 0.1)
+    assert torch.equal(seen, first)

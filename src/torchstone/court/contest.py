@@ -108,9 +108,7 @@ def _differentiating_ns(case: schema.Case, device: torch.device) -> float | None
     """Of a gradient: what differentiating takes besides the work."""
     if not schema.is_gradient(case.operator):
         return None
-    cotangents = case.args[0]
-    assert isinstance(cotangents, schema.Sequence), "a gradient's first argument is how much each result counts"
-    results = sum(isinstance(item, schema.Tensor) for item in cotangents.items)
+    results = operators.tensor_count(case.args[0])
     dtypes = [operators.torch_dtype(recipe.dtype) for recipe in schema.tensors_of(case)[results:]]
     leaves = sum(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
     return gradients.differentiating_ns(results, leaves, device)

@@ -21,6 +21,6 @@ def timing(measurement: Measurement) -> Timing:
         return found
     if differentiating_ns <= NOISE_BAND * found.reference_ns:
         return found
-    times = f"{found.reference_ns / 1e3:.3g} µs the graph of autograd takes {differentiating_ns / 1e3:.2g} µs"
+    times = f"{found.reference_ns / 1e3:,.0f} µs the graph of autograd takes {differentiating_ns / 1e3:.0f} µs"
     why = f"of the reference's {times}, which a kernel can save without computing any faster"
     return msgspec.structs.replace(found, speedup=None, unresolved=why, attainment=None)

@@ -312,6 +312,8 @@ class _BoundCase:
     def close(self) -> None:
         self._kept.clear()
         self._recordings.clear()
+        self._prepared.clear()
+        self._pretended_calls.clear()
         if not isinstance(self._memory, OpenedDeviceMemory):
             return
         if self._arena_bytes > KEPT_ARENA_BYTES:
@@ -384,8 +386,8 @@ class _BoundCase:
         links = Links(chain, self._device)
 
         def link(index: int, result: Any) -> None:
-            found = leading(operators.flatten_outputs(result))
-            if found is not None:
+            found = leading(chain, operators.flatten_outputs(result))
+            if found:
                 links.follow(found, self._tensors[index + 1][chain.argument])
 
         return link
