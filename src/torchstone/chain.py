@@ -30,6 +30,9 @@ class Chain(msgspec.Struct, frozen=True):
     dtype: str
     seed: int
     """Of the table of factors. Known to the worker: what it does not know is where a result leads to."""
+    all_results: bool = False
+    """Whether every result decides how to go on, not the first alone: where they are computed one after another
+    (results, then gradients), those that nothing waits for could be left for the end, and done together."""
 
 
 def fits(elements: int) -> bool:

@@ -1,21 +1,24 @@
 """Gradients as operators: what the derivative of ``aten.mul.Tensor`` must give, under a name of its own.
 
 ``torchstone_grad.mul.Tensor`` takes what the operator takes, and before it a list: for each result how much it counts
-(a cotangent), or None for results that have no derivative. It returns the gradient of every floating-point argument.
-torch's own is registered when it is first asked for; a candidate is turned into the same thing by
-:func:`differentiated`. Judge and worker share this, since both must make the same calls; whoever has a gradient under
-a name can be drawn for, compared and timed like anything else.
+(a cotangent), or None for results that have no derivative. It returns the operator's own results, then the gradient of
+every floating-point argument: whoever skips the forward pass is not right. torch's own is registered when it is first
+asked for; a candidate is turned into the same thing by :class:`Differentiated`. Judge and worker share this, since both
+must make the same calls; whoever has a gradient under a name can be drawn for, compared and timed like anything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from torchstone.schema import forward_operator, is_gradient
 
+_LOOKS, _CALLS_IN_A_LOOK = 15, 20
 _registered: dict[str, torch.library.Library] = {}
 
 
@@ -31,28 +34,58 @@ def register(operator: str) -> None:
     declared = name if variant == "default" else f"{name}.{variant}"
     signature = f"{declared}(Tensor?[] cotangents, {_arguments(overload)}) -> Tensor[]"
     library.define(signature)  # type: ignore[no-untyped-call]
-    library.impl(declared, differentiated(overload), "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+    library.impl(declared, Differentiated(overload), "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
     _registered[operator] = library
 
 
-def differentiated(function: Callable[..., Any]) -> Callable[..., list[torch.Tensor]]:
-    """A forward and a backward pass through the function: gradients instead of results."""
+class Differentiated:
+    """A forward and a backward pass through a function: its results, then the gradients."""
 
-    def gradients(cotangents: Sequence[torch.Tensor | None], *args: Any, **kwargs: Any) -> list[torch.Tensor]:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, cotangents: Sequence[torch.Tensor | None], *args: Any, **kwargs: Any) -> list[torch.Tensor]:
+        return self.bound((cotangents, *args), kwargs)()
+
+    def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], list[torch.Tensor]]:
+        """The call with these arguments, to be made again and again: they ask for gradients once and for all."""
+        cotangents, *others = args
         leaves: list[torch.Tensor] = []
-        with torch.enable_grad():
-            told = [_as_leaf(argument, leaves) for argument in args]
-            named = {name: _as_leaf(argument, leaves) for name, argument in kwargs.items()}
-            results = _flattened(function(*told, **named))
-            sources = _sources(results, cotangents)
-            pairs = [(r, c) for r, c in zip(sources, cotangents, strict=True) if c is not None]
-            found = torch.autograd.grad([r for r, _ in pairs], leaves, [c for _, c in pairs], allow_unused=True)
-        return [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(leaves, found, strict=True)]
+        told = [_as_leaf(argument, leaves) for argument in others]
+        named = {name: _as_leaf(argument, leaves) for name, argument in kwargs.items()}
+        given = [cotangent for cotangent in cotangents if cotangent is not None]
+        function = self._function
 
-    return gradients
+        def passes() -> list[torch.Tensor]:
+            with torch.enable_grad():
+                results = _flattened(function(*told, **named))
+                found = torch.autograd.grad(_sources(results, cotangents), leaves, given, allow_unused=True)
+            gradients = [
+                torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(leaves, found, strict=True)
+            ]
+            return [result.detach() for result in results if isinstance(result, torch.Tensor)] + gradients
+
+        return passes
 
 
-def _sources(results: Sequence[Any], cotangents: Sequence[torch.Tensor | None]) -> Sequence[Any]:
+def differentiating_ns(results: int, leaves: int, device: torch.device) -> float:
+    """How long differentiating takes where there is nothing to compute: so many results of so many arguments, each the
+    argument itself.
+    """
+    ones = [torch.ones(1, device=device) for _ in range(leaves)]
+    nothing = Differentiated(lambda *given: [torch.ops.aten.alias(given[i % leaves]) for i in range(results)])
+    call = nothing.bound(([torch.ones(1, device=device)] * results, *ones), {})
+    times = []
+    for _ in range(_LOOKS):
+        began = time.perf_counter_ns()
+        for _ in range(_CALLS_IN_A_LOOK):
+            call()
+        times.append((time.perf_counter_ns() - began) / _CALLS_IN_A_LOOK)
+    return statistics.median(times)
+
+
+def _sources(results: Sequence[Any], cotangents: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+    """The results that are differentiated."""
     if len(results) != len(cotangents):
         raise TypeError(f"the kernel returns {len(results)} results; the operator returns {len(cotangents)}")
     for place, (result, cotangent) in enumerate(zip(results, cotangents, strict=True)):
@@ -61,7 +94,7 @@ def _sources(results: Sequence[Any], cotangents: Sequence[torch.Tensor | None]) 
                 f"result {place} carries no gradient. Compute it with differentiable operators, or wrap the kernel in "
                 "a torch.autograd.Function that has a backward."
             )
-    return results
+    return [result for result, cotangent in zip(results, cotangents, strict=True) if cotangent is not None]
 
 
 def _as_leaf(argument: Any, leaves: list[torch.Tensor]) -> Any:

@@ -20,14 +20,16 @@ class Links:
         # Overlapping rows: to be indexed, never made contiguous, which would take gigabytes (index_select does).
         self._rows = table.mul_(0.5).add_(0.5).to(getattr(torch, chain.dtype)).unfold(0, chain.elements, 1)
 
-    def follow(self, result: torch.Tensor, argument: torch.Tensor) -> None:
-        """Scale the next call's argument as this call's result wants it."""
-        start = _bits(result).sum(dtype=torch.int64).bitwise_and_(SPAN - 1)
+    def follow(self, results: Sequence[torch.Tensor], argument: torch.Tensor) -> None:
+        """Scale the next call's argument as this call's leading results want it."""
+        sums = [_bits(result).sum(dtype=torch.int64) for result in results]
+        start = sum(sums[1:], sums[0]).bitwise_and_(SPAN - 1)
         argument.mul_(self._rows[start.view(1)].view(argument.shape))
 
-    def followed(self, results: torch.Tensor, arguments: torch.Tensor) -> torch.Tensor:
-        """What the arguments ``(calls, elements)`` were when the calls gave these results ``(calls, ...)``."""
-        starts = _bits(results).flatten(1).sum(dim=1, dtype=torch.int64).bitwise_and_(SPAN - 1)
+    def followed(self, results: Sequence[torch.Tensor], arguments: torch.Tensor) -> torch.Tensor:
+        """What the arguments ``(calls, elements)`` were when the calls gave these leading results ``(calls, ...)``."""
+        sums = [_bits(result).flatten(1).sum(dim=1, dtype=torch.int64) for result in results]
+        starts = sum(sums[1:], sums[0]).bitwise_and_(SPAN - 1)
         scaled = arguments.clone()
         scaled[1:].mul_(self._rows[starts[:-1]])
         return scaled
@@ -39,7 +41,7 @@ def _bits(result: torch.Tensor) -> torch.Tensor:
     return result.view(_BITS[result.element_size()])
 
 
-def leading(results: Sequence[object]) -> torch.Tensor | None:
-    """The result that decides how to go on: the first, if it is a tensor."""
-    first = results[0] if results else None
-    return first if isinstance(first, torch.Tensor) and first.numel() else None
+def leading(chain: Chain, results: Sequence[object]) -> list[torch.Tensor]:
+    """The results that decide how to go on: all, or the first; of these the tensors that hold anything."""
+    chosen = results if chain.all_results else results[:1]
+    return [result for result in chosen if isinstance(result, torch.Tensor) and result.numel()]

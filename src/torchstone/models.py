@@ -2,14 +2,15 @@
 
 ``kernelbench.level1__19_ReLU.default`` takes the model's weights (parameters and buffers, in the order of its
 ``state_dict``) and then what ``forward`` takes, and returns the list of its results. Weights are arguments like any
-other: drawn afresh for every call, so that nobody can know them beforehand. Judge and worker share this, since both
-must make the same calls.
+other: drawn afresh for every call, so that nobody can know them beforehand. Buffers are arguments that it writes to:
+what a call makes of them (running statistics) is part of what it does. Judge and worker share this, since both must
+make the same calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,7 +20,18 @@ from torchstone.schema import Sequence as Listed
 
 _SEED = 42
 """What a model draws for itself while it is made is the same on both sides."""
-_registered: dict[str, tuple[str, torch.library.Library]] = {}
+
+
+Call = Callable[[], list[Any]]
+
+
+class _Registered(NamedTuple):
+    text: str
+    library: torch.library.Library
+    buffers: frozenset[int]
+
+
+_registered: dict[str, _Registered] = {}
 
 
 def register(case: Case) -> None:
@@ -28,18 +40,30 @@ def register(case: Case) -> None:
         return
     text = case.model.files[0].text
     known = _registered.get(case.operator)
-    if known is not None and known[0] == text:
+    if known is not None and known.text == text:
         return
     namespace, name, _ = case.operator.split(".")
     if known is not None:
-        known[1]._destroy()  # type: ignore[no-untyped-call]
+        known.library._destroy()  # type: ignore[no-untyped-call]
     library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
     inputs = "".join(f", {_type_of(recipe)} x{place}" for place, recipe in enumerate(case.args[1:]))
     library.define(f"{name}(Tensor[] weights{inputs}) -> Tensor[]")  # type: ignore[no-untyped-call]
     problem = executed(case.model)
-    function = as_function(problem["Model"], problem)
+    function = ModelFunction(problem["Model"], problem)
     library.impl(name, function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
-    _registered[case.operator] = text, library
+    _registered[case.operator] = _Registered(text, library, _buffers(problem))
+
+
+def written(case: Case) -> frozenset[int]:
+    """Positions, among all tensor arguments, of the buffers of a case's model. It has been registered."""
+    return _registered[case.operator].buffers if case.model is not None else frozenset()
+
+
+def _buffers(problem: Mapping[str, Any]) -> frozenset[int]:
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        model = made(problem["Model"], problem)
+    buffers = dict(model.named_buffers(remove_duplicate=False))
+    return frozenset(position for position, name in enumerate(model.state_dict()) if name in buffers)
 
 
 def executed(model: SourceFiles) -> dict[str, Any]:
@@ -53,18 +77,44 @@ def executed(model: SourceFiles) -> dict[str, Any]:
     return namespace
 
 
-def as_function(kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any]) -> Callable[..., list[Any]]:
-    """A module class as a function of weights and inputs. One instance per device, made at its first call."""
-    instances: dict[torch.device, Callable[..., Any]] = {}
+class ModelFunction:
+    """A module class as a function of weights and inputs."""
 
-    def function(weights: Sequence[torch.Tensor], *inputs: Any, **named: Any) -> list[Any]:
-        device = next((t.device for t in (*weights, *inputs) if isinstance(t, torch.Tensor)), torch.device("cpu"))
-        if device not in instances:
-            instances[device] = _instance(kind, problem, device)
-        result = instances[device](weights, inputs, named)
-        return list(result) if isinstance(result, list | tuple) else [result]
+    def __init__(self, kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any]) -> None:
+        self._kind, self._problem = kind, problem
+        self._instances: dict[torch.device, _Instance] = {}
+        self._wanted: Mapping[str, torch.Tensor] | None = None
+        """The weights of the problem's own model, without memory."""
 
-    return function
+    def __call__(self, weights: Sequence[torch.Tensor], *inputs: Any, **named: Any) -> list[Any]:
+        """With one instance per device, made at its first call."""
+        device = _device_of(weights, inputs)
+        if device not in self._instances:
+            self._instances[device] = self._instance(device)
+        instance = self._instances[device]
+        try:
+            results = instance.bound(weights, inputs, named)()
+            return [result.detach() if isinstance(result, torch.Tensor) else result for result in results]
+        finally:
+            instance.let_go()
+
+    def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """The call with these arguments, to be made again and again, with an instance of its own: nothing but the
+        module is called then.
+        """
+        weights, *inputs = args
+        return self._instance(_device_of(weights, inputs)).bound(weights, inputs, kwargs)
+
+    def _instance(self, device: torch.device) -> _Instance:
+        with torch.random.fork_rng(devices=[]):
+            if self._wanted is None:
+                with torch.device("meta"):
+                    self._wanted = made(self._problem["Model"], self._problem).state_dict()
+            return _Instance(made(self._kind, self._problem).to(device), self._wanted)
+
+
+def _device_of(weights: Sequence[torch.Tensor], inputs: Sequence[Any]) -> torch.device:
+    return next((t.device for t in (*weights, *inputs) if isinstance(t, torch.Tensor)), torch.device("cpu"))
 
 
 def made(kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any]) -> torch.nn.Module:
@@ -73,27 +123,55 @@ def made(kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any]) -> to
     return kind(*problem.get("get_init_inputs", list)())
 
 
-def _instance(
-    kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any], device: torch.device
-) -> Callable[[Sequence[torch.Tensor], Sequence[Any], Mapping[str, Any]], Any]:
-    with torch.random.fork_rng(devices=[]):
-        module = made(kind, problem).to(device)
-        names = _names_like(module, problem)
-    buffers = {name for name, _ in module.named_buffers()}
+class _Instance:
+    """A module whose parameters and buffers can be made those that a call is given: the same memory, not a copy."""
 
-    def call(weights: Sequence[torch.Tensor], inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        state = dict(zip(names, weights, strict=True))
-        for name in buffers & state.keys():
-            state[name] = state[name].clone()  # running statistics are the model's own business
-        return torch.func.functional_call(module, state, tuple(inputs), dict(named))
+    def __init__(self, module: torch.nn.Module, wanted: Mapping[str, torch.Tensor]) -> None:
+        names = _names_like(module, wanted)
+        self._module = module.requires_grad_(False)
+        tensors = dict(module.named_parameters(remove_duplicate=False))
+        buffers = dict(module.named_buffers(remove_duplicate=False))
+        self._weights = [(tensors | buffers)[name] for name in names]
+        self._buffers = [_Buffer(module, name, buffers[name]) for name in names if name in buffers]
 
-    return call
+    def bound(self, weights: Sequence[torch.Tensor], inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
+        """The call; weights, whoever refers to them, are the given ones from now on."""
+        for own, weight in zip(self._weights, weights, strict=True):
+            own.data = weight
+        module, buffers = self._module, self._buffers
+
+        def call() -> list[Any]:
+            result = module(*inputs, **named)
+            for buffer in buffers:
+                buffer.keep()
+            return list(result) if isinstance(result, list | tuple) else [result]
+
+        return call
+
+    def let_go(self) -> None:
+        """Of the memory that weights lie in, until it is given others."""
+        for own in self._weights:
+            own.data = own.data.new_empty(0)
 
 
-def _names_like(module: torch.nn.Module, problem: Mapping[str, Any]) -> list[str]:
+class _Buffer:
+    """A buffer of a module."""
+
+    def __init__(self, module: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
+        path, _, self._leaf = name.rpartition(".")
+        self._owner = module.get_submodule(path)._buffers
+        self._tensor = tensor
+
+    def keep(self) -> None:
+        """A call may put another tensor in its place instead of writing to it."""
+        now = self._owner[self._leaf]
+        if now is not self._tensor and now is not None:
+            self._tensor.copy_(now)
+            self._owner[self._leaf] = self._tensor
+
+
+def _names_like(module: torch.nn.Module, wanted: Mapping[str, torch.Tensor]) -> list[str]:
     """The module's names for the problem's weights: the same ones, or others in the same order with the same shapes."""
-    with torch.device("meta"):
-        wanted = made(problem["Model"], problem).state_dict()
     own = module.state_dict()
     if own.keys() == wanted.keys():
         return list(wanted)

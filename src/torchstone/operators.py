@@ -71,7 +71,7 @@ def contract_of(case: schema.Case) -> Contract:
     declared = resolve(case.operator)._schema
     undeclared = _undeclared_writes(case, [argument.name for argument in declared.arguments])
     alias_to_position: dict[str, int] = {}
-    mutated: set[int] = set()
+    mutated: set[int] = set(models.written(case))
     for argument, positions in _positions(case, [argument.name for argument in declared.arguments]).items():
         alias = next(item.alias_info for item in declared.arguments if item.name == argument)
         if positions and argument in undeclared:
@@ -88,7 +88,7 @@ def _positions(case: schema.Case, names: Sequence[str]) -> dict[str, range]:
     found: dict[str, range] = {}
     position = 0
     for name, recipe in (*zip(names, case.args, strict=False), *case.kwargs.items()):
-        count = _tensor_count(recipe)
+        count = tensor_count(recipe)
         if name in names:
             found[name] = range(position, position + count)
         position += count
@@ -125,11 +125,12 @@ def runs_on_the_host(operator: str) -> bool:
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _HOST_KEYS)
 
 
-def _tensor_count(recipe: schema.Argument | None) -> int:
+def tensor_count(recipe: schema.Argument | None) -> int:
+    """Tensors of an argument, those of lists included."""
     if isinstance(recipe, schema.Tensor):
         return 1
     if isinstance(recipe, schema.Sequence):
-        return sum(_tensor_count(item) for item in recipe.items)
+        return sum(tensor_count(item) for item in recipe.items)
     return 0
 
 

@@ -104,7 +104,7 @@ class TestChains:
         for index in range(CALLS):
             results.append(torch.relu(arguments[index].view(33, 65)))
             if index + 1 < CALLS:
-                links.follow(results[-1], arguments[index + 1].view(33, 65))
+                links.follow([results[-1]], arguments[index + 1].view(33, 65))
         series.follow(chain, [torch.stack(results)])
         assert torch.equal(series.storages[0], arguments)
         assert not torch.equal(arguments[1:], drawn[1:])
@@ -126,10 +126,28 @@ class TestChains:
     def test_every_element_gets_a_factor_of_its_own_in_any_dtype(self, dtype: str) -> None:
         links = Links(Chain(0, 1000, dtype, 3), CPU)
         argument = torch.ones(1000, dtype=getattr(torch, dtype))
-        links.follow(torch.randn(10), argument)
+        links.follow([torch.randn(10)], argument)
         assert argument.unique().numel() > 60
         assert bool(((argument >= 0.5) & (argument <= 1.0)).all())
 
     def test_integers_are_not_scaled(self) -> None:
         case = Case("test", "aten.neg.default", (Tensor((64, 64), "int32", Integers(0, 9)),))
         assert made(case).chain(1) is None
+
+
+def test_all_results_of_a_gradient_decide_how_to_go_on_and_none_by_its_weight() -> None:
+    matrix = Tensor((8, 8), "float32", Normal())
+    case = Case("tests", "torchstone_grad.mul.Tensor", (Sequence((matrix,)), matrix, matrix))
+    series = Series(Reference(case, CPU), 3)
+    series.draw(7)
+    chain = series.chain(1)
+    assert chain is not None
+    assert (chain.argument, chain.all_results) == (1, True)
+    links, drawn = Links(chain, CPU), series.storages[1].clone()
+    results = [torch.randn(3, 8, 8) for _ in range(3)]
+    for index in range(2):
+        links.follow([result[index] for result in results], drawn[index + 1].view(8, 8))
+    series.follow(chain, results)
+    assert torch.equal(series.storages[1], drawn)
+    changed = [*results[:2], results[2] + 1]
+    assert not torch.equal(links.followed(changed, drawn), links.followed(results, drawn))

@@ -6,8 +6,25 @@ import pytest
 import torch
 
 from torchstone import gradients, operators
+from torchstone.executors.base import ExecutorOptions
+from torchstone.executors.local import LocalExecutor
 from torchstone.judging.inputs import draw_call
-from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor, forward_operator, gradient_operator
+from torchstone.schema import (
+    Agrees,
+    Case,
+    Disagrees,
+    Implementation,
+    Integers,
+    Job,
+    Normal,
+    Scalar,
+    Sequence,
+    SourceFile,
+    SourceFiles,
+    Tensor,
+    forward_operator,
+    gradient_operator,
+)
 from torchstone.suites import CaseQuery, ListedSuite, left_out, names_operator, select_cases
 from torchstone.suites.backward import NoGradient, backward_case
 from torchstone.suites.smoke import SmokeSuite
@@ -23,7 +40,9 @@ def test_the_gradient_of_a_product() -> None:
     assert case.args == (Sequence((MATRIX,)), *MUL.args)
     call = draw_call(case, 7, CPU)
     (cotangent,), left, right = call.args
-    of_left, of_right = operators.resolve(case.operator)(*call.args)
+    product, of_left, of_right = operators.resolve(case.operator)(*call.args)
+    torch.testing.assert_close(product, left * right)
+    assert not product.requires_grad
     torch.testing.assert_close(of_left, cotangent * right)
     torch.testing.assert_close(of_right, (cotangent * left).sum(0))
 
@@ -31,6 +50,10 @@ def test_the_gradient_of_a_product() -> None:
 def test_results_without_a_derivative_count_for_nothing() -> None:
     case = backward_case(Case("tests", "aten.max.dim", (MATRIX, Scalar(1))))
     assert case.args[0] == Sequence((Tensor((3,), "float32", Normal()), Scalar(None)))
+    call = draw_call(case, 5, CPU)
+    values, indices, of_self = operators.resolve(case.operator)(*call.args)
+    assert (values.dtype, indices.dtype, of_self.shape) == (torch.float32, torch.int64, (3, 4))
+    assert torch.equal(indices, call.args[1].argmax(1))
 
 
 @pytest.mark.parametrize(
@@ -72,16 +95,61 @@ def test_every_case_of_the_smoke_suite_has_a_gradient_that_torch_takes_or_a_reas
     for case in cases:
         call = draw_call(case, 3, CPU)
         expected = len([t for t in case.args[1:] if isinstance(t, Tensor) and t.dtype.startswith(("float", "bfloat"))])
-        assert len(operators.resolve(case.operator)(*call.args, **call.kwargs)) >= expected
+        forward = operators.resolve(forward_operator(case.operator))(*call.args[1:], **call.kwargs)
+        results = operators.flatten_outputs(forward)
+        found = operators.resolve(case.operator)(*call.args, **call.kwargs)
+        assert len(found) >= len(results) + expected
+        torch.testing.assert_close(found[: len(results)], results, rtol=0, atol=0, equal_nan=True)
 
 
 def test_a_kernel_without_a_gradient_is_told_what_to_do() -> None:
-    gradient = gradients.differentiated(lambda x: x.detach() * 2)
+    gradient = gradients.Differentiated(lambda x: x.detach() * 2)
     with pytest.raises(NotImplementedError, match=r"carries no gradient.*torch.autograd.Function"):
         gradient([torch.ones(2)], torch.ones(2))
 
 
 def test_arguments_that_do_not_matter_have_a_gradient_of_zero() -> None:
-    gradient = gradients.differentiated(lambda x, y: x * 2)
-    of_x, of_y = gradient([torch.ones(2)], torch.ones(2), torch.ones(3))
+    gradient = gradients.Differentiated(lambda x, y: x * 2)
+    _, of_x, of_y = gradient([torch.ones(2)], torch.ones(2), torch.ones(3))
     assert (of_x.tolist(), of_y.tolist()) == ([2.0, 2.0], [0.0, 0.0, 0.0])
+
+
+def test_a_bound_call_is_made_again_on_what_its_arguments_hold_then() -> None:
+    cotangent, x = torch.ones(2), torch.ones(2)
+    call = gradients.Differentiated(lambda x: x * x).bound(([cotangent], x), {})
+    first = call()
+    x.fill_(3.0)
+    second = call()
+    assert [value.tolist() for value in first] == [[1.0, 1.0], [2.0, 2.0]]
+    assert [value.tolist() for value in second] == [[9.0, 9.0], [6.0, 6.0]]
+
+
+SKIPS_THE_FORWARD_PASS = """
+import torch
+
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.shape = x.shape
+        return x.new_empty(x.shape[:-1])
+    @staticmethod
+    def backward(ctx, g):
+        return g.unsqueeze(-1).expand(ctx.shape)
+
+def kernel(x, dim, keepdim=False, dtype=None):
+    return Sum.apply(x)
+"""
+ADDS_UP = SKIPS_THE_FORWARD_PASS.replace("x.new_empty(x.shape[:-1])", "x.sum(-1)")
+
+
+@pytest.mark.adversary
+@pytest.mark.parametrize(("text", "verdict"), [(SKIPS_THE_FORWARD_PASS, Disagrees), (ADDS_UP, Agrees)])
+def test_a_forward_pass_that_gives_nothing_is_wrong(text: str, verdict: type) -> None:
+    case = backward_case(
+        Case("tests", "aten.sum.dim_IntList", (MATRIX, Sequence((Scalar(-1),))), jitter=False),
+    )
+    job = Job(
+        case, Implementation("tests", case.operator, SourceFiles((SourceFile("sum.py", text),), "kernel")), "quick"
+    )
+    (record,) = LocalExecutor(ExecutorOptions(device="cpu")).run([job])
+    assert isinstance(record.verdict, verdict), record.verdict

@@ -6,10 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import unittest.mock
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from torchstone import models
 from torchstone.backends import BackendOptions
 from torchstone.backends.compiled import CompileBackend
 from torchstone.backends.solutions import SolutionsBackend
@@ -46,9 +50,30 @@ OWN_LINEAR = (
     .replace("Model", "ModelNew")
     .replace(
         "self.norm(self.linear(x))",
-        "torch.nn.functional.batch_norm(x @ self.linear.weight.t() + self.linear.bias, None, None, self.norm.weight, "
-        "self.norm.bias, True)",
+        "self.normed(x @ self.linear.weight.t() + self.linear.bias)\n"
+        "    def normed(self, x):\n"
+        "        norm = self.norm\n"
+        "        norm.num_batches_tracked += 1\n"
+        "        seen = norm.running_mean, norm.running_var\n"
+        "        return torch.nn.functional.batch_norm(x, *seen, norm.weight, norm.bias, True)",
     )
+)
+WITHOUT_STATISTICS = OWN_LINEAR.replace("*seen", "None, None")
+AVERAGE = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(width))
+    def forward(self, x):
+        self.seen = self.seen * 0.9 + x.mean(0) * 0.1
+        return x + self.seen
+def get_inputs(): return [torch.rand(24, 12)]
+def get_init_inputs(): return [12]
+"""
+OWN_AVERAGE = (
+    AVERAGE[: AVERAGE.index("def get_inputs")]
+    .replace("Model", "ModelNew")
+    .replace("self.seen = self.seen * 0.9 + x.mean(0) * 0.1", "self.seen.mul_(0.9).add_(x.mean(0), alpha=0.1)")
 )
 OTHER_WEIGHTS = OWN_LINEAR.replace("BatchNorm1d(out)", "BatchNorm1d(out, affine=False)")
 RIGHT = "class ModelNew(nn.Module):\n    def forward(self, x, factor): return factor * x.clamp(min=0), x.sum(0)\n"
@@ -155,25 +180,31 @@ def test_the_compiler_takes_a_model_as_a_whole() -> None:
     assert found.origin.entry == "compiled"
 
 
-def test_solutions_are_judged_in_one_run(problems: Path, tmp_path: Path) -> None:
-    solutions = tmp_path / "solutions"
-    write(solutions / "level1", **{"1_Linear": OWN_LINEAR, "2_Scaled": WRONG})
-    write(solutions / "level2", **{"1_Scaled": RIGHT, "2_Linear": OTHER_WEIGHTS})
+def judged(folder: Path, problems: Path, solutions: Path, *options: str) -> dict[str, dict[str, Any]]:
+    """The records of a run, by the names of the problems."""
     command = ("run", "--suite", "kernelbench", "--source", str(problems), "--backend", "kernelbench", "--json")
-    options = ("--kernels-dir", str(solutions), "--device", "cpu", "--effort", "quick", "--no-measure", "--run-id", "a")
+    options = ("--kernels-dir", str(solutions), "--device", "cpu", "--effort", "quick", "--run-id", "a", *options)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     outcome = subprocess.run(
         [sys.executable, "-m", "torchstone", *command, *options],
-        cwd=tmp_path,
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert outcome.returncode == 1, outcome.stderr
-    lines = (tmp_path / "torchstone_runs" / "a" / "records.jsonl").read_text().splitlines()
-    verdicts = {json.loads(line)["case"]["operator"].split(".")[1]: json.loads(line)["verdict"] for line in lines}
+    assert outcome.returncode in (0, 1), outcome.stderr
+    lines = (folder / "torchstone_runs" / "a" / "records.jsonl").read_text().splitlines()
+    return {json.loads(line)["case"]["operator"].split(".")[1]: json.loads(line) for line in lines}
+
+
+def test_solutions_are_judged_in_one_run(problems: Path, tmp_path: Path) -> None:
+    solutions = tmp_path / "solutions"
+    write(solutions / "level1", **{"1_Linear": OWN_LINEAR, "2_Scaled": WRONG})
+    write(solutions / "level2", **{"1_Scaled": RIGHT, "2_Linear": OTHER_WEIGHTS})
+    records = judged(tmp_path, problems, solutions, "--no-measure")
+    verdicts = {name: record["verdict"] for name, record in records.items()}
     assert {name: verdict["type"] for name, verdict in verdicts.items()} == {
         "level1__1_Linear": "agrees",
         "level1__2_Scaled": "disagrees",
@@ -181,3 +212,65 @@ def test_solutions_are_judged_in_one_run(problems: Path, tmp_path: Path) -> None
         "level2__2_Linear": "unsupported",
     }
     assert "weights are not those of Model" in verdicts["level2__2_Linear"]["reason"]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Problems that differ in what their models take, one after the other in the same workers of ours."""
+    folder = tmp_path_factory.mktemp("measured")
+    problems = write(folder / "problems", **{"1_Linear": LINEAR, "2_Average": AVERAGE, "3_Linear": LINEAR})
+    solutions = {"1_Linear": OWN_LINEAR, "2_Average": OWN_AVERAGE, "3_Linear": WITHOUT_STATISTICS}
+    return judged(folder, problems, write(folder / "solutions", **solutions))
+
+
+def test_each_problem_has_its_own_reference(measured: dict[str, dict[str, Any]]) -> None:
+    for name in ("p1_Linear", "p2_Average"):
+        record = measured[name]
+        assert record["verdict"]["type"] == "agrees", record["verdict"]
+        assert record["attempts"] == 1
+        assert record["measurement"] is not None
+
+
+@pytest.mark.adversary
+def test_statistics_that_are_not_updated_are_wrong(measured: dict[str, dict[str, Any]]) -> None:
+    verdict = measured["p3_Linear"]["verdict"]
+    assert verdict["type"] == "disagrees"
+    assert "argument 4 after the call" in verdict["message"]
+
+
+def test_a_bound_model_is_called_on_the_given_memory() -> None:
+    problem: dict[str, Any] = {}
+    exec(HEAD + AVERAGE, problem)
+    seen, x = torch.ones(12), torch.rand(24, 12)
+    call = models.ModelFunction(problem["Model"], problem).bound(([seen], x), {})
+    for start in (1.0, 5.0):
+        seen.fill_(start)
+        (result,) = call()
+        torch.testing.assert_close(seen, torch.full((12,), 0.9 * start) + x.mean(0) * 0.1)
+        torch.testing.assert_close(result, x + seen)
+
+
+def test_a_bound_model_has_its_weights_in_the_given_memory() -> None:
+    problem: dict[str, Any] = {}
+    exec(HEAD + LINEAR, problem)
+    weights = [
+        torch.rand_like(tensor.float()).to(tensor.dtype) for tensor in problem["Model"](16, 8).state_dict().values()
+    ]
+    x = torch.rand(24, 16)
+    function = models.ModelFunction(problem["Model"], problem)
+    kept = [weight.clone() for weight in weights]
+    expected = function([weight.clone() for weight in weights], x)
+    call = function.bound((weights, x), {})
+    with unittest.mock.patch("torch.func.functional_call", side_effect=AssertionError):
+        assert torch.equal(call()[0], expected[0])
+    assert [torch.equal(one, other) for one, other in zip(weights, kept, strict=True)] == [True] * 4 + [False] * 3
+
+
+def test_a_model_may_return_what_it_was_given() -> None:
+    problem: dict[str, Any] = {}
+    exec(HEAD + AVERAGE.replace("return x + self.seen", "return self.seen"), problem)
+    function, seen, x = models.ModelFunction(problem["Model"], problem), torch.ones(12), torch.rand(24, 12)
+    first = function([seen], x)[0].clone()
+    function([torch.zeros(12)], x)
+    torch.testing.assert_close(first, torch.full((12,), 0.9) + x.mean(0) * 0.1)
+    assert torch.equal(seen, first)

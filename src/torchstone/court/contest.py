@@ -14,8 +14,9 @@ from contextlib import contextmanager, suppress
 from typing import Literal
 
 import msgspec
+import torch
 
-from torchstone import schema
+from torchstone import gradients, operators, schema
 from torchstone.court.guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
 from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError
 from torchstone.court.parties import (
@@ -96,10 +97,21 @@ def _hold(hearing: Hearing, contest: _Contest, work: Work) -> schema.Measurement
         cache=hearing.job.cache,
         disturbances=contest.watch.disturbances,
         energy_millijoules=contest.watch.energy_millijoules,
+        differentiating_ns=_differentiating_ns(hearing.job.case, room.device),
     )
     _examine(hearing, measurement, contest)
     room.doubt_ceilings(measurement)
     return measurement
+
+
+def _differentiating_ns(case: schema.Case, device: torch.device) -> float | None:
+    """Of a gradient: what differentiating takes besides the work."""
+    if not schema.is_gradient(case.operator):
+        return None
+    results = operators.tensor_count(case.args[0])
+    dtypes = [operators.torch_dtype(recipe.dtype) for recipe in schema.tensors_of(case)[results:]]
+    leaves = sum(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
+    return gradients.differentiating_ns(results, leaves, device)
 
 
 class _Contest:

@@ -43,6 +43,8 @@ _FEW_SETS = 6
 """Of very large arguments: with fewer calls in a block what the block itself costs drowns them."""
 _MOST_RESULTS = 2048
 """In a block: a reply says where each lies, and replies are short."""
+_MOST_WEIGHTS = 4096
+"""Of all instances of a model: each set of arguments has one of its own, and to make them takes time."""
 _KEPT_BYTES = 512 << 20
 """What a judge may keep of a device's memory between jobs: to free it and take it again is slow."""
 _LOST_WORKERS = 5
@@ -126,7 +128,7 @@ class Trial:
         kind = self._room.device.type
         room_bytes = self._room.arena_bytes if self._job.cache == "cold" else self._room.cache_bytes // 2
         fitting = room_bytes // layout.footprint_bytes
-        telling = _MOST_RESULTS // max(1, len(layout.outputs))
+        telling = min(_MOST_RESULTS // max(1, len(layout.outputs)), _most_instances(self._job.case))
         few = min(_FEW_SETS, self._room.ample_bytes // layout.footprint_bytes)
         return max(checks, min(_MOST_SETS[kind], fitting, telling), few, 2)
 
@@ -224,6 +226,13 @@ def judge(
         attempts=attempts,
         finished_unix_ns=time.time_ns(),
     )
+
+
+def _most_instances(case: schema.Case) -> int:
+    if case.model is None:
+        return max(_MOST_SETS.values())
+    weights = case.args[0]
+    return max(1, _MOST_WEIGHTS // (1 + (len(weights.items) if isinstance(weights, schema.Sequence) else 0)))
 
 
 def _fault(error: Exception, room: Courtroom) -> schema.Verdict:

@@ -23,7 +23,7 @@ from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch
 from torchstone.judging.reference import Reference
 from torchstone.judging.screening import all_of_each
 from torchstone.judging.untouched import bits
-from torchstone.links import Links
+from torchstone.links import Links, leading
 
 
 class UncapturableError(Exception):
@@ -73,7 +73,9 @@ class Series:
         """
         if self._links is None:
             self._links = Links(chain, self.reference.device)
-        self.storages[chain.argument] = self._links.followed(outputs[0], self.storages[chain.argument])
+        found = leading(chain, outputs)
+        if found:
+            self.storages[chain.argument] = self._links.followed(found, self.storages[chain.argument])
         self._play()
 
     def _play(self) -> None:
@@ -93,12 +95,18 @@ class Series:
         return compare_many(self.reference.expect_many(self.calls()), rows, after)
 
     def chain(self, seed: int) -> Chain | None:
-        """How these calls can be made to depend on each other: by a floating argument of which any values will do."""
-        for position, recipe in enumerate(self.reference.evaluator.recipes):
+        """How these calls can be made to depend on each other: by a floating argument of which any values will do.
+
+        Of a gradient, not by how much a result counts, nor of a model by a weight: other parts do not wait for these.
+        """
+        operator = self.reference.case.operator
+        gradient = schema.is_gradient(operator)
+        skipped = operators.tensor_count(self.reference.case.args[0]) if gradient or schema.is_model(operator) else 0
+        for position, recipe in enumerate(self.reference.evaluator.recipes[skipped:], skipped):
             contiguous = recipe.strides is None and recipe.offset == 0
             elements = math.prod(recipe.shape)
             if contiguous and fits(elements) and _may_be_scaled(recipe) and self._expected.results[0]:
-                return Chain(position, elements, recipe.dtype, seed)
+                return Chain(position, elements, recipe.dtype, seed, gradient)
         return None
 
     def calls(self) -> list[DrawnCall]:

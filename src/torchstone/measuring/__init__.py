@@ -1,5 +1,6 @@
 """HOW FAST? From raw samples to an answer with its doubt."""
 
+from torchstone.measuring.differentiating import timing
 from torchstone.measuring.light import Attainment, Bound, limit_of
 from torchstone.measuring.statistics import (
     Distribution,
@@ -11,7 +12,6 @@ from torchstone.measuring.statistics import (
     needs_confirmation,
     outcome_of,
     speedup_of_pairs,
-    timing,
 )
 
 __all__ = [

@@ -2,7 +2,54 @@
 
 from __future__ import annotations
 
-from torchstone.schema import Booleans, Case, Normal, Scalar, Sequence, Tensor, Uniform
+from torchstone.schema import (
+    Booleans,
+    Case,
+    Integers,
+    Normal,
+    Scalar,
+    Sequence,
+    SourceFile,
+    SourceFiles,
+    Tensor,
+    Uniform,
+    gradient_operator,
+)
+
+_MLP = """\
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, width, depth):
+        super().__init__()
+        self.layers = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(depth)])
+
+    def forward(self, x):
+        return torch.relu(self.layers(x))
+
+def get_inputs():
+    return [torch.randn(32, 64)]
+
+def get_init_inputs():
+    return [64, 12]
+"""
+_BATCH_NORM = """\
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm2d(features)
+
+    def forward(self, x):
+        return self.norm(x)
+
+def get_inputs():
+    return [torch.randn(4, 16, 8, 8)]
+
+def get_init_inputs():
+    return [16]
+"""
 
 
 def _case(operator: str, *args: Tensor | Scalar | Sequence, timed: bool = False, jitter: bool = False) -> Case:
@@ -12,6 +59,19 @@ def _case(operator: str, *args: Tensor | Scalar | Sequence, timed: bool = False,
 
 def _normal(*shape: int, dtype: str = "float32", std: float = 1.0) -> Tensor:
     return Tensor(shape, dtype, Normal(0.0, std))
+
+
+def _gradient(operator: str, cotangent: Tensor, *args: Tensor | Sequence, timed: bool = False) -> Case:
+    """Of an operator with one result, which counts as much as the cotangent says."""
+    arguments = (Sequence((cotangent,)), *args)
+    return Case("redteam", gradient_operator(f"aten.{operator}"), arguments, timed=timed, jitter=False)
+
+
+def _model(name: str, text: str, weights: tuple[Tensor, ...], x: Tensor, timed: bool = False) -> Case:
+    """A problem of the form that the suite kernelbench reads."""
+    problem = SourceFiles((SourceFile(f"{name}.py", text),), "Model", name)
+    arguments = (Sequence(weights), x)
+    return Case("redteam", f"kernelbench.redteam_{name}.default", arguments, timed=timed, jitter=False, model=problem)
 
 
 def _dims(*numbers: int) -> Sequence:
@@ -58,6 +118,17 @@ CASES: dict[str, Case] = {
     "mm_small_timed": _case("mm.default", _normal(16, 16), _normal(16, 16), timed=True),
     "mm_timed": _case("mm.default", _normal(512, 512), _normal(512, 512), timed=True),
     "mm_large": _case("mm.default", _normal(512, 512), _normal(512, 512)),
+    "sum_gradient": _gradient("sum.dim_IntList", _normal(16), _normal(16, 256), _dims(-1)),
+    "mul_gradient_timed": _gradient("mul.Tensor", *[_normal(64, 128)] * 3, timed=True),
+    "mlp_model_timed": _model(
+        "mlp", _MLP, tuple([_normal(64, 64, std=0.1), _normal(64)] * 12), _normal(32, 64), timed=True
+    ),
+    "batch_norm_model": _model(
+        "batch_norm",
+        _BATCH_NORM,
+        (*[_normal(16)] * 3, Tensor((16,), "float32", Uniform(0.5, 2.0)), Tensor((), "int64", Integers(0, 9))),
+        _normal(4, 16, 8, 8),
+    ),
     "relu_cuda_timed": _case("relu.default", _normal(2048, 2048), timed=True),
     "gelu_cuda_timed": _case("gelu.default", _normal(1024, 2048), timed=True),
     "relu_cuda_small_timed": _case("relu.default", _normal(64, 64), timed=True),

@@ -34,6 +34,7 @@ from torchstone.schema import (
     Verdict,
     explain,
     verdict_name,
+    with_problem,
 )
 
 MOST_CREDIT = 1.10
@@ -138,6 +139,8 @@ def _jobs(chosen: list[Fixture], effort: Effort) -> list[tuple[Fixture, str, Job
 def _job(fixture: Fixture, name: str, effort: Effort) -> Job:
     case = CASES[name]
     origin = SourceFiles((SourceFile(f"{fixture.id}.py", fixture.text),), ENTRY, f"redteam:{fixture.id}")
+    if case.model is not None:
+        origin = with_problem(origin, case.model)
     seconds = fixture.deadline_seconds
     deadlines = Deadlines() if seconds is None else Deadlines(seconds, seconds, seconds, seconds)
     return Job(case, Implementation("redteam", case.operator, origin), effort, deadlines)

@@ -53,7 +53,7 @@ def _case(order: Order) -> schema.Case:
     call = msgspec.structs.replace(written.call, facts=facts)
     plain = schema.Case(SUITE, order.operator, call.args, jitter=False, timed=True, model=source)
     models.register(plain)
-    _require_one_answer(models.as_function(problem["Model"], problem), weights, inputs)
+    _require_one_answer(models.ModelFunction(problem["Model"], problem), weights, inputs)
     fitted = fit(call, SUITE, {}, _CPU)
     fills = [_weight(facts) for facts in call.facts[: len(weights)]]
     listed = fitted.args[0]
@@ -69,7 +69,7 @@ def _case(order: Order) -> schema.Case:
 def _require_one_answer(function: Callable[..., list[Any]], weights: list[torch.Tensor], inputs: list[Any]) -> None:
     """A model with dropout in training mode has no right answer."""
     with torch.no_grad():
-        first, second = function(weights, *inputs), function(weights, *inputs)
+        first, second = (function([weight.clone() for weight in weights], *inputs) for _ in range(2))
     if not all(torch.equal(a, b) for a, b in zip(first, second, strict=True) if isinstance(a, torch.Tensor)):
         raise Unfit("the model gives another answer each time (dropout, random numbers)")
 

@@ -22,7 +22,9 @@ import torch
 
 from torchstone import operators
 from torchstone.chain import Chain
+from torchstone.gradients import Differentiated
 from torchstone.links import Links, leading
+from torchstone.models import ModelFunction
 from torchstone.schema import decode, tensors_of
 from torchstone.workers import compilers, sandbox
 from torchstone.workers.attribution import attribute
@@ -62,7 +64,7 @@ from torchstone.workers.protocol import (
     frame_length,
     span_elements,
 )
-from torchstone.workers.recording import Recording
+from torchstone.workers.recording import PreparedCall, Recording
 
 _KEPT_BYTES = 256 << 20
 """What a worker may keep of a device's memory between cases."""
@@ -211,7 +213,7 @@ class _Server:
                 _open_device(self._device)
                 return Done(token)
             case Bind(token=token):
-                self._bound = _BoundCase(command, self._memory(command, descriptor), self._device)
+                self._bound = _BoundCase(command, self._memory(command, descriptor), self._device, self._candidate)
                 return Bound(token, self._bound.arena_address)
             case Release(token=token):
                 if self._bound is not None:
@@ -221,16 +223,14 @@ class _Server:
             case Attribute(token=token, kernels=kernels):
                 assert self._bound is not None, "Attribute before Bind"
                 assert self._candidate is not None, "Attribute before Load"
-                args, kwargs = self._bound.arguments(0)
-                return Attributed(
-                    token, attribute(self._candidate, args, kwargs, kernels and self._device.type == "cuda")
-                )
+                function, args, kwargs = self._bound.prepared(self._candidate)[0]
+                return Attributed(token, attribute(function, args, kwargs, kernels and self._device.type == "cuda"))
             case Trace(token=token, sets=sets):
                 assert self._bound is not None, "Trace before Bind"
                 assert self._candidate is not None, "Trace before Load"
                 assert descriptor is not None, "Trace without memory"
-                arguments = [self._bound.arguments(index) for index in range(sets)]
-                return Traced(token, trace(self._candidate, arguments, command, descriptor, self._device))
+                calls = self._bound.prepared(self._candidate)[:sets]
+                return Traced(token, trace(calls, command, descriptor, self._device))
             case Call(token=token, first=first, count=count, pretend=pretend):
                 assert self._bound is not None, "Call before Bind"
                 candidate = self._bound.pretend if pretend else self._candidate
@@ -265,7 +265,7 @@ def trace(*what: Any) -> int:
 class _BoundCase:
     """The argument lists of a case's calls, and what became of them."""
 
-    def __init__(self, bind: Bind, memory: Memory, device: torch.device) -> None:
+    def __init__(self, bind: Bind, memory: Memory, device: torch.device, candidate: Callable[..., Any] | None) -> None:
         self._device = device
         self._outputs = [
             (output, None if output.dtype is None else operators.torch_dtype(output.dtype)) for output in bind.outputs
@@ -282,6 +282,9 @@ class _BoundCase:
             ]
             self._tensors.append(tensors)
             self._calls.append(operators.build_arguments(bind.case, tensors, device))
+        self._candidate = candidate
+        self._pretended_calls: dict[Callable[..., Any], list[PreparedCall]] = {}
+        self._prepared = [] if candidate is None else self._prepare(candidate)
         self._kept: list[Any] = []
         """Results of the last calls: the judge reads them where they lie."""
         self._recordings: dict[tuple[int, bool, bool], Recording] = {}
@@ -293,12 +296,24 @@ class _BoundCase:
     def arena_address(self) -> int:
         return self._memory.address
 
-    def arguments(self, index: int) -> tuple[list[Any], dict[str, Any]]:
-        return self._calls[index]
+    def prepared(self, function: Callable[..., Any]) -> list[PreparedCall]:
+        """The calls of this function. What can be bound to its arguments has been, when the case was."""
+        if function is self._candidate:
+            return self._prepared
+        if function not in self._pretended_calls:
+            self._pretended_calls[function] = self._prepare(function)
+        return self._pretended_calls[function]
+
+    def _prepare(self, function: Callable[..., Any]) -> list[PreparedCall]:
+        if isinstance(function, Differentiated | ModelFunction):
+            return [PreparedCall(function.bound(args, kwargs), [], {}) for args, kwargs in self._calls]
+        return [PreparedCall(function, args, kwargs) for args, kwargs in self._calls]
 
     def close(self) -> None:
         self._kept.clear()
         self._recordings.clear()
+        self._prepared.clear()
+        self._pretended_calls.clear()
         if not isinstance(self._memory, OpenedDeviceMemory):
             return
         if self._arena_bytes > KEPT_ARENA_BYTES:
@@ -338,11 +353,11 @@ class _BoundCase:
     def call(self, token: str, candidate: Callable[..., Any], first: int, count: int) -> Done:
         """Call after call. Nothing but the calls is done between them."""
         self._kept.clear()
-        calls = self._calls[first : first + count]
+        calls = self.prepared(candidate)[first : first + count]
         results = []
         began = time.perf_counter_ns()
-        for args, kwargs in calls:
-            results.append(candidate(*args, **kwargs))
+        for function, args, kwargs in calls:
+            results.append(function(*args, **kwargs))
         reply = self._testify(token, first, results)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -355,8 +370,8 @@ class _BoundCase:
         try:
             if command.pretend:
                 self._begin_pretending()
-            calls, link = self._calls[: command.count], self._link(command.chain)
-            recording = Recording(candidate, calls, self._device, link, called_before=command.pretend)
+            calls, link = self.prepared(candidate)[: command.count], self._link(command.chain)
+            recording = Recording(calls, self._device, link, called_before=command.pretend)
             reply = self._testify(command.token, 0, recording.results)
             recording.kept = self._kept
         finally:
@@ -371,8 +386,8 @@ class _BoundCase:
         links = Links(chain, self._device)
 
         def link(index: int, result: Any) -> None:
-            found = leading(operators.flatten_outputs(result))
-            if found is not None:
+            found = leading(chain, operators.flatten_outputs(result))
+            if found:
                 links.follow(found, self._tensors[index + 1][chain.argument])
 
         return link

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from typing import Any
 
 from torchstone.backends.native import is_native
-from torchstone.gradients import differentiated
-from torchstone.models import as_function
+from torchstone.gradients import Differentiated
+from torchstone.models import ModelFunction
 from torchstone.schema import (
     PROBLEM_FILE,
     Implementation,
@@ -27,12 +28,15 @@ from torchstone.schema import (
 def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
     """Import the candidate, or prepare to build it. Whatever it raises is its own."""
     found: Any
+    problem: dict[str, Any] = {}
     match implementation.origin:
         case ImportPath(module=module, attribute=attribute):
             found = reduce(getattr, attribute.split("."), importlib.import_module(module))
         case SourceFiles() as source:
             folder = _new_folder(scratch)
             _write(source, folder)
+            if is_model(implementation.operator):
+                problem = _import_problem(folder)
             if is_native(source.files[0].name):
                 from torchstone.workers.building import native_kernel
 
@@ -42,14 +46,14 @@ def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
     if not callable(found):
         raise TypeError(f"the entry point of {implementation.operator} is not callable: {type(found).__name__}")
     if is_model(implementation.operator):
-        found = _as_function(found)
-    return differentiated(found) if is_gradient(implementation.operator) else found
+        return ModelFunction(found, problem)
+    return Differentiated(found) if is_gradient(implementation.operator) else found
 
 
-def _as_function(kind: Any) -> Callable[..., Any]:
-    """A problem's model, or a solution of it, as a function of weights and inputs."""
-    problem = importlib.import_module(PROBLEM_FILE.removesuffix(".py"))
-    return as_function(kind, vars(problem))
+def _import_problem(folder: Path) -> dict[str, Any]:
+    """What the problem's file defines, under the name by which a solution imports it: this one, not an earlier one."""
+    name = PROBLEM_FILE.removesuffix(".py")
+    return vars(_imported(name, folder / PROBLEM_FILE))
 
 
 def _new_folder(scratch: Path) -> Path:
@@ -72,15 +76,20 @@ def _import_source(source: SourceFiles, folder: Path) -> Any:
     sys.path.insert(0, str(folder))
     entry_file = folder / source.files[0].name
     name = f"torchstone_candidate_{folder.name}_{entry_file.stem}"
-    spec = importlib.util.spec_from_file_location(name, entry_file)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{source.files[0].name} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
+    module = _imported(name, entry_file)
     if not hasattr(module, source.entry):
         raise ImportError(f"{source.files[0].name} defines no function '{source.entry}'")
     return getattr(module, source.entry)
+
+
+def _imported(name: str, file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file.name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def _inside(name: str) -> str:

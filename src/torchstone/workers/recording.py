@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
+
+
+class PreparedCall(NamedTuple):
+    """One call, as it will be made."""
+
+    function: Callable[..., Any]
+    args: list[Any]
+    kwargs: Mapping[str, Any]
 
 
 class Recording:
@@ -19,8 +27,7 @@ class Recording:
 
     def __init__(
         self,
-        candidate: Callable[..., Any],
-        calls: Sequence[tuple[list[Any], dict[str, Any]]],
+        calls: Sequence[PreparedCall],
         device: torch.device,
         link: Callable[[int, Any], None] | None,
         called_before: bool,
@@ -41,23 +48,21 @@ class Recording:
         self.kept: list[Any] = []
         """What the results lie in."""
         self._link = link
-        self.results = self._record(candidate, calls, called_before)
+        self.results = self._record(calls, called_before)
 
-    def _record(
-        self, candidate: Callable[..., Any], calls: Sequence[tuple[list[Any], dict[str, Any]]], called_before: bool
-    ) -> list[Any]:
+    def _record(self, calls: Sequence[PreparedCall], called_before: bool) -> list[Any]:
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(self._device)
-        args, kwargs = calls[0]
+        function, args, kwargs = calls[0]
         with torch.cuda.stream(stream), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "the graph is empty" is ours to find out
             if not called_before:
-                candidate(*args, **kwargs)  # libraries set themselves up for a stream when they first see it
+                function(*args, **kwargs)  # libraries set themselves up for a stream when they first see it
             torch.cuda.synchronize(self._device)
             self._graph.capture_begin(capture_error_mode="thread_local")
             try:
                 self._began.record()
-                results = self._make(candidate, calls)
+                results = self._make(calls)
                 self._ended.record()
             except BaseException:
                 with contextlib.suppress(RuntimeError):
@@ -67,10 +72,10 @@ class Recording:
         torch.cuda.synchronize(self._device)
         return results
 
-    def _make(self, candidate: Callable[..., Any], calls: Sequence[tuple[list[Any], dict[str, Any]]]) -> list[Any]:
+    def _make(self, calls: Sequence[PreparedCall]) -> list[Any]:
         results = []
-        for index, (args, kwargs) in enumerate(calls):
-            results.append(candidate(*args, **kwargs))
+        for index, (function, args, kwargs) in enumerate(calls):
+            results.append(function(*args, **kwargs))
             if self._link is not None and index + 1 < len(calls):
                 self._link(index, results[-1])
         return results

@@ -8,39 +8,31 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from torchstone.workers.protocol import Trace
+from torchstone.workers.recording import PreparedCall
 
 _COPY_BYTES = 1 << 20
 
-Arguments = tuple[list[Any], Mapping[str, Any]]
 
-
-def trace(
-    candidate: Callable[..., Any],
-    arguments: Sequence[Arguments],
-    command: Trace,
-    descriptor: int,
-    device: torch.device,
-) -> int:
+def trace(calls: Sequence[PreparedCall], command: Trace, descriptor: int, device: torch.device) -> int:
     """How many bytes the trace has; it is in the memory file if there was room for it."""
     on_cuda = device.type == "cuda"
     for index in range(command.warmup_calls):
-        args, kwargs = arguments[index % len(arguments)]
-        candidate(*args, **kwargs)
+        function, args, kwargs = calls[index % len(calls)]
+        function(*args, **kwargs)
     if on_cuda:
         torch.cuda.synchronize(device)
     activities = [torch.profiler.ProfilerActivity.CPU]
     activities += [torch.profiler.ProfilerActivity.CUDA] if on_cuda else []
     with torch.profiler.profile(activities=activities, record_shapes=True) as profile:
         for index in range(command.calls):
-            args, kwargs = arguments[(command.warmup_calls + index) % len(arguments)]
+            function, args, kwargs = calls[(command.warmup_calls + index) % len(calls)]
             with torch.profiler.record_function(f"torchstone: call {index}"):
-                candidate(*args, **kwargs)
+                function(*args, **kwargs)
         if on_cuda:
             torch.cuda.synchronize(device)
     return _hand_over(profile, command.room_bytes, descriptor)

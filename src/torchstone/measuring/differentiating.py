@@ -1,0 +1,26 @@
+"""The speed of gradients: what differentiating costs besides the work earns nobody a speed.
+
+A kernel is differentiated in its own process, which it can change. Whoever computes results and gradients directly
+saves autograd's graph, which the reference's time has in it. Where that is more than noise a speed says nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from torchstone.measuring import statistics
+from torchstone.measuring.statistics import NOISE_BAND, Timing
+from torchstone.schema import Measurement
+
+
+def timing(measurement: Measurement) -> Timing:
+    """Fold the raw blocks of a measurement into times per call and a paired speedup."""
+    found = statistics.timing(measurement)
+    differentiating_ns = measurement.differentiating_ns
+    if found.speedup is None or found.clocked != "calls" or differentiating_ns is None:
+        return found
+    if differentiating_ns <= NOISE_BAND * found.reference_ns:
+        return found
+    times = f"{found.reference_ns / 1e3:,.0f} µs the graph of autograd takes {differentiating_ns / 1e3:.0f} µs"
+    why = f"of the reference's {times}, which a kernel can save without computing any faster"
+    return msgspec.structs.replace(found, speedup=None, unresolved=why, attainment=None)
