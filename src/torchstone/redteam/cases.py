@@ -60,6 +60,9 @@ CASES: dict[str, Case] = {
         jitter=False,
     ),
     "dropout_timed": _case("native_dropout.default", _normal(128, 256), Scalar(0.5), Scalar(True), timed=True),
+    "dropout_variants_timed": _case(
+        "native_dropout.default", _normal(128, 256), Scalar(0.5), Scalar(True), timed=True, jitter=True
+    ),
     "bernoulli_timed": _case("bernoulli.p", _normal(128, 256), Scalar(0.3), timed=True),
     "copy_special": _case("copy_.default", _normal(64, 64), Tensor((64, 64), "float32", Normal(specials=True))),
     "relu_small_timed": _case("relu.default", _normal(64, 256), timed=True),
