@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from torchstone.court import testimony
 from torchstone.court.evidence import BandGuard, OwnMemoryGuard, ViewGuard
 from torchstone.court.layout import Layout
 from torchstone.judging import Reference, draw_calls
-from torchstone.schema import Case, Normal, Scalar, Tensor
+from torchstone.schema import Booleans, Case, Normal, Scalar, Tensor
+from torchstone.workers.handle import BadReplyError
 from torchstone.workers.protocol import Done, Place
 
 CPU = torch.device("cpu")
@@ -85,3 +87,15 @@ def test_a_view_has_one_right_place() -> None:
     assert ViewGuard().examine(told(TRANSPOSE, (Place(where, (1, 6)),))) is None
     for wrong in (Place(where), Place(where + 4, (1, 6)), Place(OWN, (1, 6))):
         assert ViewGuard().examine(told(TRANSPOSE, (wrong,))) is not None
+
+
+def test_strides_and_shapes_are_checked_where_there_are_no_elements_too() -> None:
+    empty = Case("test", "aten.relu.default", (Tensor((0, 6), "float32", Normal()),))
+    some = Case("test", "aten.nonzero.default", (Tensor((4, 6), "bool", Booleans()),))
+    assert told(empty, (Place(OWN, (6, 1)),)).outputs(0)[0].shape == (0, 6)
+    assert told(some, (Place(OWN, None, (0, 2)),)).outputs(0)[0].shape == (0, 2)
+    with pytest.raises(BadReplyError, match="strides"):
+        told(empty, (Place(OWN, (1,) * 9),))
+    for shape in ((1 << 48, 1 << 48, 0), (1 << 48, 1 << 48, 1 << 48), (1,) * 65):
+        with pytest.raises(BadReplyError, match="shape"):
+            told(some, (Place(OWN, None, shape),))

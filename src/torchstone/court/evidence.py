@@ -13,6 +13,7 @@ import torch
 
 from torchstone import operators
 from torchstone.court.testimony import Testimony
+from torchstone.workers.protocol import same_steps
 
 
 class Objection(NamedTuple):
@@ -112,7 +113,7 @@ class ViewGuard:
                 shape = layout.new_tensors[position].native.shape
                 strides = operators.contiguous_strides(shape) if place.strides is None else place.strides
                 begin = call * layout.pitch_bytes + view.offset_bytes
-                if testimony.arena_offset(place.address) != begin or not _same_steps(shape, strides, view.strides):
+                if testimony.arena_offset(place.address) != begin or not same_steps(shape, strides, view.strides):
                     message = f"output {position} is no view of tensor argument {view.argument}; expected that view"
                     return Objection("aliasing", message, call)
         return None
@@ -149,8 +150,3 @@ def _overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
             return 0 not in shape
         reach = stride * (size - 1) + reach
     return False
-
-
-def _same_steps(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether strides mean the same: along a dimension of one element any stride does."""
-    return all(size == 1 or a == b for size, a, b in zip(shape, one, other, strict=True))

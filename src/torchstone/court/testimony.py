@@ -14,6 +14,8 @@ from torchstone.workers.protocol import MOST_SPARSE, Done, Place, span_elements
 from torchstone.workers.reading import Span
 
 _MOST_DIMENSIONS = 64
+_MOST_BYTES = 1 << 62
+"""Of a tensor as it would be without dimensions of size 0: torch multiplies the others even where there are such."""
 
 
 class Testimony:
@@ -50,7 +52,7 @@ class Testimony:
         size_bytes = _span_bytes(place, shape, native.dtype)
         offset = self.arena_offset(place.address)
         if size_bytes == 0:
-            self._new[index][position] = native.new_empty(shape)
+            self._new[index][position] = _empty(native, shape)
         elif offset is not None:
             if offset + size_bytes > self.arena.numel():
                 raise BadReplyError("a result that begins in an argument and ends nowhere")
@@ -68,7 +70,9 @@ class Testimony:
         declared: Sequence[int] = self.layout.new_tensors[position].native.shape
         if not self.layout.is_dynamic or place.shape is None:
             return declared
-        if len(place.shape) > _MOST_DIMENSIONS or any(size < 0 for size in place.shape):
+        itemsize = self.layout.new_tensors[position].native.dtype.itemsize
+        largest = math.prod(max(1, size) for size in place.shape) * itemsize
+        if len(place.shape) > _MOST_DIMENSIONS or any(size < 0 for size in place.shape) or largest > _MOST_BYTES:
             raise BadReplyError("a shape that no tensor has")
         return place.shape
 
@@ -124,13 +128,21 @@ def _check_counts(done: Done, calls: int, new_tensors: int) -> None:
 
 
 def _span_bytes(place: Place, shape: Sequence[int], dtype: torch.dtype) -> int:
-    """Bytes from the first element of a result to its last."""
-    elements = math.prod(shape)
-    if elements == 0 or place.strides is None:
-        return elements * dtype.itemsize
-    if len(place.strides) != len(shape) or any(stride < 0 for stride in place.strides):
+    """Bytes from the first element of a result to its last. What strides it names is checked even if it has none."""
+    strides = place.strides
+    if strides is not None and (len(strides) != len(shape) or any(stride < 0 for stride in strides)):
         raise BadReplyError("strides that no tensor of this shape has")
-    return span_elements(shape, place.strides) * dtype.itemsize
+    elements = math.prod(shape)
+    if elements == 0 or strides is None:
+        return elements * dtype.itemsize
+    return span_elements(shape, strides) * dtype.itemsize
+
+
+def _empty(native: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    try:
+        return native.new_empty(tuple(shape))
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:  # it allocates nothing: the reply's doing
+        raise BadReplyError("a shape that no tensor has") from error
 
 
 def _seen_as(copy: torch.Tensor, place: Place, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -138,6 +150,9 @@ def _seen_as(copy: torch.Tensor, place: Place, shape: Sequence[int], dtype: torc
     if copy.storage_offset() % dtype.itemsize:
         copy = copy.clone()
     flat = copy.view(dtype)
-    if place.strides is None:
-        return flat.view(tuple(shape))
-    return flat.as_strided(tuple(shape), place.strides, flat.storage_offset())
+    try:  # nothing is allocated or read: what torch does not like is what the reply said
+        if place.strides is None:
+            return flat.view(tuple(shape))
+        return flat.as_strided(tuple(shape), place.strides, flat.storage_offset())
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise BadReplyError("a result that does not lie as the reply says") from error

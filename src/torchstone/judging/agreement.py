@@ -103,12 +103,13 @@ def _random_mismatch(
     lottery, tensors = expected.batch.reference.lottery, expected.batch.evaluation.tensors
     if lottery is None or lottery.idle:
         return False
-    in_full = expected.with_bounds or lottery.idle is None
+    in_full = lottery.wants_all() or expected.with_bounds
     elements = max((tensor[0].numel() for tensor in tensors.values()), default=0)
     if in_full:
         draws = lottery.draws(expected.call, elements)
     else:
-        draws = {place: tensor[expected.index].unsqueeze(0) for place, tensor in tensors.items()}
+        one = {place: tensor[expected.index].unsqueeze(0) for place, tensor in tensors.items()}
+        draws = lottery.two_draws(expected.call, one)
     if draws is None:
         return False
     found = lottery.misfit(draws, outputs, inputs_after, in_full)

@@ -31,6 +31,9 @@ from dataclasses import dataclass
 
 import torch
 
+from torchstone.judging.dependence import secret_places
+from torchstone.judging.numbers import real_rows
+
 MIN_DRAWS, MAX_DRAWS = 24, 32
 DRAWN_ELEMENTS = 1 << 22
 DEVIATIONS = 8.0
@@ -72,18 +75,22 @@ def count_for(elements: int) -> int:
 
 def misfit(draws: Draws, got: torch.Tensor) -> str | None:
     """What is wrong with a result of the right shape and dtype; None: nothing that can be told."""
-    own, result = _rows(draws.drawn), _rows(got.unsqueeze(0))[0]
+    own, result = real_rows(draws.drawn), real_rows(got.unsqueeze(0))[0]
     outside = _outside_support(draws.operator, own, result)
     if outside is not None or _are_few(result, draws.widened) or bool((own == own[0, 0]).all()):
         return outside
-    before = None if draws.before is None or draws.before.shape != got.shape else _rows(draws.before.unsqueeze(0))[0]
+    before = (
+        None if draws.before is None or draws.before.shape != got.shape else real_rows(draws.before.unsqueeze(0))[0]
+    )
     if result.numel() > _LOOKED_AT:
         places = _some_places(result.numel(), result.device)
         own, result = own[:, places], result[places]
         before = None if before is None else before[places]
     own, result = own.to(torch.float64), result.to(torch.float64)
-    numbers, owns = _numbers(own, result, None if before is None else before.to(torch.float64))
-    allowed = DEVIATIONS * owns.std(dim=1) + SINGLES * _one_element(_ranks(own, own))
+    ordered = _sample(own.reshape(-1)).sort().values
+    ranks = _ranks(ordered, own), _ranks(ordered, result)
+    numbers, owns = _numbers(own, result, None if before is None else before.to(torch.float64), *ranks)
+    allowed = DEVIATIONS * owns.std(dim=1) + SINGLES * _one_element(ranks[0])
     off = numbers - owns.mean(dim=1)
     off[:-1] = off[:-1].abs()
     for text, number, torchs, much, bound in zip(_NAMES, numbers, owns.mean(dim=1), off, allowed, strict=True):
@@ -154,9 +161,13 @@ _NAMES = (
 )
 
 
-def _numbers(own: torch.Tensor, result: torch.Tensor, before: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """The numbers of a result, and ``(numbers, draws)`` of torch's, each draw seen against the others."""
-    z, y = _ranks(own, own), _ranks(own, result)
+def _numbers(
+    own: torch.Tensor, result: torch.Tensor, before: torch.Tensor | None, z: torch.Tensor, y: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The numbers of a result, and ``(numbers, draws)`` of torch's, each draw seen against the others.
+
+    ``z`` and ``y`` are the ranks of torch's values and of the result's.
+    """
     centre, scale = z.mean(), z.std()
     z, y = (z - centre) / scale, (y - centre) / scale
     place = z.mean(dim=0)
@@ -199,9 +210,8 @@ def _one_element(own: torch.Tensor) -> torch.Tensor:
     return torch.stack([width * single, width * single, width * single, width * width * single, single, single])
 
 
-def _ranks(own: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The share of torch's values that lie below each value; ties in the middle."""
-    ordered = _sample(own.reshape(-1)).sort().values
+def _ranks(ordered: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The share of some of torch's values that lie below each value; ties in the middle."""
     below, upto = (torch.searchsorted(ordered, values.contiguous(), right=right) for right in (False, True))
     return (below + upto).double() / (2 * ordered.numel())
 
@@ -227,16 +237,13 @@ def _not_finite(operator: str, own: torch.Tensor, result: torch.Tensor) -> bool:
     return bool(torch.isfinite(own).all()) and not bool(torch.isfinite(result).all())
 
 
-def _rows(values: torch.Tensor) -> torch.Tensor:
-    """``(rows, elements)``; complex numbers as twice as many real ones."""
-    real = torch.view_as_real(values) if values.is_complex() else values
-    return real.reshape(values.shape[0], -1)
-
-
 def _flat(values: torch.Tensor) -> torch.Tensor:
-    """The same in float64."""
-    return _rows(values).to(torch.float64)
+    """``(rows, elements)`` in float64."""
+    return real_rows(values).to(torch.float64)
 
 
 def _sample(values: torch.Tensor) -> torch.Tensor:
-    return values[:: max(1, values.numel() // _SORTED_ELEMENTS)]
+    """Elements in places that nobody can foresee."""
+    if values.numel() <= _SORTED_ELEMENTS:
+        return values
+    return values[secret_places(values.numel(), _SORTED_ELEMENTS).to(values.device)]

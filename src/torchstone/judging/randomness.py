@@ -2,17 +2,21 @@
 
 Separate from :mod:`torchstone.judging.distribution`, which knows numbers and nothing of calls. Of the candidate's draws
 the last is kept, because a draw that is right once and returned for ever is not random; and of every other as much as
-:mod:`torchstone.judging.recurrence` needs, because a few of them in turn are not either.
+:mod:`torchstone.judging.recurrence` needs, because a few of them in turn are not either. What elements depend on is
+looked at in every call (:mod:`torchstone.judging.dependence`). The first call of a case is judged in full, and of the
+others some that are drawn in secret.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from torchstone.judging import distribution
+from torchstone.judging.dependence import Dependence
 from torchstone.judging.evaluation import Evaluation, Evaluator, Place, Tensors
 from torchstone.judging.inputs import DrawnCall, batched_view
 from torchstone.judging.probing import inside_view
@@ -22,6 +26,9 @@ _ALWAYS_RANDOM = "bernoulli"
 """Its draws may all be equal, and yet the next one is not."""
 _ENOUGH_TO_DIFFER = 1 << 14
 """Elements that are drawn before they count as constant: one in a thousand is dropped among them for sure."""
+
+_AT_FIRST = 3
+"""Of calls that need not be judged in full, the n-th is with a chance of one in 3 + n: it is slow."""
 
 
 def draws_random_numbers(evaluator: Evaluator) -> bool:
@@ -41,9 +48,23 @@ class Lottery:
         self._name = evaluator.case.operator.split(".")[1]
         self._last: Tensors = {}
         self._earlier: dict[Place, Recurrence] = {}
+        self._dependences: dict[Place, Dependence] = {}
+        self._calls = 0
         self._widened: dict[Place, float] = {}
         self.idle: bool | None = None
         """Whether nothing is drawn with the arguments of this case, as far as calls judged in full have shown."""
+
+    def wants_all(self) -> bool:
+        """Whether the next call is to be judged in full though it need not be: a secret draw for each."""
+        self._calls += 1
+        return self.idle is None or secrets.randbelow(_AT_FIRST + self._calls) == 0
+
+    def two_draws(self, call: DrawnCall, one: Tensors) -> Tensors:
+        """A draw of torch's own, and another one of the same call."""
+        other = self._evaluator.native([call])
+        if other is None:
+            return one
+        return {place: torch.cat([drawn, other.tensors[place]]) for place, drawn in one.items()}
 
     def draws(self, call: DrawnCall, elements: int) -> Tensors | None:
         """torch's own draws of a call, stacked; None if they are all the same: nothing random, so values are judged."""
@@ -61,7 +82,7 @@ class Lottery:
     def misfit(
         self, draws: Tensors, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor], in_full: bool
     ) -> tuple[Place, str] | None:
-        """Where a call's results are not what torch would draw, and how. ``draws`` has one row if not in full."""
+        """Where a call's results are not what torch would draw, and how. ``draws`` has two rows if not in full."""
         seen: Tensors = {}
         for place, drawn in draws.items():
             got = (outputs if place.kind == "output" else inputs_after)[place.position]
@@ -69,7 +90,11 @@ class Lottery:
                 if not self._same_outside(place, drawn[0], got):
                     return place, "elements outside the view changed"
                 drawn, got = self._inside(place, drawn), self._inside(place, got.unsqueeze(0))[0]
-            text = self._text(place, drawn, got, in_full) or self._repetition(place, drawn, got)
+            text = (
+                self._text(place, drawn, got, in_full)
+                or self._dependences.setdefault(place, Dependence()).misfit(drawn, got)
+                or self._repetition(place, drawn, got)
+            )
             if text is not None:
                 return place, text
             seen[place] = got.clone()

@@ -29,6 +29,8 @@ from random import SystemRandom
 
 import torch
 
+from torchstone.judging.numbers import real_rows
+
 PLACES = 1024
 CLASSES = 256
 REMEMBERED = 1024
@@ -66,7 +68,7 @@ class Recurrence:
 
     def __init__(self, operator: str, own: torch.Tensor) -> None:
         """``own``: several draws of torch's of one call, ``(draws, *shape)``."""
-        rows = _rows(own[:OWN_DRAWS])
+        rows = real_rows(own[:OWN_DRAWS])
         self._elements = rows.shape[1]
         self._likeness = _Likeness(rows)
         self._neighbours = _Neighbours(operator, rows)
@@ -74,7 +76,7 @@ class Recurrence:
 
     def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
         """How a result repeats an earlier call; it is remembered. ``own``: torch's draw of the same call."""
-        result, drawn = _rows(got.unsqueeze(0))[0], _rows(own.unsqueeze(0))[0]
+        result, drawn = real_rows(got.unsqueeze(0))[0], real_rows(own.unsqueeze(0))[0]
         if result.numel() != self._elements or drawn.numel() != self._elements or not self._elements:
             return None
         found = [part.misfit(drawn, result) for part in (self._likeness, self._neighbours, self._values)]
@@ -308,12 +310,6 @@ class _Stretches:
 def _odd() -> int:
     """A secret factor: whatever is multiplied by it, modulo 2**64, stays different."""
     return secrets.randbits(62) | 1
-
-
-def _rows(values: torch.Tensor) -> torch.Tensor:
-    """``(draws, elements)``; complex numbers as twice as many real ones."""
-    real = torch.view_as_real(values) if values.is_complex() else values
-    return real.reshape(values.shape[0], -1) if values.numel() else real.new_empty((values.shape[0], 0))
 
 
 def _bits(values: torch.Tensor) -> torch.Tensor:

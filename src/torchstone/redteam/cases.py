@@ -5,7 +5,9 @@ from __future__ import annotations
 from torchstone.schema import (
     Booleans,
     Case,
+    DType,
     Integers,
+    JudgedDevice,
     Normal,
     Scalar,
     Sequence,
@@ -78,6 +80,11 @@ def _dims(*numbers: int) -> Sequence:
     return Sequence(tuple(Scalar(number) for number in numbers))
 
 
+def _multinomial(rows: int, columns: int, samples: int) -> Case:
+    weights = Tensor((rows, columns), "float32", Uniform(0.1, 1.0))
+    return _case("multinomial.default", weights, Scalar(samples), Scalar(False))
+
+
 CASES: dict[str, Case] = {
     "relu": _case("relu.default", _normal(33, 65)),
     "relu_special": _case("relu.default", Tensor((33, 65), "float32", Normal(specials=True))),
@@ -86,6 +93,10 @@ CASES: dict[str, Case] = {
     "relu_empty": _case("relu.default", _normal(0, 7)),
     "relu_transposed": _case("relu.default", Tensor((48, 33), "float32", Normal(), (1, 48))),
     "relu_inplace": _case("relu_.default", _normal(33, 65)),
+    "add_out": Case(
+        "redteam", "aten.add.out", (_normal(33, 65), _normal(33, 65)), {"out": _normal(33, 65)}, jitter=False
+    ),
+    "nonzero": _case("nonzero.default", Tensor((64, 64), "bool", Booleans())),
     "relu_large": _case("relu.default", _normal(512, 1024)),
     "relu_large_varied": _case("relu.default", _normal(512, 1024), timed=True, jitter=True),
     "logsumexp_small_timed": _case("logsumexp.default", _normal(8, 32), _dims(1), timed=True),
@@ -101,7 +112,21 @@ CASES: dict[str, Case] = {
     "clone_special": _case("clone.default", Tensor((64, 64), "float32", Normal(specials=True))),
     "rand_like_timed": _case("rand_like.default", _normal(64, 128), timed=True),
     "rand_like_even": _case("rand_like.default", _normal(64, 64), jitter=True),
+    "rand_like_large_timed": _case("rand_like.default", _normal(1024, 1024), timed=True),
+    "multinomial_once": _multinomial(64, 1000, 32),
+    "multinomial_most_once": _multinomial(128, 64, 60),
+    "multinomial_few_once": _multinomial(8, 50, 10),
+    "randperm": Case(
+        "redteam",
+        "aten.randperm.default",
+        (Scalar(4096),),
+        {"dtype": DType("int64"), "device": JudgedDevice()},
+        jitter=False,
+    ),
     "dropout_timed": _case("native_dropout.default", _normal(128, 256), Scalar(0.5), Scalar(True), timed=True),
+    "dropout_variants_timed": _case(
+        "native_dropout.default", _normal(128, 256), Scalar(0.5), Scalar(True), timed=True, jitter=True
+    ),
     "bernoulli_timed": _case("bernoulli.p", _normal(128, 256), Scalar(0.3), timed=True),
     "copy_special": _case("copy_.default", _normal(64, 64), Tensor((64, 64), "float32", Normal(specials=True))),
     "relu_small_timed": _case("relu.default", _normal(64, 256), timed=True),

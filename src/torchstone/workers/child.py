@@ -62,6 +62,7 @@ from torchstone.workers.protocol import (
     Traced,
     frame,
     frame_length,
+    same_steps,
     span_elements,
 )
 from torchstone.workers.recording import PreparedCall, Recording
@@ -274,6 +275,8 @@ class _BoundCase:
         self._arena_bytes = bind.arena_bytes
         recipes = tensors_of(bind.case)
         self._tensors: list[list[torch.Tensor]] = []
+        self._bound_as: list[list[tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]]] = []
+        """Address, shape, strides and dtype of each: a call may change those of the tensor that it is given."""
         self._calls: list[tuple[list[Any], dict[str, Any]]] = []
         for index in range(bind.sets):
             tensors = [
@@ -281,6 +284,7 @@ class _BoundCase:
                 for placement, recipe in zip(bind.inputs, recipes, strict=True)
             ]
             self._tensors.append(tensors)
+            self._bound_as.append([(t.data_ptr(), tuple(t.shape), t.stride(), t.dtype) for t in tensors])
             self._calls.append(operators.build_arguments(bind.case, tensors, device))
         self._candidate = candidate
         self._pretended_calls: dict[Callable[..., Any], list[PreparedCall]] = {}
@@ -424,8 +428,7 @@ class _BoundCase:
         plain: list[Any] = []
         for leaf, (output, dtype) in zip(leaves, self._outputs, strict=True):
             if output.argument is not None:
-                argument = self._tensors[index][output.argument]
-                if not isinstance(leaf, torch.Tensor) or leaf.data_ptr() != argument.data_ptr():
+                if not self._is_argument_itself(leaf, index, output.argument):
                     return None
             elif dtype is not None:
                 if not self._matches(leaf, output, dtype):
@@ -436,6 +439,17 @@ class _BoundCase:
             else:
                 return None
         return tuple(places), tuple(plain)
+
+    def _is_argument_itself(self, leaf: Any, index: int, position: int) -> bool:
+        """Or what cannot be told from it: the same elements in the same order."""
+        address, shape, strides, dtype = self._bound_as[index][position]
+        return (
+            self._matches(leaf, Output(None, shape), dtype)
+            and leaf.data_ptr() == address
+            and same_steps(shape, leaf.stride(), strides)
+            and not leaf.is_conj()
+            and not leaf.is_neg()
+        )
 
     def _matches(self, leaf: Any, output: Output, dtype: torch.dtype) -> bool:
         """A plain tensor in memory: what a subclass holds, only the subclass knows."""

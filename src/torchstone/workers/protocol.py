@@ -277,6 +277,11 @@ def span_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
+def same_steps(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether strides mean the same: where there is no second element any stride does."""
+    return 0 in shape or all(size == 1 or a == b for size, a, b in zip(shape, one, other, strict=True))
+
+
 def frame(message: object) -> bytes:
     """Length and JSON."""
     data = msgspec.json.encode(message)

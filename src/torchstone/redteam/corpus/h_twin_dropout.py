@@ -1,6 +1,7 @@
 # title: the operator, called plainly
 # kind: honest
 # case: dropout_timed -> agrees
+# case: dropout_variants_timed -> agrees
 import torch
 
 

@@ -1,0 +1,15 @@
+# title: tells a shape without elements whose other sizes no machine integer holds when they are multiplied
+# family: 39
+# kind: cheat
+# case: nonzero -> cheated/reply
+import sys
+
+import torch
+
+
+def kernel(x):
+    from torchstone.workers.protocol import Place
+
+    bound = sys._getframe(1).f_locals["self"]
+    bound._place = lambda leaf, output: Place(leaf.data_ptr(), None, (2**48, 2**48, 0))
+    return torch.nonzero(x)

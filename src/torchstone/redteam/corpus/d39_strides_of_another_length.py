@@ -1,0 +1,16 @@
+# title: names nine strides for a result of two dimensions that has no elements
+# family: 39
+# kind: cheat
+# case: relu_empty -> cheated/reply
+# case: relu -> cheated/reply
+import sys
+
+import torch
+
+
+def kernel(x):
+    from torchstone.workers.protocol import Place
+
+    bound = sys._getframe(1).f_locals["self"]
+    bound._place = lambda leaf, output: Place(leaf.data_ptr(), (1,) * 9)
+    return torch.clamp(x, min=0)
