@@ -201,7 +201,7 @@ class _Pairs:
         chosen = [(distance, places) for distance, places in chosen if len(places) >= FEWEST_PAIRS]
         if not chosen:
             return None
-        rows = torch.stack([draw.own[0], draw.got])
+        rows = [draw.own[0], draw.got]
         found = [_grid(draw, rows, places, distance) for distance, places in chosen]
         learnt = [_grid(draw, draw.learnt_from(), *pair[::-1]) for pair in chosen[:6]] if draw.in_full else []
         numbers: list[list[list[float]]] = torch.stack([*found, *learnt]).tolist()
@@ -253,13 +253,15 @@ def _disjoint(elements: int, distance: int, in_full: bool) -> torch.Tensor:
     return places[((places + shift) // distance) % 2 == 0]
 
 
-def _grid(draw: _Draw, rows: torch.Tensor, places: torch.Tensor, distance: int) -> torch.Tensor:
+def _grid(
+    draw: _Draw, rows: Sequence[torch.Tensor] | torch.Tensor, places: torch.Tensor, distance: int
+) -> torch.Tensor:
     """``(rows / 2, 2)``: of each row and the next, the sum of squares over a grid, and how many cells hold anything."""
-    there = places.to(rows.device)
+    there = torch.stack([places, places + distance]).to(draw.got.device)
     steps = max(2, min(_FINEST, math.isqrt(len(places) // 4)))
-    ranks = draw.ranks(rows[:, torch.stack([there, there + distance])])
+    ranks = draw.ranks(torch.stack([row[there] for row in rows]))
     first, second = (ranks * steps).to(torch.int64).clamp_(max=steps - 1).unbind(1)
-    counts = torch.zeros((len(rows), steps * steps), dtype=torch.float64, device=rows.device)
+    counts = torch.zeros((len(rows), steps * steps), dtype=torch.float64, device=draw.got.device)
     cells = first * steps + second
     counts.scatter_add_(1, cells, torch.ones_like(cells, dtype=torch.float64))
     one, other = counts[0::2], counts[1::2]

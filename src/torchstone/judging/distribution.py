@@ -12,14 +12,15 @@ unseen              the share of elements with a value that none of torch's draw
 repeated            the share of elements equal to those of the call before: a draw that is kept stands out
 
 Thresholds: a number stands out when it is off by more than :data:`DEVIATIONS` standard deviations of torch's plus what
-:data:`SINGLES` elements at the far end of the range do, so that rare values (a bernoulli of 0.001) cannot make it;
+:data:`SINGLES` elements at the far end of the range do, so that rare values (a bernoulli of 0.001) cannot make it, or
+as many groups of elements that change together;
 with at least 24 draws of normal numbers that is less than once in ten million, as computed, not measured.
 Repeating too little is no fault.
 The Kolmogorov-Smirnov test is at 1e-9, and conservative where elements have different distributions or tie; where they
 depend on one another, so that torch's own draws lie farther apart, its bound is widened by as much.
 
-What this cannot tell: dependence between elements that are no neighbours, between outputs (a mask that is not the
-one that was applied), and on a generator's state.
+What this cannot tell: dependence between elements that are no neighbours (:mod:`torchstone.judging.dependence` does),
+between outputs (a mask that is not the one that was applied), and on a generator's state.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ _LOOKED_AT = 1 << 16
 _RUN = 256
 _UNIT_INTERVAL = frozenset({"rand", "rand_like"})
 _HEAVY_TAILED = frozenset({"cauchy", "cauchy_", "log_normal", "log_normal_"})
+_CLUSTERED = 1.5
+"""Margin on how many elements change together."""
 _NOT_FINITE = "not all values are finite, as all of torch's are"
 
 
@@ -90,7 +93,7 @@ def misfit(draws: Draws, got: torch.Tensor) -> str | None:
     ordered = _sample(own.reshape(-1)).sort().values
     ranks = _ranks(ordered, own), _ranks(ordered, result)
     numbers, owns = _numbers(own, result, None if before is None else before.to(torch.float64), *ranks)
-    allowed = DEVIATIONS * owns.std(dim=1) + SINGLES * _one_element(ranks[0])
+    allowed = DEVIATIONS * owns.std(dim=1) + SINGLES * _at_once(own) * _one_element(ranks[0])
     off = numbers - owns.mean(dim=1)
     off[:-1] = off[:-1].abs()
     for text, number, torchs, much, bound in zip(_NAMES, numbers, owns.mean(dim=1), off, allowed, strict=True):
@@ -208,6 +211,14 @@ def _one_element(own: torch.Tensor) -> torch.Tensor:
     single = torch.tensor(1.0 / own.shape[1], dtype=own.dtype, device=own.device)
     width = (own.amax() - own.amin()) / own.std()
     return torch.stack([width * single, width * single, width * single, width * width * single, single, single])
+
+
+def _at_once(own: torch.Tensor) -> torch.Tensor:
+    """How many elements change together from draw to draw, by how unevenly: attention drops whole rows."""
+    same = (own[1:] == own[:-1]).double()
+    share = same.mean()
+    if_alone = (share * (1.0 - share) * own.shape[1]).clamp(min=1.0)
+    return (_CLUSTERED * same.sum(dim=1).var() / if_alone).clamp(min=1.0)
 
 
 def _ranks(ordered: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

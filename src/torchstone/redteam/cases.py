@@ -125,7 +125,7 @@ CASES: dict[str, Case] = {
     ),
     "dropout_timed": _case("native_dropout.default", _normal(128, 256), Scalar(0.5), Scalar(True), timed=True),
     "dropout_variants_timed": _case(
-        "native_dropout.default", _normal(128, 256), Scalar(0.5), Scalar(True), timed=True, jitter=True
+        "native_dropout.default", _normal(96, 320), Scalar(0.5), Scalar(True), timed=True, jitter=True
     ),
     "bernoulli_timed": _case("bernoulli.p", _normal(128, 256), Scalar(0.3), timed=True),
     "copy_special": _case("copy_.default", _normal(64, 64), Tensor((64, 64), "float32", Normal(specials=True))),
