@@ -32,7 +32,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     type=click.Choice(["fwd", "bwd", "fwd+bwd"]),
     default="fwd",
     show_default=True,
-    help="Judge results, gradients, or both.",
+    help="Judge results, results with gradients, or both.",
 )
 @click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
 @click.option(
