@@ -54,6 +54,8 @@ _UNIT_INTERVAL = frozenset({"rand", "rand_like"})
 _HEAVY_TAILED = frozenset({"cauchy", "cauchy_", "log_normal", "log_normal_"})
 _CLUSTERED = 1.5
 """Margin on how many elements change together."""
+_UNEVEN = 3.0
+"""How much more than those of independent elements the changes of 24 draws spread for sure, if they are not."""
 _NOT_FINITE = "not all values are finite, as all of torch's are"
 
 
@@ -122,11 +124,12 @@ def quick_misfit(operator: str, own: torch.Tensor, got: torch.Tensor, widened: f
 
 def widening(drawn: torch.Tensor) -> float:
     """How much farther apart torch's own draws are than those of independent elements: attention drops whole rows."""
-    own = _flat(drawn[:_COMPARED])
-    if own.shape[1] < FEW_ELEMENTS:
+    rows = real_rows(drawn)
+    if rows.shape[1] < FEW_ELEMENTS:
         return 1.0
-    found = [_kolmogorov(one, other) for one, other in itertools.pairwise(own)]
-    return max([1.0, *(distance * math.sqrt(size) / _LARGEST_USUAL for distance, size in found)])
+    found = [_kolmogorov(one, other) for one, other in itertools.pairwise(rows[:_COMPARED].to(torch.float64))]
+    together = _at_once(rows[:, secret_places(rows.shape[1], _LOOKED_AT).to(rows.device)])
+    return max([math.sqrt(together), *(distance * math.sqrt(size) / _LARGEST_USUAL for distance, size in found)])
 
 
 def kolmogorov_misfit(own: torch.Tensor, result: torch.Tensor, widened: float = 1.0) -> str | None:
@@ -213,12 +216,13 @@ def _one_element(own: torch.Tensor) -> torch.Tensor:
     return torch.stack([width * single, width * single, width * single, width * width * single, single, single])
 
 
-def _at_once(own: torch.Tensor) -> torch.Tensor:
+def _at_once(own: torch.Tensor) -> float:
     """How many elements change together from draw to draw, by how unevenly: attention drops whole rows."""
     same = (own[1:] == own[:-1]).double()
     share = same.mean()
     if_alone = (share * (1.0 - share) * own.shape[1]).clamp(min=1.0)
-    return (_CLUSTERED * same.sum(dim=1).var() / if_alone).clamp(min=1.0)
+    times = float(same.sum(dim=1).var() / if_alone) if len(same) > 1 else 1.0
+    return _CLUSTERED * times if times > _UNEVEN else 1.0
 
 
 def _ranks(ordered: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
