@@ -82,3 +82,14 @@ def test_workers_of_several_judges_meet_on_no_core_where_there_are_enough(
         assert len(used) == len(set(used))
     if places * threads < cores:
         assert not {core for _, own in shares for core in own} & {core for workers, _ in shares for core in workers}
+
+
+def test_of_several_judges_one_begins_with_the_most_work() -> None:
+    small, large = (Case("x", "aten.relu.default", (Tensor((size,), "float32", Normal()),)) for size in (8, 1 << 22))
+    light, heavy = (
+        Implementation("x", case.operator, SourceFiles((SourceFile("k.py", f"# {number}"),), "kernel"))
+        for number, case in enumerate((small, large))
+    )
+    jobs = [Job(small, light), Job(small, heavy), Job(large, heavy)]
+    assert JobQueue(jobs).take(None)[0].implementation == light
+    assert JobQueue(jobs, heaviest_first=True).take(None)[0].implementation == heavy

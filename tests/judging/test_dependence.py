@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from torchstone.judging import Agreement, Reference, compare, draw_call
 from torchstone.judging.dependence import Dependence, secret_places
 from torchstone.judging.numbers import real_rows
+from torchstone.schema import Case, Normal, Scalar, Tensor
 
 Kernel = Callable[[torch.Tensor], torch.Tensor]
 
@@ -106,3 +108,14 @@ def test_secret_places_are_different_ones_all_over() -> None:
         assert len(places.unique()) == len(places) == min(elements, most)
         assert int(places.max()) < elements
     assert not torch.equal(secret_places(1 << 20, 64), secret_places(1 << 20, 64))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_values_that_torch_often_draws_are_no_surprise(seed: int) -> None:
+    """A result is held against as many draws as each of torch's own is: with ten values one draw more is a tenth less."""
+    large = Case("x", "aten.randint_like.default", (Tensor((1024, 1024), "bfloat16", Normal()), Scalar(10)))
+    reference = Reference(large, torch.device("cpu"))
+    call = draw_call(large, seed, torch.device("cpu"))
+    result = torch.ops.aten.randint_like.default(*call.args)
+    found = compare(reference.expect(call), [result], [tensor.storage for tensor in call.tensors])
+    assert isinstance(found, Agreement), found

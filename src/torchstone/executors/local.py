@@ -47,10 +47,10 @@ class LocalExecutor:
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Record]:
         """Judge every job. Closing the iterator ends every process that was started."""
-        queue = JobQueue(jobs)
+        places = max(1, self._options.judges_per_device)
+        queue = JobQueue(jobs, heaviest_first=places > 1)
         if not queue:
             return
-        places = max(1, self._options.judges_per_device)
         judges = [
             JudgeProcess(device, self._options, place, places)
             for device in find_devices(self._options.device)

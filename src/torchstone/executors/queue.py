@@ -7,11 +7,14 @@ in some judge's hands does it help with one of them, the one with the most jobs 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from torchstone.schema import Job
+from torchstone.schema import Job, tensors_of
 
+_ELEMENTS_FOR_A_JOB = 1 << 20
+"""Take as long as everything else about a job."""
 Waiting = tuple[Job, int]
 """A job, and how many judges it has already cost."""
 
@@ -19,10 +22,13 @@ Waiting = tuple[Job, int]
 class JobQueue:
     """Jobs that wait, by candidate."""
 
-    def __init__(self, jobs: Iterable[Job]) -> None:
+    def __init__(self, jobs: Iterable[Job], heaviest_first: bool = False) -> None:
+        """Heaviest first: for several judges, so that none is left alone with much work in the end."""
         self._groups: dict[str, deque[Waiting]] = {}
         for job in jobs:
             self._groups.setdefault(job.implementation.key, deque()).append((job, 0))
+        if heaviest_first:
+            self._groups = dict(sorted(self._groups.items(), key=lambda item: -_weight(item[1])))
 
     def __bool__(self) -> bool:
         return bool(self._groups)
@@ -46,3 +52,9 @@ class JobQueue:
         group = self._groups.pop(key, deque())
         group.appendleft((job, lost))
         self._groups = {key: group, **self._groups}
+
+
+def _weight(group: Iterable[Waiting]) -> float:
+    """About how long its jobs take: each a while, and more where tensors are large."""
+    tensors = (tensor for job, _ in group for tensor in (None, *tensors_of(job.case)))
+    return sum(1.0 if tensor is None else math.prod(tensor.shape) / _ELEMENTS_FOR_A_JOB for tensor in tensors)

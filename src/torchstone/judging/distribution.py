@@ -182,7 +182,7 @@ def _numbers(
         *_moments(z), (z * others).mean(dim=1), _neighbours(z), _unseen_of_each(own), _equal_to_next(own),
     ])  # fmt: skip
     repeated = owns[-1].mean() if before is None else (result == before).double().mean()
-    unseen = (own != result).all(dim=0).double().mean()
+    unseen = (own[1:] != result).all(dim=0).double().mean()  # among as many as each of torch's is held against
     mean, deviation = _moments(y.unsqueeze(0))
     numbers = [mean[0], deviation[0], (y * place).mean(), _neighbours(y.unsqueeze(0))[0], unseen, repeated]
     return torch.stack(numbers), owns

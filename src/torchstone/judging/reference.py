@@ -34,6 +34,11 @@ from torchstone.judging.roughness import Rough, roughness
 _UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 
 
+def leaves_values_undefined(evaluator: Evaluator) -> bool:
+    """Whether the operator only promises memory."""
+    return evaluator.operator._schema.name.split("::")[1] in _UNDEFINED
+
+
 @dataclass(frozen=True, eq=False)
 class ExpectedOutput:
     """One returned leaf of one call."""
@@ -162,7 +167,7 @@ class Reference:
         self.errors_known = HIDDEN in case.tags
         """Whether a full comparison told the record how far torch is off; nobody asks that of a hidden variant."""
         self._elements = sum(operators.storage_extent(recipe) for recipe in self._evaluator.recipes)
-        self.undefined = self._evaluator.operator._schema.name.split("::")[1] in _UNDEFINED
+        self.undefined = leaves_values_undefined(self._evaluator)
         """Whether the operator leaves values undefined: then only metadata is judged, and what must not change."""
         self.lottery = Lottery(self._evaluator) if draws_random_numbers(self._evaluator) else None
         """For operators that draw random numbers, which are judged by distribution."""

@@ -22,7 +22,7 @@ from torchstone.judging import ReferenceFailure, draw_call
 from torchstone.judging.audit import audit
 from torchstone.judging.evaluation import Evaluator
 from torchstone.suites.catalogue import Exclusion
-from torchstone.suites.enlarging import enlarged
+from torchstone.suites.enlarging import enlarged, repeats_itself
 from torchstone.suites.fitting import Domains, Unfit, domains_of, fit
 from torchstone.suites.opinfo_catalogue import Found, Names, Order, Sample
 from torchstone.suites.recorder import RecordedCall, Recorder
@@ -102,8 +102,8 @@ def _case(call: RecordedCall, domains: Domains, device: torch.device, *, cautiou
         with contextlib.suppress(Unfit):
             case = fit(call, SUITE, domains, _HOST, cautious=cautious)
             if _is_taken(case, device):
-                return _audited(case, _HOST)
-    return _audited(fit(call, SUITE, domains, device, cautious=cautious), device)
+                return _certain(_audited(case, _HOST), device)
+    return _certain(_audited(fit(call, SUITE, domains, device, cautious=cautious), device), device)
 
 
 def _is_taken(case: schema.Case, device: torch.device) -> bool:
@@ -112,6 +112,13 @@ def _is_taken(case: schema.Case, device: torch.device) -> bool:
     except ReferenceFailure:
         return False
     return True
+
+
+def _certain(case: schema.Case, device: torch.device) -> schema.Case:
+    """Refuses a case on which torch does not agree with itself: threads of a device may race."""
+    if device.type != _HOST.type and not repeats_itself(Evaluator(case, device), draw_call(case, 0, device)):
+        raise Unfit("torch itself gives another result each time")
+    return case
 
 
 def _audited(case: schema.Case, device: torch.device) -> schema.Case:
