@@ -112,7 +112,7 @@ def test_secret_places_are_different_ones_all_over() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_few_values_that_torch_often_draws_are_no_surprise(seed: int) -> None:
-    """A result is held against as many draws as each of torch's own is: with ten values one draw more is a tenth less."""
+    """A result is held against as many draws as each of torch's own: with ten values one more is a tenth less."""
     large = Case("x", "aten.randint_like.default", (Tensor((1024, 1024), "bfloat16", Normal()), Scalar(10)))
     reference = Reference(large, torch.device("cpu"))
     call = draw_call(large, seed, torch.device("cpu"))
