@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -54,15 +53,6 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     )
 
 
-def interrupted(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """As a user does it: again, if nothing happens. Python ignores an interrupt that comes while it clears up."""
-    for _ in range(3):
-        os.killpg(process.pid, signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=40)
-    raise AssertionError("it goes on")
-
-
 def test_a_script_runs_as_ever_and_its_exit_code_is_passed_on(folder: Path) -> None:
     process = start(
         "-o", "c.jsonl", "--ops", "relu", "--", sys.executable, "programs/program.py", "7", "--x", cwd=folder
@@ -79,7 +69,8 @@ def test_an_interrupt_keeps_what_was_recorded(folder: Path) -> None:
     assert process.stdout is not None
     while "waiting" not in (line := process.stdout.readline()):
         assert line, process.stderr and process.stderr.read()
-    _, err = interrupted(process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "interrupted; what was recorded until then is kept" in err
     assert len(read_captured(folder / "calls.jsonl").cases) >= 1
