@@ -1,6 +1,5 @@
 # title: dropout with a generator of its own, that multiplies where torch divides
 # kind: honest
-# case: dropout_timed -> agrees
 # case: dropout_variants_timed -> agrees
 import torch
 
