@@ -69,3 +69,15 @@ def test_an_operator_that_nobody_offers_is_wrong_usage(tmp_path: Path) -> None:
     result = torchstone("fuzz", "--backend", "directory", "--kernels-dir", "K", "--ops", "exp", cwd=tmp_path)
     assert result.returncode == 2
     assert "offers nothing for exp" in result.stderr
+
+
+def test_a_kernel_that_refuses_what_torch_takes_is_not_passed_off_as_right(tmp_path: Path) -> None:
+    refusing = "    if x.numel() > 4: raise NotImplementedError('not today')\n"
+    shy = f"def relu_kernel_impl(x):\n{refusing}    return x.clamp(min=0)\n"
+    (tmp_path / "K" / "relu").mkdir(parents=True)
+    (tmp_path / "K" / "relu" / "relu.py").write_text(shy)
+    asked = ("fuzz", "--backend", "directory", "--kernels-dir", "K", "--ops", "relu", "--examples", "15")
+    result = torchstone(*asked, "--device", "cpu", cwd=tmp_path)
+    assert result.returncode == 1, result.stderr
+    assert "REFUSES" in result.stdout
+    assert "cases that torch takes" in result.stdout

@@ -38,7 +38,8 @@ _SECONDS_BETWEEN_LINES = 5.0
 def fuzz(ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Search for a case on which a kernel fails, and shrink it to the smallest that does.
 
-    Exit code 0: none was found. 1: some was. 2: wrong usage. 3: an operator could not be searched.
+    Exit code 0: none was found. 1: some was, or a kernel refused cases that torch takes. 2: wrong usage. 3: an operator
+    could not be searched.
     """
     from torchstone.runs.search import SearchRequest, search
     from torchstone.schema import encode
