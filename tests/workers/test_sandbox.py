@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from torchstone.errors import IsolationUnavailableError
@@ -173,3 +174,19 @@ def test_none_leaves_the_processes_separate_only(pool: WorkerPool, tmp_path: Pat
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
     assert not list(Path(bare._folder).glob("scratch-*"))
     os.rmdir(bare._folder)
+
+
+def test_torchs_own_operators_have_memory_however_little_candidates_get(pool: WorkerPool) -> None:
+    small = WorkerPool(WorkerOptions(limits=Limits(memory_bytes=640 << 20), spares=0))
+    os.rmdir(small._folder)
+    small._zygote, small._policy = pool._zygote, msgspec.structs.replace(small._policy, staging=pool._folder)
+    candidates, own = small.take(), small.take_own()
+    found = [_data_limit(worker) for worker in (candidates, own)]
+    candidates.kill()
+    own.kill()
+    assert found == [640 << 20, Limits().memory_bytes]
+
+
+def _data_limit(worker: Worker) -> int:
+    lines = Path(f"/proc/{worker.pid}/limits").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("Max data size")).split()[3])

@@ -234,7 +234,7 @@ class Courtroom:
         One for each party: a process that is called twice as often as another is quicker to wake.
         """
         if party not in self._own_workers:
-            self._own_workers[party] = self.pool.take()
+            self._own_workers[party] = self.pool.take_own()
         return self._own_workers[party]
 
     def dismiss_own_workers(self) -> None:

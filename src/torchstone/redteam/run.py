@@ -42,6 +42,8 @@ MOST_CREDIT = 1.10
 _CONFIRMATIONS = 2
 LIMITS = Limits(memory_bytes=1 << 30, processes=64, scratch_bytes=64 << 20)
 """Small, so that the bombs among the fixtures burst early."""
+_DEVICE_LIMITS = msgspec.structs.replace(LIMITS, memory_bytes=4 << 30)
+"""A driver takes memory of its own, more with every call that is recorded, and fails strangely where there is none."""
 
 Status = Literal["stopped", "no credit", "agrees", "credited", "refused", "other verdict", "unjudged"]
 _GOOD: tuple[Status, ...] = ("stopped", "no credit", "agrees")
@@ -82,7 +84,8 @@ def judge_corpus(
 ) -> Iterator[Finding]:
     """Judge the fixtures for this device (``cpu``, ``cuda`` or ``cuda:N``), and the twins they are measured against."""
     chosen = _chosen(device.partition(":")[0], None if ids is None else set(ids))
-    runner = executor or LocalExecutor(ExecutorOptions(device=device, limits=LIMITS))
+    limits = LIMITS if device == "cpu" else _DEVICE_LIMITS
+    runner = executor or LocalExecutor(ExecutorOptions(device=device, limits=limits))
     for repeat in range(repeats):
         yield from _judge_once(chosen, runner, repeat, effort)
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -177,6 +177,9 @@ class WorkerPool:
             threads=options.threads,
             device_at_start=options.device_at_start,
         )
+        # What a candidate may take is its user's choice; what torch itself takes (graphs of many calls) is not.
+        own_bytes = max(options.limits.memory_bytes, Limits().memory_bytes)
+        self._own_limits = msgspec.structs.replace(options.limits, memory_bytes=own_bytes)
 
     def start(self) -> None:
         """Begin starting the zygote, so that its import of torch overlaps with the caller's own."""
@@ -192,9 +195,20 @@ class WorkerPool:
 
         Without a device: it is to be opened with :func:`open_device`, unless workers open theirs when they start.
         """
+        return self._started(self._next_spare, with_device)
+
+    def take_own(self) -> PausableWorker:
+        """A worker for torch's own operators, which has memory enough however little candidates are given."""
+        policy = msgspec.structs.replace(self._policy, limits=self._own_limits)
+        return self._started(lambda: self._zygote.spawn(policy), with_device=True)
+
+    def _next_spare(self) -> PausableWorker:
+        return self._spares.popleft() if self._spares else self._zygote.spawn(self._policy)
+
+    def _started(self, order: Callable[[], PausableWorker], with_device: bool) -> PausableWorker:
         failures: list[str] = []
         for _ in range(3):
-            worker = self._spares.popleft() if self._spares else self._zygote.spawn(self._policy)
+            worker = order()
             try:
                 worker.wait_ready(time.monotonic() + _START_SECONDS) if not worker.layers else None
                 worker.check_silence()
