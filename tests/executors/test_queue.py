@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,3 +94,12 @@ def test_of_several_judges_one_begins_with_the_most_work() -> None:
     jobs = [Job(small, light), Job(small, heavy), Job(large, heavy)]
     assert JobQueue(jobs).take(None)[0].implementation == light
     assert JobQueue(jobs, heaviest_first=True).take(None)[0].implementation == heavy
+
+
+def test_devices_are_opened_the_quick_way_unless_somebody_is_timed_with_care() -> None:
+    quick = job(1, 1)
+    timed = msgspec.structs.replace(quick.case, timed=True)
+    assert not JobQueue([quick]).measures_with_care()
+    for effort, measured, careful in (("quick", True, False), ("normal", False, False), ("normal", True, True)):
+        one = msgspec.structs.replace(quick, case=timed, effort=effort, measured=measured)
+        assert JobQueue([quick, one]).measures_with_care() is careful

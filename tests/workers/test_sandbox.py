@@ -15,8 +15,9 @@ from torchstone.errors import IsolationUnavailableError
 from torchstone.schema import Limits
 from torchstone.workers import pool as pool_module
 from torchstone.workers import sandbox
+from torchstone.workers.environment import clean_environment
 from torchstone.workers.handle import Worker, descendants
-from torchstone.workers.pool import WorkerOptions, WorkerPool, clean_environment
+from torchstone.workers.pool import WorkerOptions, WorkerPool
 from torchstone.workers.sandbox import Policy
 
 Inside = Callable[[str], Any]

@@ -1,6 +1,7 @@
 """The judge: a trusted process with a device, which it may share with others. Jobs come in on a socket, records go out.
 
-``python -m torchstone.court.process SOCKET LIFELINE`` is started by an executor, which tells it its charge first.
+``python -m torchstone.court.process SOCKET LIFELINE [ZYGOTE]`` is started by an executor, which tells it its charge
+first. With the control socket of a zygote that is its own it does not start one.
 When the lifeline closes (the executor is gone, perhaps killed) the judge ends at once, whatever it is doing, and
 with it every worker.
 """
@@ -52,6 +53,8 @@ class Charge(msgspec.Struct, frozen=True):
     place: int = 0
     places: int = 1
     """Which of how many judges of the same device, in the same run, this one is."""
+    few_queues: bool = False
+    """Whether workers open their device with few queues for work: quicker, and less true of who uses many streams."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -109,7 +112,7 @@ def main() -> None:
         return
     charge = decode(data, Charge)
     options = _worker_options(charge)
-    pool = WorkerPool(options)
+    pool = WorkerPool(options, socket.socket(fileno=int(sys.argv[3])) if len(sys.argv) > 3 else None)
     lane = Lane(charge.device_name, Path(charge.lane_folder) if charge.lane_folder else None)
     try:
         with ExitStack() as starting:
@@ -141,7 +144,13 @@ def _worker_options(charge: Charge) -> WorkerOptions:
     # Spares that open a device whenever they start would do so while another judge measures.
     alone = charge.places == 1
     return WorkerOptions(
-        charge.device_type, charge.isolation, charge.limits, charge.threads, workers, device_at_start=alone
+        charge.device_type,
+        charge.isolation,
+        charge.limits,
+        charge.threads,
+        workers,
+        device_at_start=alone,
+        few_queues=charge.few_queues,
     )
 
 

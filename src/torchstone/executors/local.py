@@ -29,7 +29,8 @@ from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.devices import Device, find_devices
 from torchstone.executors.queue import JobQueue
 from torchstone.schema import Isolation, Job, Record, Unjudged, decode
-from torchstone.workers.pool import clean_environment
+from torchstone.workers.environment import FEW_QUEUES, clean_environment
+from torchstone.workers.nursery import Nursery
 
 _MOST_ATTEMPTS = 3
 _MOST_UNJUDGED_IN_A_ROW = 3
@@ -51,9 +52,11 @@ class LocalExecutor:
         queue = JobQueue(jobs, heaviest_first=places > 1)
         if not queue:
             return
+        devices = find_devices(self._options.device)
+        nursery = Nursery(devices[0].kind) if places * len(devices) > 1 else None
         judges = [
-            JudgeProcess(device, self._options, place, places)
-            for device in find_devices(self._options.device)
+            JudgeProcess(device, self._options, place, places, nursery, few_queues=not queue.measures_with_care())
+            for device in devices
             for place in range(places)
         ]
         try:
@@ -65,6 +68,8 @@ class LocalExecutor:
                 judge.let_go()
             for judge in judges:
                 judge.stop()
+            if nursery is not None:
+                nursery.stop()
 
     def session(self) -> LocalSession:
         """One judge that is given jobs one by one."""
@@ -172,11 +177,20 @@ class JudgeProcess:
 
     connection: socket.socket
 
-    def __init__(self, device: Device, options: ExecutorOptions, place: int = 0, places: int = 1) -> None:
+    def __init__(
+        self,
+        device: Device,
+        options: ExecutorOptions,
+        place: int = 0,
+        places: int = 1,
+        nursery: Nursery | None = None,
+        few_queues: bool = False,
+    ) -> None:
         """The one at this place among so many of the same device."""
         self.device = device
         self._options = options
         self._place, self._places = place, places
+        self._nursery, self._few_queues = nursery, few_queues
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._lifeline: int | None = None
@@ -194,10 +208,12 @@ class JudgeProcess:
         self.connection, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        zygote = None if self._nursery is None else self._nursery.order(self.device.environment())
+        passed = [theirs.fileno(), lifeline, *([] if zygote is None else [zygote.fileno()])]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "torchstone.court.process", str(theirs.fileno()), str(lifeline)],
-            env={**clean_environment(os.environ), **self.device.environment()},
-            pass_fds=(theirs.fileno(), lifeline),
+            [sys.executable, "-P", "-m", "torchstone.court.process", *map(str, passed)],
+            env={**clean_environment(os.environ), **self.device.environment(), **FEW_QUEUES},
+            pass_fds=passed,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
@@ -205,6 +221,8 @@ class JudgeProcess:
         )
         theirs.close()
         os.close(lifeline)
+        if zygote is not None:
+            zygote.close()
         self.opened, self.job, self.lost = False, None, 0
         self._heard, self._stuck = time.monotonic(), False
         options = self._options
@@ -220,6 +238,7 @@ class JudgeProcess:
             ceilings_folder=None if ceilings is None else str(ceilings),
             place=self._place,
             places=self._places,
+            few_queues=self._few_queues,
         )
         send(self.connection, charge)
 

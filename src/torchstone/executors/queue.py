@@ -30,6 +30,11 @@ class JobQueue:
         if heaviest_first:
             self._groups = dict(sorted(self._groups.items(), key=lambda item: -_weight(item[1])))
 
+    def measures_with_care(self) -> bool:
+        """Whether some job is to be timed with more than the least effort."""
+        jobs = (job for group in self._groups.values() for job, _ in group)
+        return any(job.measured and job.case.timed and job.effort != "quick" for job in jobs)
+
     def __bool__(self) -> bool:
         return bool(self._groups)
 

@@ -19,7 +19,7 @@ from torchstone.profiling.order import MOST_SAID_BYTES, ORDER, SAID, Order, Said
 from torchstone.profiling.tools import Ended, find_tool, run, version_of
 from torchstone.runs.folder import writing_to
 from torchstone.schema import ProfiledKernel, ProfilerResult, decode, encode
-from torchstone.workers.pool import clean_environment
+from torchstone.workers.environment import clean_environment
 
 UNSANDBOXED = (
     "the kernel runs outside the sandbox, with your rights, because {name} must inject itself and write. "

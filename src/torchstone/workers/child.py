@@ -29,6 +29,7 @@ from torchstone.schema import decode, tensors_of
 from torchstone.workers import compilers, sandbox
 from torchstone.workers.attribution import attribute
 from torchstone.workers.buffers import HostMemory, Memory, OpenedDeviceMemory
+from torchstone.workers.environment import FEW_QUEUES
 from torchstone.workers.protocol import (
     GO,
     HEADER_BYTES,
@@ -78,7 +79,7 @@ def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: 
     scratch = Path(cell.scratch)
     _move_caches(scratch)
     torch.set_num_threads(cell.policy.threads)
-    device = _choose_device(cell.policy.device_type)
+    device = _choose_device(cell.policy)
     if cell.policy.device_at_start:
         _open_device(device)
     channel = _Channel(socket.socket(fileno=commands), replies)
@@ -118,12 +119,14 @@ def _move_caches(scratch: Path) -> None:
     sys.dont_write_bytecode = True
 
 
-def _choose_device(device_type: str) -> torch.device:
+def _choose_device(policy: sandbox.Policy) -> torch.device:
     """Which device it is is settled before a candidate comes, who may set variables that the driver looks at."""
-    if device_type == "cpu":
+    if policy.device_type == "cpu":
         return torch.device("cpu")
+    if policy.few_queues:
+        os.environ.update(FEW_QUEUES)
     torch.cuda.init()  # type: ignore[no-untyped-call]
-    return torch.device(device_type, 0)
+    return torch.device(policy.device_type, 0)
 
 
 def _open_device(device: torch.device) -> None:

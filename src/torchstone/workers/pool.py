@@ -13,36 +13,20 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
 from torchstone.errors import InfrastructureError, IsolationUnavailableError
 from torchstone.schema import IsolationLevel, Layer, Limits, encode
+from torchstone.workers.environment import clean_environment
 from torchstone.workers.handle import PIPE_BYTES, BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
 from torchstone.workers.pausing import PausableWorker
 from torchstone.workers.protocol import Failed, Open, Spawn, frame
 from torchstone.workers.sandbox import Policy
 
-_ALLOWED_VARIABLES = (
-    "PATH", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH",
-    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST", "TRITON_INTERPRET", "CC", "CXX",
-)  # fmt: skip
-"""What a candidate may see of the environment. Everything else, keys and tokens included, stays outside."""
-
 _START_SECONDS = 60.0
 _SETTLE_SECONDS = 5.0
-
-
-def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
-    """The allow-listed part of an environment, with libraries kept from starting threads before a fork."""
-    kept = {name: source[name] for name in _ALLOWED_VARIABLES if name in source}
-    if "PYTHONPATH" in kept:  # the zygote starts in another folder
-        kept["PYTHONPATH"] = os.pathsep.join(
-            os.path.abspath(path) for path in kept["PYTHONPATH"].split(os.pathsep) if path
-        )
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return {"PATH": os.defpath, **kept, **threads, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 class DeviceNotOpenedError(Exception):
@@ -60,21 +44,30 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     spares: int = 1
     device_at_start: bool = True
     """False: a worker opens its device only when it is told to."""
+    few_queues: bool = False
 
 
 class Zygote:
     """The zygote process, started when first needed and again if it was killed."""
 
-    def __init__(self, staging: str, device_type: str) -> None:
+    def __init__(self, staging: str, device_type: str, nursed: socket.socket | None = None) -> None:
+        """``nursed``: the control socket of one that a nursery bears."""
         self._staging = staging
         self._device_type = device_type
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._nursed = nursed
 
     def start(self) -> None:
         """Begin starting it; :meth:`spawn` waits until it is there."""
-        ours, theirs = socket.socketpair()
         os.makedirs(self._staging, exist_ok=True)
+        self._awaiting_hello = True
+        if self._nursed is not None:
+            self._control, self._nursed = self._nursed, None
+            with contextlib.suppress(ConnectionError):  # then there will be no hello, and the next is our own
+                self._control.sendall(frame(self._staging))
+            return
+        ours, theirs = socket.socketpair()
         self._process = subprocess.Popen(
             [
                 sys.executable,
@@ -94,7 +87,6 @@ class Zygote:
         )
         theirs.close()
         self._control = ours
-        self._awaiting_hello = True
 
     def spawn(self, policy: Policy) -> PausableWorker:
         """Ask for a worker. Returns at once; the worker reports ready by itself."""
@@ -162,11 +154,11 @@ class Zygote:
 class WorkerPool:
     """Hands out fresh workers and keeps spares ready behind the caller's back."""
 
-    def __init__(self, options: WorkerOptions) -> None:
+    def __init__(self, options: WorkerOptions, nursed: socket.socket | None = None) -> None:
         self._options = options
         self._folder = tempfile.mkdtemp(prefix="torchstone-")
         os.chmod(self._folder, 0o711)  # a worker of another uid walks through it to its scratch folder
-        self._zygote = Zygote(self._folder, options.device_type)
+        self._zygote = Zygote(self._folder, options.device_type, nursed)
         self._spares: deque[PausableWorker] = deque()
         self._policy = Policy(
             level=options.isolation,
@@ -176,6 +168,7 @@ class WorkerPool:
             cores=options.cores,
             threads=options.threads,
             device_at_start=options.device_at_start,
+            few_queues=options.few_queues,
         )
         # What a candidate may take is its user's choice; what torch itself takes (graphs of many calls) is not.
         own_bytes = max(options.limits.memory_bytes, Limits().memory_bytes)

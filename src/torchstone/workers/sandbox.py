@@ -55,6 +55,8 @@ class Policy(msgspec.Struct, frozen=True):
     """The CPU cores that the worker is bound to; empty: all."""
     threads: int = 1
     device_at_start: bool = True
+    few_queues: bool = False
+    """Open a device with few queues for work, in a third of the time: only two streams then run side by side."""
 
 
 class Cell:

@@ -32,10 +32,19 @@ DESCRIPTORS = 5
 def main() -> None:
     """``python -m torchstone.workers.zygote CONTROL_DESCRIPTOR STAGING DEVICE_TYPE``."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    staging = sys.argv[2]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle
+    prepare(sys.argv[3], sys.argv[2])
+    serve(control, sys.argv[2])
+
+
+def prepare(device_type: str, folder: str) -> None:
+    """What is done once for all forks. The folder is for files on the way."""
     linux.keep_freed_memory()
-    _preload(sys.argv[3], staging)
+    _preload(device_type, folder)
+
+
+def serve(control: socket.socket, staging: str) -> None:
+    """Fork workers for whoever has the other end, until it closes."""
     readable = sandbox.readable_paths()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # helpers and wardens are reaped by the kernel
     linux.adopt_orphans()
@@ -46,6 +55,14 @@ def main() -> None:
             policy, descriptors = request
             _fork_helper(control, policy, descriptors, readable)
     shutil.rmtree(staging, ignore_errors=True)  # the judge is gone, perhaps killed: nothing may stay behind
+
+
+def receive_staging(control: socket.socket) -> str | None:
+    """The folder of a judge, which who forks a zygote beforehand does not know; None: the judge is gone."""
+    header = control.recv(HEADER_BYTES, socket.MSG_WAITALL)
+    if len(header) < HEADER_BYTES:
+        return None
+    return decode(control.recv(frame_length(header), socket.MSG_WAITALL), str)
 
 
 def _preload(device_type: str, staging: str) -> None:
@@ -85,12 +102,12 @@ def _fork_helper(
 ) -> None:
     if os.fork() == 0:
         control.close()
-        _in_child(lambda: _help(policy, descriptors, readable))
+        in_child(lambda: _help(policy, descriptors, readable))
     for descriptor in descriptors:
         os.close(descriptor)
 
 
-def _in_child(body: object) -> NoReturn:
+def in_child(body: object) -> NoReturn:
     """Run the body of a forked process; it must never return into the zygote's loop."""
     try:
         body()  # type: ignore[operator]
@@ -107,7 +124,7 @@ def _help(policy: sandbox.Policy, descriptors: list[int], readable: tuple[str, .
     sandbox.separate(cell)
     warden = os.fork()
     if warden == 0:
-        _in_child(lambda: _guard(cell, descriptors, readable))
+        in_child(lambda: _guard(cell, descriptors, readable))
     os.write(status, frame(warden))
 
 

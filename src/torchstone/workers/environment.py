@@ -1,0 +1,27 @@
+"""What processes that run candidates, or are forked into such, see of the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+_ALLOWED_VARIABLES = (
+    "PATH", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST", "TRITON_INTERPRET", "CC", "CXX",
+)  # fmt: skip
+"""What a candidate may see of the environment. Everything else, keys and tokens included, stays outside."""
+
+FEW_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "2"}
+"""Opening a device is mostly making its queues, one process after another in the driver: 60 ms instead of 120 on an
+H200, and half as long to close it."""
+
+
+def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
+    """The allow-listed part of an environment, with libraries kept from starting threads before a fork."""
+    kept = {name: source[name] for name in _ALLOWED_VARIABLES if name in source}
+    if "PYTHONPATH" in kept:  # the zygote starts in another folder
+        kept["PYTHONPATH"] = os.pathsep.join(
+            os.path.abspath(path) for path in kept["PYTHONPATH"].split(os.pathsep) if path
+        )
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return {"PATH": os.defpath, **kept, **threads, "PYTHONDONTWRITEBYTECODE": "1"}
