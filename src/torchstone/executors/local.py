@@ -172,6 +172,13 @@ def _error(closed: Closed) -> errors.TorchstoneError:
     return kind(closed.message)
 
 
+def _judges_environment(device: Device) -> dict[str, str]:
+    """Torch keeps what it compiles for a GPU when it is called: for judges alone, workers have no part in it."""
+    compiled = cache_folder("compiled")
+    kept = {} if compiled is None else {"PYTORCH_KERNEL_CACHE_PATH": str(compiled)}
+    return {**clean_environment(os.environ), **device.environment(), **FEW_QUEUES, **kept}
+
+
 class JudgeProcess:
     """One judge: its process, its socket, the job it has."""
 
@@ -212,7 +219,7 @@ class JudgeProcess:
         passed = [theirs.fileno(), lifeline, *([] if zygote is None else [zygote.fileno()])]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "torchstone.court.process", *map(str, passed)],
-            env={**clean_environment(os.environ), **self.device.environment(), **FEW_QUEUES},
+            env=_judges_environment(self.device),
             pass_fds=passed,
             stdin=subprocess.DEVNULL,
             stdout=self._log,

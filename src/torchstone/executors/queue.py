@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from torchstone.schema import Job, tensors_of
 
 _ELEMENTS_FOR_A_JOB = 1 << 20
 """Take as long as everything else about a job."""
+_BUILT_WHEN_CALLED = ("polygamma", "lgamma", "digamma", "special_", "i0", "erf", "sinc", "prod")
+"""How the names of operators begin that torch itself compiles when a process first calls them on a GPU, some for
+seconds: whoever meets them last keeps all others waiting."""
+_JOBS_FOR_BUILDING = 50.0
 Waiting = tuple[Job, int]
 """A job, and how many judges it has already cost."""
 
@@ -59,7 +63,10 @@ class JobQueue:
         self._groups = {key: group, **self._groups}
 
 
-def _weight(group: Iterable[Waiting]) -> float:
+def _weight(group: Sequence[Waiting]) -> float:
     """About how long its jobs take: each a while, and more where tensors are large."""
-    tensors = (tensor for job, _ in group for tensor in (None, *tensors_of(job.case)))
-    return sum(1.0 if tensor is None else math.prod(tensor.shape) / _ELEMENTS_FOR_A_JOB for tensor in tensors)
+    tensors = (tensor for job, _ in group for tensor in tensors_of(job.case))
+    elements = sum(math.prod(tensor.shape) for tensor in tensors)
+    name = group[0][0].case.operator.partition(".")[2]
+    building = _JOBS_FOR_BUILDING if name.startswith(_BUILT_WHEN_CALLED) else 0.0
+    return len(group) + elements / _ELEMENTS_FOR_A_JOB + building
