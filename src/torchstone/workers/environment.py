@@ -24,4 +24,11 @@ def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
             os.path.abspath(path) for path in kept["PYTHONPATH"].split(os.pathsep) if path
         )
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return {"PATH": os.defpath, **kept, **threads, "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        "PATH": os.defpath,
+        **kept,
+        **threads,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Asked whether there is a device, torch asks NVML: CUDA would start a thread, which no fork has.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }
