@@ -1,6 +1,6 @@
 """Writes docs/coverage.md: what each suite covers on this machine, and what it leaves out and why.
 
-python tools/coverage_page.py docs/coverage.md smoke opinfo:float32 opinfo:bfloat16 torchbench=calls.parquet
+python tools/coverage_page.py docs/coverage.md smoke opinfo:float32 cuda/opinfo:bfloat16 torchbench=calls.parquet
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ def main() -> None:
     rows, lists = [], []
     for word in wanted:
         name, _, source = word.partition("=")
+        device, _, name = name.rpartition("/")
         name, _, dtype = name.partition(":")
-        query = CaseQuery(dtypes=(dtype,) if dtype else None, source=source or None)
+        dtypes = (dtype,) if dtype else None
+        query = CaseQuery(dtypes=dtypes, source=source or None, device_type=device or "cpu")
         suite = registry.suites.factory(name)()
         cases, missing = select_cases(name, suite, query), left_out(suite, query)
         marked = sum(bool(case.indistinct) for case in cases)
