@@ -30,7 +30,7 @@ class Simulated:
     def run(self, calls: int) -> tuple[int, int]:
         noise = abs(self._rng.standard_normal()) * self._noise_ns
         elapsed = round(BLOCK_NS + self._fixed_ns + calls * (SHIM_NS + self._call_ns) + noise)
-        return elapsed, elapsed
+        return elapsed, round(calls * (SHIM_NS + self._call_ns))
 
 
 def blocks_of(
@@ -120,4 +120,29 @@ def test_the_interval_of_single_calls_covers_their_ratio() -> None:
 
 
 def test_too_few_single_calls_say_nothing() -> None:
-    assert finding(own_times_ns([]), 2.0, 1.03) == "open"
+    assert finding(own_times_ns([]), own_times_ns([]), 2.0, 1.03) == "open"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_who_saves_what_handling_a_call_costs_is_not_faster_for_it(seed: int) -> None:
+    """Its calls take as long as the reference's; replies come without what every other worker does for them."""
+    blocks = [
+        msgspec.structs.replace(block, elapsed_ns=block.elapsed_ns - round(block.calls * SHIM_NS))
+        if block.party == "candidate"
+        else block
+        for block in blocks_of(3 * SHIM_NS, 0, 100, seed, reference_ns=3.0 * SHIM_NS)
+    ]
+    speedup = timing(measured(blocks)).speedup
+    assert speedup is None or speedup.ratio <= 1.05
+
+
+def test_a_speed_counts_as_far_as_results_could_not_be_prepared() -> None:
+    blocks = blocks_of(50_000.0, 0, 500, 1)
+    half = timing(msgspec.structs.replace(measured(blocks), preparable_share=0.25)).speedup
+    none = timing(msgspec.structs.replace(measured(blocks), preparable_share=1.0)).speedup
+    assert half is not None
+    assert none is not None
+    assert half.ratio == pytest.approx(1.5, rel=0.05)
+    assert half.outcome == "faster"
+    assert none.ratio == pytest.approx(1.03)
+    assert none.outcome != "faster"

@@ -71,7 +71,7 @@ def measurement(candidate_ns: int, alone_ns: int, light: SpeedOfLight | None) ->
         "shim": (0, 0),
     }
     blocks = tuple(
-        Block(number, party, calls, elapsed := 20_000 + calls * (1000 + (among if calls > 1 else alone)), elapsed)
+        Block(number, party, calls, 20_000 + calls * (1000 + (among if calls > 1 else alone)), calls * among)
         for number in range(20)
         for party, (among, alone) in parties.items()
         for calls in (1, 24)

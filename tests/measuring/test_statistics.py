@@ -25,7 +25,7 @@ def measurement(blocks: list[Block]) -> Measurement:
 
 def block(round_: int, party: Party, calls: int, per_call_ns: float, start_ns: int = START_NS) -> Block:
     elapsed = round(start_ns + calls * per_call_ns)
-    return Block(round_, party, calls, elapsed, elapsed)
+    return Block(round_, party, calls, elapsed, 0 if party == "shim" else elapsed)
 
 
 def measured(

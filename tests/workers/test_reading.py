@@ -46,6 +46,20 @@ def test_many_spans_are_read_in_one_go(other: tuple[int, int]) -> None:
     assert copies == [TEXT[offset % 20 : offset % 20 + 1 + offset % 3] for offset in range(3000)]
 
 
+def test_pages_that_are_only_promised_are_found_and_had(other: tuple[int, int]) -> None:
+    pid, address = other
+    reader, inside = HostReader(pid), address + 256 * 1024
+    assert reader._promised([Span(address, len(TEXT))]).size == 0, "the process has written there"
+    spans = [Span(inside + 100, 40 * 4096), Span(inside + 300 * 1024, 1), Span(inside, 0)]
+    assert reader._promised(spans).size >= 41
+    assert reader.complete_ns(spans) > 0
+    assert reader._promised(spans).size == 0
+    assert reader.complete_ns(spans) == 0
+    assert bytes(next(iter(reader.read([Span(address, len(TEXT))]))).tolist()) == TEXT
+    reader.close()
+    assert reader._promised([Span(address, 1)]).tolist() == [address], "who cannot be asked has nothing"
+
+
 def test_what_was_read_can_be_overwritten(other: tuple[int, int]) -> None:
     pid, address = other
     reader, spans = HostReader(pid), [Span(address, 4), Span(address + 10, 2)]

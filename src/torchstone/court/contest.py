@@ -97,6 +97,7 @@ def _hold(hearing: Hearing, contest: _Contest, work: Work) -> schema.Measurement
         cache=hearing.job.cache,
         disturbances=contest.watch.disturbances,
         energy_millijoules=contest.watch.energy_millijoules,
+        preparable_share=room.preparable_share(contest.reference),
         differentiating_ns=_differentiating_ns(hearing.job.case, room.device),
     )
     _examine(hearing, measurement, contest)
@@ -118,7 +119,7 @@ class _Contest:
     """The blocks of one measurement."""
 
     def __init__(self, hearing: Hearing, stand: Stand, other: Stand, blank: Stand, reference: Reference) -> None:
-        self.other = other
+        self.other, self.reference = other, reference
         self._plan = procedure.PLANS[hearing.job.effort]
         self._order = random.Random(secrets.randbits(64))
         self._stand = stand

@@ -15,7 +15,7 @@ import torch
 from torchstone import operators, schema
 from torchstone.court.guards import peak_bandwidth
 from torchstone.court.lane import Lane
-from torchstone.judging import DrawnCall, Expected, Work, calls_to_tell, draw_call, work_of
+from torchstone.judging import DrawnCall, Expected, Reference, Work, calls_to_tell, draw_call, preparable_share, work_of
 from torchstone.measuring import timing
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device import DeviceProbe
@@ -70,6 +70,7 @@ class Courtroom:
         self._judges = judges
         self._work: dict[str, Work] = {}
         self._reference_peaks: dict[str, int | None] = {}
+        self._preparable: dict[str, float] = {}
         self._candidate_worker: PausableWorker | None = None
         self._own_workers: dict[Literal["reference", "shim"], PausableWorker] = {}
         self.profiled: set[str] = set()
@@ -160,6 +161,13 @@ class Courtroom:
         if case.key not in self._work:
             self._work[case.key] = work_of(case, expected.new_tensors)
         return self._work[case.key]
+
+    def preparable_share(self, reference: Reference) -> float:
+        """How much of what its calls move could be written beforehand. Looked at once per case."""
+        key = reference.case.key
+        if key not in self._preparable:
+            self._preparable[key] = preparable_share(reference)
+        return self._preparable[key]
 
     def reference_peak_bytes(self, case: schema.Case) -> int | None:
         """The memory that torch's own operator needs for it beyond its arguments. Watched once per case."""

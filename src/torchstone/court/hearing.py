@@ -182,7 +182,7 @@ class Hearing:
             case Agreement(errors=errors):
                 self.errors = worst_of(self.errors, errors)
                 self.verified += len(calls)
-        return testimony.elapsed_ns, done.claimed_ns
+        return testimony.elapsed_ns, testimony.claimed_ns
 
     @contextmanager
     def in_stage(self, stage: schema.Stage, limit_seconds: float) -> Iterator[None]:

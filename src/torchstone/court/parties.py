@@ -104,7 +104,7 @@ class ReferenceCalls:
             testimony = self._stand.time(calls, time.monotonic() + HOUSEKEEPING_SECONDS, self._pretend)
         except FAILURES as error:
             raise ReferenceLostError(lost(error)) from error
-        return testimony.elapsed_ns, testimony.done.claimed_ns
+        return testimony.elapsed_ns, testimony.claimed_ns
 
 
 class Graphs:

@@ -30,7 +30,7 @@ from torchstone.workers.protocol import (
     Failed,
     Release,
 )
-from torchstone.workers.reading import UnreadableError, open_reader
+from torchstone.workers.reading import HostReader, Span, UnreadableError, open_reader
 
 _GARBAGE_SHIFT_BYTES = 64 << 10
 
@@ -206,8 +206,18 @@ class Stand:
             self.finish_device_work()
             elapsed_ns = time.perf_counter_ns() - began
             self.worker.freeze()
-        testimony.elapsed_ns = elapsed_ns
+        testimony.elapsed_ns = elapsed_ns + testimony.completing_ns
         return testimony
+
+    def _completing_ns(self, spans: Sequence[Span]) -> int:
+        """How long it takes until the results are in memory, and not only promised. Before anybody has read them."""
+        if not isinstance(self._reader, HostReader):
+            return 0
+        try:
+            return self._reader.complete_ns(spans)
+        except UnreadableError as error:
+            self.worker.check_alive()
+            raise BadReplyError(f"a result in memory that cannot be had: {error}") from error
 
     def _take_down(self, done: Done, count: int, copies: bool) -> Testimony:
         """A private copy of everything that the calls left: arguments from the arena, results from where they lie."""
@@ -215,6 +225,7 @@ class Stand:
         if copies:
             arena = arena.to(self.desk) if self._is_elsewhere else arena.clone()
         testimony = Testimony(self.layout, done, count, arena, self._arena_address, self._row)
+        testimony.completing_ns = self._completing_ns(testimony.spans)
         if testimony.spans and copies:
             try:
                 read = self._reader.read(testimony.spans, done.segments)

@@ -33,6 +33,8 @@ class Testimony:
         self.row = row
         """What was in each row before the arguments were written to it."""
         self.elapsed_ns = 0
+        self.completing_ns = 0
+        """How long it took until the results were in memory: nobody's clock but the judge's has that."""
         self.hidden_alias: int | None = None
         """A call whose arguments changed when its results were overwritten, wherever it said that they lie."""
         _check_counts(done, count, len(layout.new_tensors))
@@ -45,6 +47,11 @@ class Testimony:
         for index, places in enumerate(done.places):
             for position, place in enumerate(places):
                 self._note(index, position, place)
+
+    @property
+    def claimed_ns(self) -> int:
+        """What the worker says that the calls took, and what they left to be done."""
+        return self.done.claimed_ns + self.completing_ns
 
     def _note(self, index: int, position: int, place: Place) -> None:
         native = self.layout.new_tensors[position].native

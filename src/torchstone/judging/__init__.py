@@ -7,6 +7,7 @@ from torchstone.judging.hidden import hidden_cases, stated_size_cases
 from torchstone.judging.information import calls_to_tell
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
 from torchstone.judging.outcome import Agreement, Mismatch, worst_of
+from torchstone.judging.preparable import preparable_share
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
 from torchstone.judging.series import Series, UncapturableError
 from torchstone.judging.work import Work, work_of
@@ -33,6 +34,7 @@ __all__ = [
     "draw_call",
     "draw_calls",
     "hidden_cases",
+    "preparable_share",
     "stated_size_cases",
     "work_of",
     "worst_of",

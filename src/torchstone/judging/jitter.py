@@ -89,7 +89,7 @@ def large_options(case: schema.Case, random_: random.Random) -> list[schema.Case
     sizes = {size: size + step for size in symbols}
     layout_seed = random_.getrandbits(63)
     found = [resized(case, sizes, numbers=numbers) for numbers in ((True, False) if step else (False,))]
-    return [_hidden(_laid_out(option, random.Random(layout_seed))) for option in found]
+    return [_hidden(_laid_out(option, random.Random(layout_seed), scattered=True)) for option in found]
 
 
 def _hidden(case: schema.Case) -> schema.Case:
@@ -235,10 +235,11 @@ def _with_largest_indices(case: schema.Case) -> schema.Case:
 # Memory.
 
 
-def _laid_out(case: schema.Case, random_: random.Random) -> schema.Case:
-    """Every tensor on other memory. Expanded only where nothing is written, and for pointwise operators.
+def _laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = False) -> schema.Case:
+    """Every tensor on other memory; ``scattered``: none of them contiguous, as far as a tensor can be otherwise.
 
-    A reduction over elements that are one and the same has a result of nothing but rounding errors.
+    Expanded only where nothing is written, and for pointwise operators: a reduction over elements that are one and the
+    same has a result of nothing but rounding errors.
     """
     written = operators.contract_of(case).mutated
     pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
@@ -249,7 +250,7 @@ def _laid_out(case: schema.Case, random_: random.Random) -> schema.Case:
         match argument:
             case schema.Tensor():
                 position += 1
-                return _on_other_memory(argument, pointwise and position not in written, random_)
+                return _on_other_memory(argument, pointwise and position not in written, random_, scattered)
             case schema.Sequence(items=items):
                 return schema.Sequence(tuple(change(item) for item in items))
             case _:
@@ -258,10 +259,10 @@ def _laid_out(case: schema.Case, random_: random.Random) -> schema.Case:
     return _mapped(case, change)
 
 
-def _on_other_memory(tensor: schema.Tensor, expandable: bool, random_: random.Random) -> schema.Tensor:
+def _on_other_memory(tensor: schema.Tensor, expandable: bool, random_: random.Random, scattered: bool) -> schema.Tensor:
     """Transposed, with a step of two, shifted, or expanded along one dimension."""
     plain = operators.contiguous_strides(tensor.shape)
-    layouts = ["shifted"]
+    layouts = [] if scattered and tensor.shape else ["shifted"]
     if tensor.shape:
         layouts.append("stepped")
     if len(tensor.shape) > 1:

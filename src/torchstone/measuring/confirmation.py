@@ -49,13 +49,21 @@ def own_times_ns(blocks: Sequence[Block]) -> Floats:
     return np.array(rows, dtype=np.float64).reshape(-1, 2)
 
 
-def finding(own: Floats, claimed_ratio: float, least_ratio: float) -> Finding:
+def charged(own: Floats, blocks: Sequence[Block]) -> Floats:
+    """The same, with the candidate charged for what it can avoid of handling a call: see ``per_call.py``."""
+    handling = [b.claimed_ns for b in blocks if b.party == "shim" and b.way == "called" and b.calls == 1]
+    if not handling or any(block.way == "captured" for block in blocks if block.party == "candidate"):
+        return own
+    return np.add(own, (float(np.median(handling)), 0.0), dtype=np.float64)
+
+
+def finding(own: Floats, charged: Floats, claimed_ratio: float, least_ratio: float) -> Finding:
     """What single calls say about a ratio that long blocks show, and that must be above ``least_ratio`` to matter."""
     if own.shape[0] < LEAST_ROUNDS:
         return "open"
     if _clearance(own, claimed_ratio / ALLOWANCE) < -_critical(own):
         return "refuted"
-    return "confirmed" if _clearance(own, least_ratio) > _critical(own) else "open"
+    return "confirmed" if _clearance(charged, least_ratio) > _critical(charged) else "open"
 
 
 def ratio_interval(own: Floats) -> tuple[float, float, float] | None:

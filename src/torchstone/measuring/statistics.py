@@ -157,7 +157,11 @@ def timing(measurement: Measurement) -> Timing:
         times = times._replace(net=times.claimed)
     candidate_ns, reference_ns = (float(value) for value in np.median(times.net, axis=0))
     if speedup is not None:
-        speedup, unresolved = _as_far_as_confirmed(speedup, confirmation.own_times_ns(measurement.blocks))
+        speedup, unresolved = _as_far_as_confirmed(speedup, measurement.blocks)
+    if speedup is not None and times.charged is not None:
+        speedup = _no_more_than(speedup, reference_ns / max(1.0, float(np.median(times.charged))))
+    if speedup is not None and measurement.preparable_share:
+        speedup = _no_more_than(speedup, speedup.ratio * (1 - measurement.preparable_share))
     candidate_call_ns, reference_call_ns = _call_times_ns(measurement.blocks)
     return Timing(
         candidate_ns=candidate_ns,
@@ -288,18 +292,21 @@ def needs_confirmation(blocks: Sequence[Block]) -> bool:
     speedup, _ = speedup_in_long_blocks(blocks)
     if speedup is None or speedup.outcome != "faster":
         return False
-    return _single_calls_say(speedup, confirmation.own_times_ns(blocks)) == "open"
+    own = confirmation.own_times_ns(blocks)
+    return _single_calls_say(speedup, own, confirmation.charged(own, blocks)) == "open"
 
 
-def _single_calls_say(speedup: Speedup, own: Floats) -> confirmation.Finding:
-    return confirmation.finding(own, speedup.ratio, 1 + NOISE_BAND)
+def _single_calls_say(speedup: Speedup, own: Floats, charged: Floats) -> confirmation.Finding:
+    return confirmation.finding(own, charged, speedup.ratio, 1 + NOISE_BAND)
 
 
-def _as_far_as_confirmed(speedup: Speedup, own: Floats) -> tuple[Speedup | None, str]:
+def _as_far_as_confirmed(speedup: Speedup, blocks: Sequence[Block]) -> tuple[Speedup | None, str]:
     """Take back what single calls do not bear out. Only speed is doubted: nobody gains by looking slow."""
     if speedup.ratio <= 1:
         return speedup, ""
-    found = _single_calls_say(speedup, own)
+    own = confirmation.own_times_ns(blocks)
+    charged = confirmation.charged(own, blocks)
+    found = _single_calls_say(speedup, own, charged)
     seen = confirmation.ratio_interval(own) if found == "refuted" else None
     if seen is not None:
         ratio, low, high = seen
@@ -307,7 +314,7 @@ def _as_far_as_confirmed(speedup: Speedup, own: Floats) -> tuple[Speedup | None,
         return Speedup(ratio, low, high, outcome_of(low, high), found, minimum_detectable_effect=effect), ""
     if found == "refuted" or (speedup.outcome == "faster" and found != "confirmed"):
         return None, f"{speedup.ratio:.2f}x in long blocks, which single calls do not confirm"
-    return _no_more_than_supported(msgspec.structs.replace(speedup, one_at_a_time=found), own), ""
+    return _no_more_than_supported(msgspec.structs.replace(speedup, one_at_a_time=found), charged), ""
 
 
 def _no_more_than_supported(speedup: Speedup, own: Floats) -> Speedup:
@@ -327,6 +334,15 @@ def _no_more_than_supported(speedup: Speedup, own: Floats) -> Speedup:
     if speedup.ratio <= ratio:
         return speedup
     return msgspec.structs.replace(speedup, ratio=ratio, low=min(speedup.low, ratio), high=min(speedup.high, high))
+
+
+def _no_more_than(speedup: Speedup, most: float) -> Speedup:
+    """A speed beyond noise counts no further than this; nobody is slower for it."""
+    most = max(most, 1 + NOISE_BAND)
+    if speedup.ratio <= most:
+        return speedup
+    low, high = min(speedup.low, most), min(speedup.high, most * speedup.high / speedup.ratio)
+    return msgspec.structs.replace(speedup, ratio=most, low=low, high=high, outcome=outcome_of(low, high))
 
 
 def speedup_of_pairs(candidate: Sequence[float], reference: Sequence[float]) -> Speedup | None:

@@ -113,6 +113,9 @@ class Measurement(msgspec.Struct, frozen=True):
     energy_millijoules: int | None = None
     """That the device drew while it was measured: all parties, the judge's own work and pauses together. Devices count
     in steps of 20 to 100 ms, so this is no energy per call. None: not told."""
+    preparable_share: float = 0.0
+    """Of the bytes that a call moves, those of results that are the same whatever the values: they can be written
+    before the clock runs, and a speed counts only as far as that does not explain it."""
     differentiating_ns: float | None = None
     """What differentiating takes of every call of a gradient besides the work: making the graph and going through it.
     Seen by the judge, on an operator that does nothing. None: nothing is differentiated."""

@@ -1,0 +1,76 @@
+"""How much of what a call moves are results that are the same whatever the values.
+
+A gradient that is zero but for a row, the padding around a picture, the lower half of an upper triangle: a kernel can
+write such parts into memory of its own before its clock runs, and hand that memory out call by call. The results are
+right, and their time is not what they cost. Nobody can tell that from a fast kernel by looking at it; so a speed counts
+only as far as it is more than what could have been saved that way.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import torch
+
+from torchstone.judging.evaluation import OPERATOR_ERRORS
+from torchstone.judging.inputs import draw_calls, draw_storages
+from torchstone.judging.reference import Reference
+from torchstone.judging.untouched import bits
+
+_CALLS = 8
+"""Few enough to be cheap, and so many that results of few values (signs, comparisons) seldom agree by chance."""
+_POSITIONS = 1 << 16
+"""Of each result, drawn by chance."""
+_NOISE = 0.01
+
+
+def preparable_share(reference: Reference) -> float:
+    """Of the bytes that a call moves, those that could be written beforehand; 0 where it is hardly any."""
+    calls = [draw_calls(reference.case, secrets.randbits(63), 1, reference.device)[0] for _ in range(_CALLS)]
+    results = [reference.expect_many([call], with_bounds=False)[0].new_tensors for call in calls]
+    if not results[0] or len({tuple(tensor.shape for tensor in each) for each in results}) > 1:
+        return 0.0
+    sizes = [tensor.numel() * tensor.element_size() for tensor in results[0]]
+    constant = sum(size * _constant_share(tensors) for size, *tensors in zip(sizes, *results, strict=True))
+    written, read = (
+        sum(sizes),
+        sum(tensor.storage.numel() * tensor.storage.element_size() for tensor in calls[0].tensors),
+    )
+    if not constant:
+        return 0.0
+    if constant == written and _depends_on_nothing(reference, results[0]):
+        return 1.0
+    if all(tensor.is_floating_point() for tensor in results[0]):
+        read = int(
+            read * (1 - constant / written)
+        )  # what leads to nothing need not be read; a comparison must read all
+    found = constant / (written + read)
+    return found if found > _NOISE else 0.0
+
+
+def _constant_share(tensors: list[torch.Tensor]) -> float:
+    """Of the elements of one result, those that are the same in all of these calls."""
+    first, *others = tensors
+    if not first.numel():
+        return 0.0
+    positions = torch.randint(first.numel(), (min(_POSITIONS, 4 * first.numel()),), device=first.device)
+    seen = [bits(tensor.reshape(-1))[positions] for tensor in (first, *others)]
+    return float(torch.stack([each == seen[0] for each in seen]).all(dim=0).double().mean())
+
+
+def _depends_on_nothing(reference: Reference, results: list[torch.Tensor]) -> bool:
+    """Whether they are the same even for values that nobody would draw."""
+    storages = draw_storages(reference.case, 0, 1, reference.device)
+    for storage in storages:
+        storage.view(torch.uint8).random_()
+    try:
+        found = reference.evaluator.native_on(storages, 1)
+    except OPERATOR_ERRORS:
+        return False
+    if found is None:
+        return False
+    tensors = [leaf for leaf in found.results[0] if isinstance(leaf, torch.Tensor)]
+    return len(tensors) == len(results) and all(
+        torch.equal(bits(one.contiguous()), bits(other.contiguous()))
+        for one, other in zip(tensors, results, strict=True)
+    )
