@@ -99,6 +99,10 @@ CASES: dict[str, Case] = {
     "nonzero": _case("nonzero.default", Tensor((64, 64), "bool", Booleans())),
     "relu_large": _case("relu.default", _normal(512, 1024)),
     "relu_large_varied": _case("relu.default", _normal(512, 1024), timed=True, jitter=True),
+    "select_backward_timed": _case(
+        "select_backward.default", _normal(512), _dims(1024, 512), Scalar(0), Scalar(5), timed=True
+    ),
+    "repeat_timed": _case("repeat.default", _normal(1, 65536), _dims(8, 1), timed=True),
     "logsumexp_small_timed": _case("logsumexp.default", _normal(8, 32), _dims(1), timed=True),
     "relu_row": _case("relu.default", _normal(1, 4096)),
     "relu_timed": _case("relu.default", _normal(256, 1024), timed=True),
