@@ -103,3 +103,16 @@ def test_devices_are_opened_the_quick_way_unless_somebody_is_timed_with_care() -
     for effort, measured, careful in (("quick", True, False), ("normal", False, False), ("normal", True, True)):
         one = msgspec.structs.replace(quick, case=timed, effort=effort, measured=measured)
         assert JobQueue([quick, one]).measures_with_care() is careful
+
+
+def test_workers_find_imported_what_their_kernels_use() -> None:
+    source = job(1, 1)
+    aten = msgspec.structs.replace(
+        source, implementation=msgspec.structs.replace(source.implementation, language="aten")
+    )
+    packaged = msgspec.structs.replace(
+        source, implementation=msgspec.structs.replace(source.implementation, package="p")
+    )
+    assert JobQueue([aten]).preload() == "torch"
+    assert JobQueue([packaged]).preload() == "triton"
+    assert JobQueue([aten, job(2, 1)]).preload() == "compiler"

@@ -133,6 +133,11 @@ class Courtroom:
                 if self._judges > 1:
                     self.pool.settle()
 
+    @property
+    def shares_device(self) -> bool:
+        """Whether other judges of the run use the same device."""
+        return self._judges > 1
+
     def make_way(self) -> None:
         """Let whoever waits to measure do so. Nothing that this judge has started may run meanwhile."""
         self.pool.settle()

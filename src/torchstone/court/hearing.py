@@ -26,6 +26,8 @@ from torchstone.judging import (
     Expected,
     Mismatch,
     Reference,
+    ReferenceFailure,
+    agrees_with_itself,
     compare_many,
     desk_of,
     draw_calls,
@@ -177,6 +179,9 @@ class Hearing:
         inputs_after = [testimony.inputs_after(index) for index in range(len(calls))]
         match compare_many(expected, outputs, inputs_after):
             case Mismatch(reason=reason, message=message, errors=errors, call=index):
+                if stand.on_device and not agrees_with_itself(expected[index], stand.device, stand.desk):
+                    operator = expected[index].call.case.operator
+                    raise ReferenceFailure(f"{operator} in torch: gives other results for the same arguments")
                 replay = wording.replay_of(expected[index].call)
                 raise VerdictError(schema.Disagrees(self.stage, reason, message, errors, replay))
             case Agreement(errors=errors):

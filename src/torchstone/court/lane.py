@@ -68,6 +68,11 @@ class Lane:
         """Whether this process has a shared place."""
         return self._held == fcntl.LOCK_SH
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether this process has the lane to itself."""
+        return self._held == fcntl.LOCK_EX
+
     def is_wanted(self) -> bool:
         """Whether somebody waits to measure until those who share the lane have left."""
         if not self.is_shared:

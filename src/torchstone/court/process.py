@@ -24,6 +24,7 @@ import msgspec
 from torchstone.court.lane import Lane
 from torchstone.errors import DeviceUnavailableError, TorchstoneError
 from torchstone.schema import IsolationLevel, Job, Limits, Record, decode
+from torchstone.workers.environment import Preload
 from torchstone.workers.pool import WorkerOptions, WorkerPool
 from torchstone.workers.protocol import HEADER_BYTES, frame, frame_length
 
@@ -53,6 +54,7 @@ class Charge(msgspec.Struct, frozen=True):
     place: int = 0
     places: int = 1
     """Which of how many judges of the same device, in the same run, this one is."""
+    preload: Preload = "compiler"
     few_queues: bool = False
     """Whether workers open their device with few queues for work: quicker, and less true of who uses many streams."""
 
@@ -151,6 +153,7 @@ def _worker_options(charge: Charge) -> WorkerOptions:
         workers,
         device_at_start=alone,
         few_queues=charge.few_queues,
+        preload=charge.preload,
     )
 
 

@@ -187,13 +187,19 @@ def judge(
     """The record of a job; repeats it when a worker was lost through no fault of the candidate."""
     attempts = 0
     lots = Lots()
+    alone = ExitStack()
     while attempts < _LOST_WORKERS:
         attempts += 1
         lots.begin_again()
         trial = Trial(job, room, lots)
         try:
             verdict = trial.conduct()
-            break
+            if not _wants_memory(verdict) or not _have_it_alone(room, alone):
+                break
+        except torch.OutOfMemoryError as error:
+            verdict = _fault(error, room)
+            if not _have_it_alone(room, alone):
+                break
         except (ReferenceLostError, DeviceBusyError, DeviceLostError) as lost:
             verdict = schema.Unjudged(str(lost))
         except WorkerLostError:
@@ -209,6 +215,7 @@ def judge(
         except Exception as error:  # noqa: BLE001 - a fault of ours, perhaps provoked: it must not take other jobs along
             verdict = _fault(error, room)
             break
+    alone.close()
     if room.device.type == "cuda" and torch.cuda.memory_reserved(room.device) > _KEPT_BYTES:
         torch.cuda.empty_cache()  # what one job needed must not be missing to the next
     return schema.Record(
@@ -226,6 +233,22 @@ def judge(
         attempts=attempts,
         finished_unix_ns=time.time_ns(),
     )
+
+
+def _wants_memory(verdict: schema.Verdict) -> bool:
+    return isinstance(verdict, schema.Crashed) and verdict.kind == "memory"
+
+
+def _have_it_alone(room: Courtroom, alone: ExitStack) -> bool:
+    """Try again with the device to itself: what judges beside this one use is no fault of the candidate's.
+
+    False: it had it already.
+    """
+    if room.device.type != "cuda" or not room.shares_device or room.lane.is_exclusive:
+        return False
+    torch.cuda.empty_cache()
+    alone.enter_context(room.lane.exclusive())
+    return True
 
 
 def _most_instances(case: schema.Case) -> int:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import IO
+from typing import IO, NamedTuple
 
 import msgspec
 
@@ -29,7 +29,7 @@ from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.devices import Device, find_devices
 from torchstone.executors.queue import JobQueue
 from torchstone.schema import Isolation, Job, Record, Unjudged, decode
-from torchstone.workers.environment import FEW_QUEUES, clean_environment
+from torchstone.workers.environment import FEW_QUEUES, Preload, clean_environment
 from torchstone.workers.nursery import Nursery
 
 _MOST_ATTEMPTS = 3
@@ -53,9 +53,10 @@ class LocalExecutor:
         if not queue:
             return
         devices = find_devices(self._options.device)
-        nursery = Nursery(devices[0].kind) if places * len(devices) > 1 else None
+        workload = Workload(queue.preload(), few_queues=not queue.measures_with_care())
+        nursery = Nursery(devices[0].kind, workload.preload) if places * len(devices) > 1 else None
         judges = [
-            JudgeProcess(device, self._options, place, places, nursery, few_queues=not queue.measures_with_care())
+            JudgeProcess(device, self._options, place, places, nursery, workload)
             for device in devices
             for place in range(places)
         ]
@@ -179,6 +180,13 @@ def _judges_environment(device: Device) -> dict[str, str]:
     return {**clean_environment(os.environ), **device.environment(), **FEW_QUEUES, **kept}
 
 
+class Workload(NamedTuple):
+    """What is known of the jobs before the first is judged."""
+
+    preload: Preload = "compiler"
+    few_queues: bool = False
+
+
 class JudgeProcess:
     """One judge: its process, its socket, the job it has."""
 
@@ -191,13 +199,13 @@ class JudgeProcess:
         place: int = 0,
         places: int = 1,
         nursery: Nursery | None = None,
-        few_queues: bool = False,
+        workload: Workload | None = None,
     ) -> None:
         """The one at this place among so many of the same device."""
         self.device = device
         self._options = options
         self._place, self._places = place, places
-        self._nursery, self._few_queues = nursery, few_queues
+        self._nursery, self._workload = nursery, workload or Workload()
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._lifeline: int | None = None
@@ -245,7 +253,8 @@ class JudgeProcess:
             ceilings_folder=None if ceilings is None else str(ceilings),
             place=self._place,
             places=self._places,
-            few_queues=self._few_queues,
+            preload=self._workload.preload,
+            few_queues=self._workload.few_queues,
         )
         send(self.connection, charge)
 

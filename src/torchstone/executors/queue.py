@@ -12,13 +12,26 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
 from torchstone.schema import Job, tensors_of
+from torchstone.workers.environment import Preload
 
 _ELEMENTS_FOR_A_JOB = 1 << 20
 """Take as long as everything else about a job."""
-_BUILT_WHEN_CALLED = ("polygamma", "lgamma", "digamma", "special_", "i0", "erf", "sinc", "prod")
-"""How the names of operators begin that torch itself compiles when a process first calls them on a GPU, some for
-seconds: whoever meets them last keeps all others waiting."""
-_JOBS_FOR_BUILDING = 50.0
+_SLOW = (
+    *("polygamma", "lgamma", "digamma", "special_", "i0", "erf", "sinc", "prod"),  # compiled by torch when first called
+    *(
+        "multinomial",
+        "cauchy",
+        "geometric",
+        "uniform",
+        "exponential",
+        "log_normal",
+        "normal",
+    ),  # many draws are compared
+    *("unbind", "unsafe_split", "split", "unique_dim"),  # many results, or sorted ones
+)
+"""How the names of operators begin whose cases take a second or more on an H200: whoever meets one last keeps all
+others waiting."""
+_JOBS_FOR_SLOW_ONES = 60.0
 Waiting = tuple[Job, int]
 """A job, and how many judges it has already cost."""
 
@@ -33,6 +46,14 @@ class JobQueue:
             self._groups.setdefault(job.implementation.key, deque()).append((job, 0))
         if heaviest_first:
             self._groups = dict(sorted(self._groups.items(), key=lambda item: -_weight(item[1])))
+
+    def preload(self) -> Preload:
+        """What workers should find imported. Installed packages of kernels use Triton; sources may use anything."""
+        implementations = [group[0][0].implementation for group in self._groups.values()]
+        if all(each.language == "aten" for each in implementations):
+            return "torch"
+        packaged = all(each.package and each.package != "torch.compile" for each in implementations)
+        return "triton" if packaged else "compiler"
 
     def measures_with_care(self) -> bool:
         """Whether some job is to be timed with more than the least effort."""
@@ -68,5 +89,5 @@ def _weight(group: Sequence[Waiting]) -> float:
     tensors = (tensor for job, _ in group for tensor in tensors_of(job.case))
     elements = sum(math.prod(tensor.shape) for tensor in tensors)
     name = group[0][0].case.operator.partition(".")[2]
-    building = _JOBS_FOR_BUILDING if name.startswith(_BUILT_WHEN_CALLED) else 0.0
-    return len(group) + elements / _ELEMENTS_FOR_A_JOB + building
+    slow = _JOBS_FOR_SLOW_ONES if name.startswith(_SLOW) else 0.0
+    return len(group) + elements / _ELEMENTS_FOR_A_JOB + slow

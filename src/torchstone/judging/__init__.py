@@ -6,6 +6,7 @@ from torchstone.judging.evaluation import Place, ReferenceFailure
 from torchstone.judging.hidden import hidden_cases, stated_size_cases
 from torchstone.judging.information import calls_to_tell
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
+from torchstone.judging.itself import agrees_with_itself
 from torchstone.judging.outcome import Agreement, Mismatch, worst_of
 from torchstone.judging.preparable import preparable_share
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
@@ -26,6 +27,7 @@ __all__ = [
     "UncapturableError",
     "Values",
     "Work",
+    "agrees_with_itself",
     "batched_view",
     "calls_to_tell",
     "compare",

@@ -70,6 +70,9 @@ class HostArena(HostMemory):
         os.close(self.descriptor)
 
 
+_OUT_OF_MEMORY = 2
+
+
 class Driver:
     """The few calls of the CUDA driver that torch does not offer. Needs torch's context to be current."""
 
@@ -86,7 +89,10 @@ class Driver:
 
     def allocate(self, size_bytes: int) -> int:
         pointer = ctypes.c_uint64()
-        self._check("cuMemAlloc", self._library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size_bytes)))
+        code = self._library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size_bytes))
+        if code == _OUT_OF_MEMORY:
+            raise torch.OutOfMemoryError(f"the device has no {size_bytes} bytes left for arguments")
+        self._check("cuMemAlloc", code)
         return pointer.value
 
     def free(self, pointer: int) -> None:

@@ -532,7 +532,7 @@ def _failure(token: str, error: BaseException) -> Failed:
         return Failed(token, "exit", f"called sys.exit({error.code!r})"[:MAX_TEXT_CHARACTERS], text)
     if isinstance(error, NotImplementedError):
         return Failed(token, "unsupported", message, text)
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
         return Failed(token, "memory", message, text)
     if isinstance(error, torch.AcceleratorError) if hasattr(torch, "AcceleratorError") else "CUDA error" in str(error):
         return Failed(token, "device", message, text)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Literal
+
+Preload = Literal["torch", "triton", "compiler"]
+"""What a zygote imports, each with all before it: for a GPU Triton takes a second or two, torch's compiler five."""
 
 _ALLOWED_VARIABLES = (
     "PATH", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH",

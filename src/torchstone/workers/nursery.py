@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 
 from torchstone.schema import encode
-from torchstone.workers.environment import clean_environment
+from torchstone.workers.environment import Preload, clean_environment
 
 _STOP_SECONDS = 5.0
 
@@ -23,11 +23,19 @@ _STOP_SECONDS = 5.0
 class Nursery:
     """The process, as who starts judges sees it."""
 
-    def __init__(self, device_type: str) -> None:
+    def __init__(self, device_type: str, preload: Preload = "compiler") -> None:
         """Starts it; zygotes can be ordered at once, and are born when it has imported everything."""
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "torchstone.workers.nursery_process", str(theirs.fileno()), device_type],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "torchstone.workers.nursery_process",
+                str(theirs.fileno()),
+                device_type,
+                preload,
+            ],
             env=clean_environment(os.environ),
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,

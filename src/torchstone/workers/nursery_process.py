@@ -16,11 +16,11 @@ _MOST_REQUEST_BYTES = 1 << 16
 
 
 def main() -> None:
-    """``python -m torchstone.workers.nursery_process REQUESTS_DESCRIPTOR DEVICE_TYPE``."""
+    """``python -m torchstone.workers.nursery_process REQUESTS_DESCRIPTOR DEVICE_TYPE PRELOAD``."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle
     with tempfile.TemporaryDirectory(prefix="torchstone-") as folder:
-        zygote.prepare(sys.argv[2], folder)
+        zygote.prepare(sys.argv[2], sys.argv[3], folder)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are reaped by the kernel
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, _MOST_REQUEST_BYTES, 1)

@@ -19,7 +19,7 @@ import msgspec
 
 from torchstone.errors import InfrastructureError, IsolationUnavailableError
 from torchstone.schema import IsolationLevel, Layer, Limits, encode
-from torchstone.workers.environment import clean_environment
+from torchstone.workers.environment import Preload, clean_environment
 from torchstone.workers.handle import PIPE_BYTES, BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
 from torchstone.workers.pausing import PausableWorker
 from torchstone.workers.protocol import Failed, Open, Spawn, frame
@@ -45,14 +45,17 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     device_at_start: bool = True
     """False: a worker opens its device only when it is told to."""
     few_queues: bool = False
+    preload: Preload = "compiler"
+    """What the zygote imports beforehand."""
 
 
 class Zygote:
     """The zygote process, started when first needed and again if it was killed."""
 
-    def __init__(self, staging: str, device_type: str, nursed: socket.socket | None = None) -> None:
+    def __init__(self, staging: str, device_type: str, preload: Preload, nursed: socket.socket | None = None) -> None:
         """``nursed``: the control socket of one that a nursery bears."""
         self._staging = staging
+        self._preload = preload
         self._device_type = device_type
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -77,6 +80,7 @@ class Zygote:
                 str(theirs.fileno()),
                 self._staging,
                 self._device_type,
+                self._preload,
             ],
             env=clean_environment(os.environ),
             pass_fds=(theirs.fileno(),),
@@ -158,7 +162,7 @@ class WorkerPool:
         self._options = options
         self._folder = tempfile.mkdtemp(prefix="torchstone-")
         os.chmod(self._folder, 0o711)  # a worker of another uid walks through it to its scratch folder
-        self._zygote = Zygote(self._folder, options.device_type, nursed)
+        self._zygote = Zygote(self._folder, options.device_type, options.preload, nursed)
         self._spares: deque[PausableWorker] = deque()
         self._policy = Policy(
             level=options.isolation,

@@ -34,17 +34,17 @@ DESCRIPTORS = 5
 
 
 def main() -> None:
-    """``python -m torchstone.workers.zygote CONTROL_DESCRIPTOR STAGING DEVICE_TYPE``."""
+    """``python -m torchstone.workers.zygote CONTROL_DESCRIPTOR STAGING DEVICE_TYPE PRELOAD``."""
     control = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle
-    prepare(sys.argv[3], sys.argv[2])
+    prepare(sys.argv[3], sys.argv[4], sys.argv[2])
     serve(control, sys.argv[2])
 
 
-def prepare(device_type: str, folder: str) -> None:
+def prepare(device_type: str, preload: str, folder: str) -> None:
     """What is done once for all forks. The folder is for files on the way."""
     linux.keep_freed_memory()
-    _preload(device_type, folder)
+    _import_all(device_type, preload, folder)
     _soil_free_memory()
 
 
@@ -82,7 +82,7 @@ def _soil_free_memory() -> None:
         del pieces
 
 
-def _preload(device_type: str, staging: str) -> None:
+def _import_all(device_type: str, preload: str, staging: str) -> None:
     """Import what candidates import, without touching a device. The compiler takes seconds, and pays on a GPU only."""
     import torch
 
@@ -91,7 +91,9 @@ def _preload(device_type: str, staging: str) -> None:
 
     torch.set_num_threads(1)
     attribution.warm_up()
-    if device_type != "cpu":
+    if preload == "torch" and device_type != "cpu":
+        return
+    if preload == "compiler" and device_type != "cpu":
         import torch._dynamo
     with contextlib.suppress(ImportError):
         import triton  # noqa: F401
