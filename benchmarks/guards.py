@@ -53,7 +53,6 @@ def no_guards() -> Iterator[None]:
     """The judge as it would be without them."""
     switched_off: list[tuple[Any, str, Any]] = [
         (Worker, "freeze", lambda self: None),
-        (Worker, "thaw", lambda self: None),
         (hearing, "BLOCK_GUARDS", ()),
         (contest, "_examine", lambda *parts: None),
         (Trial, "_attribute", lambda self, stand: None),

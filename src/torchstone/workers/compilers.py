@@ -77,7 +77,24 @@ def _compile_kernel(folder: str) -> None:
 
 
 def _capability() -> int:
-    """As 90, of the first visible device. Asks NVML: asking CUDA would spoil every fork."""
+    """As 90, of the first visible device. Asked in a process of its own: the driver starts a thread, which no fork
+    of this one would have.
+    """
+    answer, question = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os.write(question, str(_ask_driver()).encode())
+        os._exit(0)
+    os.close(question)
+    with os.fdopen(answer, "rb") as pipe:
+        found = pipe.read()
+    os.waitpid(child, 0)
+    return int(found)
+
+
+def _ask_driver() -> int:
+    """NVML: asking CUDA would spoil every fork."""
     import pynvml
 
     pynvml.nvmlInit()
