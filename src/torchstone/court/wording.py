@@ -16,7 +16,7 @@ _NAMED = frozenset(int(known) for known in signal.Signals)
 
 def replay_of(call: DrawnCall) -> schema.Replay:
     """What it takes to make a call again."""
-    return schema.Replay(call.case, call.seed, call.count, call.index)
+    return schema.Replay(call.case, call.seed, call.count, call.index, call.planted)
 
 
 def odd_structure(stage: schema.Stage, wanted: Expected, done: Done) -> schema.Verdict:

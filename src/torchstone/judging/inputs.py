@@ -65,6 +65,8 @@ class DrawnCall:
     """How many calls were drawn together with this one."""
     index: int = 0
     """Which of them this one is."""
+    planted: str = ""
+    """The plan of the values that were planted into it (:mod:`torchstone.judging.decisions`); empty: none."""
 
     @cached_property
     def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
@@ -79,6 +81,11 @@ class DrawnCall:
     def kwargs(self) -> dict[str, Any]:
         """Keyword arguments, likewise."""
         return self._arguments[1]
+
+
+def leaves_ties_open(operator: str) -> bool:
+    """Whether it does not promise which of equal values it means."""
+    return operator.split(".")[1] in _TIES_UNDEFINED
 
 
 def draw_call(case: schema.Case, seed: int, device: torch.device) -> DrawnCall:
@@ -98,7 +105,7 @@ def draw_calls(case: schema.Case, seed: int, count: int, device: torch.device) -
 def draw_storages(case: schema.Case, seed: int, count: int, device: torch.device) -> list[torch.Tensor]:
     """For each tensor argument ``(count, extent)``: the values of these calls, stacked."""
     dice = Dice(torch.Generator(device).manual_seed(seed & _SEED_MASK), random.Random(seed & _SEED_MASK))
-    repeats = case.operator.split(".")[1] not in _TIES_UNDEFINED
+    repeats = not leaves_ties_open(case.operator)
     recipes = schema.tensors_of(case)
     storages = [_draw_column(recipe, count, dice, repeats) for recipe in recipes]
     if contrasts.concern(case.operator):
@@ -352,15 +359,15 @@ def _rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _representable_at_least(value: float, dtype: torch.dtype) -> float:
     rounded = float(torch.tensor(value, dtype=torch.float64).to(dtype))
-    return rounded if rounded >= value else _next_up(rounded, dtype)
+    return rounded if rounded >= value else next_up(rounded, dtype)
 
 
 def _representable_above(value: float, dtype: torch.dtype) -> float:
     rounded = float(torch.tensor(value, dtype=torch.float64).to(dtype))
-    return rounded if rounded > value else _next_up(rounded, dtype)
+    return rounded if rounded > value else next_up(rounded, dtype)
 
 
-def _next_up(value: float, dtype: torch.dtype) -> float:
+def next_up(value: float, dtype: torch.dtype) -> float:
     """The next larger number of the dtype, for a value that it holds exactly."""
     limits = torch.finfo(dtype)
     fraction, exponent = math.frexp(value)
