@@ -45,7 +45,7 @@ def check_hidden(hearing: Hearing, stand: Stand) -> None:
 
 
 def _check_variant(hearing: Hearing, case: schema.Case, calls: int) -> bool:
-    """The first call in full, others as far as need be, and planted ones. False: torch itself does not take the variant here."""
+    """The first call in full, others and planted ones as far as need be. False: torch does not take it here."""
     try:
         reference = Reference(case, hearing.room.device, desk_of(case, hearing.room.device))
         drawn, expected = hearing.draw(reference, calls, calibrate=True)

@@ -9,7 +9,7 @@ import torch
 
 from torchstone import schema
 from torchstone.judging import DrawnCall, Expected
-from torchstone.workers.protocol import Done, Failed, OtherLeaf, PlainLeaf, TensorLeaf
+from torchstone.workers.protocol import Done, Failed, OtherLeaf, PlainLeaf, TensorLeaf, received_plain
 
 _NAMED = frozenset(int(known) for known in signal.Signals)
 
@@ -84,7 +84,7 @@ def _leaf_text(leaf: TensorLeaf | PlainLeaf | OtherLeaf) -> str:
         case TensorLeaf(dtype=dtype, shape=shape, device=device):
             return f"tensor {list(shape)} {dtype} on {device}"
         case PlainLeaf(value=value):
-            return repr(value)
+            return repr(received_plain(value))
         case OtherLeaf(type_name=name):
             return f"a {name}"
 

@@ -1,9 +1,9 @@
 """Values at which operators decide, planted into some of the checked calls: never into timed ones.
 
 Drawn values do not meet an operator's decision points by themselves: no normal number equals a bound of ``hardtanh``,
-is half an integer, overflows ``exp`` or is NaN, and no drawn index is negative. A kernel that is wrong there would agree.
-So a plan names a kind of values, which :func:`plant` writes to random places of a drawn call; everything else keeps what
-was drawn. Only what may be meant is planted: in the range of a recipe that states one, of any size where it states none.
+is half an integer, overflows ``exp`` or is NaN, and no drawn index is negative. A kernel that is wrong there would
+agree. So a plan names a kind of values, which :func:`plant` writes to random places of a drawn call; everything else
+keeps what was drawn. What a recipe's range excludes is never planted; a normal fill excludes nothing.
 Whether torch itself stands by its answer there is asked in :mod:`torchstone.judging.vetting`.
 
 A plan is a function of the case, the call's seed and the plan's name, drawn on the host: a replay plants it again.
@@ -21,7 +21,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.errors import UsageError
-from torchstone.judging.inputs import DrawnCall, DrawnTensor, next_up
+from torchstone.judging.inputs import DrawnCall, DrawnTensor, next_up, overlaps
 
 ONCE = " once"
 """Ends the name of a plan that repeats no value: for results that say where a value stands, if that may be anywhere."""
@@ -36,7 +36,7 @@ _MOST = 4096
 _SMALL = tuple(sign * k / 2.0 for k in range(1, 14) for sign in (1.0, -1.0))
 """Integers and halves."""
 _MODERATE, _LARGE = (16.0, 80.0), (90.0, 100.0)
-"""Magnitudes of hundreds. Not where ``exp`` overflows in float16 or float32: formulas in honest use differ by a factor."""
+"""Magnitudes of hundreds. Not where ``exp`` overflows in float16 or float32: honest formulas differ by a factor."""
 _HUGE_EXPONENTS = (0.25, 0.45)
 """Of the largest number of the dtype: a sum of squares of these is still finite."""
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -261,18 +261,22 @@ def _share(call: DrawnCall, lot: _Lot) -> None:
         ways = [(one, other) for one, other in (pair, pair[::-1]) if _may_take_from(one, other)]
         if ways:
             one, other = lot.structure.choice(ways)
-            target = _elements(one)
+            target = one.view if one.view.dim() else one.view.view(1)
             places = _places(target, _count(target, _EVERY_SHARED), lot)
             target[places] = other.view.expand(target.shape)[places]
 
 
 def _may_take_from(one: DrawnTensor, other: DrawnTensor) -> bool:
     """Whether values of the other are such as this one may have, and lie opposite to its own."""
-    target = _elements(one)
+    if not one.view.numel() or one.view.dtype != other.view.dtype or overlaps(one.recipe):
+        return False
     alike = one.recipe.fill == other.recipe.fill or _is_unbounded(one.recipe)
-    known = alike and _takes_numbers(one.recipe) and _takes_numbers(other.recipe)
-    fits = target.numel() > 0 and _broadcasts(other.view.shape, target.shape)
-    return known and fits and one.view.dtype == other.view.dtype
+    return (
+        alike
+        and _takes_numbers(one.recipe)
+        and _takes_numbers(other.recipe)
+        and _broadcasts(other.view.shape, one.view.shape)
+    )
 
 
 def _broadcasts(shape: torch.Size, wanted: torch.Size) -> bool:
@@ -281,12 +285,12 @@ def _broadcasts(shape: torch.Size, wanted: torch.Size) -> bool:
 
 
 def _elements(tensor: DrawnTensor) -> torch.Tensor:
-    """The tensor's elements, each once where it is expanded, in at least one dimension."""
+    """The tensor's elements, each once where it is expanded; flat if they lie so."""
     view = tensor.view
     for dimension, stride in enumerate(tensor.recipe.strides or ()):
         if stride == 0 and view.shape[dimension] > 1:
             view = view.narrow(dimension, 0, 1)
-    return view if view.dim() else view.unsqueeze(0)
+    return view.view(-1) if view.is_contiguous() else view
 
 
 def _count(target: torch.Tensor, every: int) -> int:
@@ -298,4 +302,5 @@ def _places(target: torch.Tensor, count: int, lot: _Lot) -> tuple[torch.Tensor, 
     stretch = target.numel() // count
     begin = lot.structure.randint(0, target.numel() - count * stretch)
     flat = torch.arange(begin, begin + count * stretch, stretch) + lot.below(stretch, count)
-    return tuple(place.to(target.device) for place in torch.unravel_index(flat, target.shape))
+    found = torch.unravel_index(flat, target.shape) if target.dim() > 1 else (flat,)
+    return tuple(place.to(target.device) for place in found)

@@ -110,7 +110,7 @@ def draw_storages(case: schema.Case, seed: int, count: int, device: torch.device
     storages = [_draw_column(recipe, count, dice, repeats) for recipe in recipes]
     if contrasts.concern(case.operator):
         for row in _views(recipes, storages, count):
-            own = [(recipe, view) for recipe, view in zip(recipes, row, strict=True) if not _overlaps(recipe)]
+            own = [(recipe, view) for recipe, view in zip(recipes, row, strict=True) if not overlaps(recipe)]
             contrasts.vary(case.operator, own, dice)
     return storages
 
@@ -248,13 +248,14 @@ def _in_windows(fill: schema.WindowPositions, views: torch.Tensor, axis: int, di
     return torch.minimum(chosen, last).mul_(dilation).add_(begin).clamp_(0, size - 1)
 
 
-def _overlaps(recipe: schema.Tensor) -> bool:
+def overlaps(recipe: schema.Tensor) -> bool:
+    """Whether several elements lie at one place."""
     strides = recipe.strides or ()
     return any(stride == 0 and size > 1 for stride, size in zip(strides, recipe.shape, strict=False))
 
 
 def _refuse_overlap(recipe: schema.Tensor) -> None:
-    if _overlaps(recipe):
+    if overlaps(recipe):
         name = str(recipe.fill.__struct_config__.tag)
         raise UsageError(f"the fill '{name}' needs memory of its own for each element, not an expanded view.")
 

@@ -54,7 +54,7 @@ _CANCELLED_SHARE = 0.125
 
 
 def exact_results(evaluator: Evaluator, call: DrawnCall) -> Tensors:
-    """Every result in float64, or what it is in there. torch's errors come out where the operator does not run in it."""
+    """Every result, floats as float64. torch's errors come out where the operator does not run in it."""
     return _exact(evaluator, widened(call))
 
 

@@ -8,7 +8,7 @@ looked at on their own, is a call evaluated in float64 and probed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -109,8 +109,6 @@ class Expected:
     """Which call of the batch."""
     with_bounds: bool
     """Whether it is compared in full even if torch's own result is met closely enough, short of equality."""
-    known: dict[Place, Values] | None = field(default=None, compare=False)
-    """The values where they have been worked out already."""
 
     @property
     def call(self) -> DrawnCall:
@@ -147,7 +145,7 @@ class Expected:
 
     def values(self) -> dict[Place, Values]:
         """Every returned tensor and every written storage with its bound. Costs several float64 evaluations."""
-        return self.batch.reference.bounded(self.call, self.native) if self.known is None else self.known
+        return self.batch.reference.bounded(self.call, self.native)
 
     def _output(self, position: int, leaf: Any) -> ExpectedOutput:
         if not isinstance(leaf, torch.Tensor):
@@ -280,16 +278,14 @@ class Reference:
     def _bounded_planted(self, place: Place, native: torch.Tensor, known: Probed | Rough | None) -> Values:
         """Around values that are not what the case is about: nothing is learnt, and errors count one by one.
 
-        No allowance for torch's own errors, for it is asked whether it meets this bound itself. Where such values cancel,
-        float64 is no more exact than it can be, and says 0 for what is less than that.
+        Where such values cancel, float64 is no more exact than it can be, and says 0 for what is less than that.
         """
         if not is_continuous(native.dtype):
             return Values(native, None, None)
         inside, terms = self._inside_of(place, native), self._terms(native.numel())
         if known is None:
             return Values(native, None, bounds.bound_without_exact(native, terms) * inside)
-        best = known.exact.to(native.dtype) if isinstance(known, Probed) else native
-        bound = self._limits(place, best, known, terms).bound.add_(_FLOAT64_NOISE).mul_(inside)
+        bound = self._limits(place, native, known, terms).bound.add_(_FLOAT64_NOISE).mul_(inside)
         learnt = self._calibrations.get(place)
         exact = known.exact if isinstance(known, Probed) else None
         return Values(native, exact, bound if learnt is None else bound.mul_(~learnt.moves))
