@@ -39,6 +39,11 @@ _MODERATE, _LARGE = (16.0, 80.0), (90.0, 100.0)
 """Magnitudes of hundreds. Not where ``exp`` overflows in float16 or float32: honest formulas differ by a factor."""
 _HUGE_EXPONENTS = (0.25, 0.45)
 """Of the largest number of the dtype: a sum of squares of these is still finite."""
+_DECOMPOSE = frozenset({
+    "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "geqrf", "householder", "inv", "inverse", "ldl", "lstsq",
+    "lu", "matrix", "orgqr", "ormqr", "pinv", "pinverse", "qr", "slogdet", "solve", "svd", "svdvals",
+})  # fmt: skip
+"""Words in the names of operators."""
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -87,10 +92,15 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
         found.append("numbers")
     if any(_is_unbounded(recipe) for recipe in recipes):
         found.append("hundreds")
-        found += [] if gradient or model else ["huge", "nan", "infinities"]
+        found += [] if gradient or model or _decomposes(case.operator) else ["huge", "nan", "infinities"]
     if not gradient and not model and any(_is_index(recipe) for recipe in recipes):
         found += ["negative", "marked"] if _marks(case) else ["negative"]
     return [plan + ONCE for plan in found] if once else found
+
+
+def _decomposes(operator: str) -> bool:
+    """Whether LAPACK or its like does the work, which may not come to an end with numbers that are none."""
+    return not _DECOMPOSE.isdisjoint(operator.split(".")[1].split("_"))
 
 
 def plant(call: DrawnCall, plan: str) -> DrawnCall:
