@@ -33,14 +33,13 @@ from torchstone.judging.probing import exact_results
 from torchstone.judging.reference import Expected, Reference, Values
 
 _HOST = torch.device("cpu")
-_FEW_ELEMENTS = 1 << 16
+_FEW_ELEMENTS = 1 << 14
 """Of a call's tensors: up to here every plan is tried on a stated case."""
-_MANY_ELEMENTS = 1 << 20
-"""Above, only if there are no hidden variants, which are smaller and are planted, too."""
 _MOST_ON_HOST = 1 << 18
 _OF_LARGE = 2
-_OF_VARIANT = 1
-"""Plans that are tried."""
+"""Plans of larger ones that have no hidden variants, which are smaller and are planted, too."""
+_OF_VARIANT = (0, 1)
+"""One plan for every second: a case has several variants."""
 _NATIVE_SHARE = 0.25
 """Of the bound of planted calls, which is wide: what torch itself may take of it."""
 _RISKY = ("nan", "infinities", "negative", "marked")
@@ -104,11 +103,11 @@ def _chosen(case: schema.Case, plans: Sequence[str], random_: random.Random) -> 
     """All plans, for small cases that are stated."""
     elements = _elements(case)
     if HIDDEN in case.tags:
-        count = _OF_VARIANT
+        count = random_.choice(_OF_VARIANT)
     elif elements <= _FEW_ELEMENTS:
         count = len(plans)
     else:
-        count = _OF_LARGE if elements <= _MANY_ELEMENTS else int(not case.jitter)
+        count = 0 if case.jitter else _OF_LARGE
     return random_.sample(list(plans), min(count, len(plans)))
 
 
