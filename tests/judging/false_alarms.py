@@ -11,7 +11,7 @@ from collections import Counter
 import torch
 
 from judging.variants import ADVERSARIES, KINDS, Kernel, Kind, lower_precision, storages_of
-from torchstone.judging import Mismatch, Reference, compare, draw_call
+from torchstone.judging import Mismatch, Reference, compare, compare_many, draw_call, planted_calls
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
@@ -31,6 +31,13 @@ def main(seeds: int, device: torch.device, first_seed: int) -> None:
                         judged += 1
                         worst = max(worst, found.errors.worst_over_bound or 0.0)
                         refused[f"{kind.name}, {dtype}, {size}: {name}"] += isinstance(found, Mismatch)
+                    for planted in planted_calls(expected, seed):
+                        for name, kernel in honest_kernels(kind).items():
+                            outputs = [kernel(*planted.call.args)]
+                            found = compare_many([planted], [outputs], [storages_of(planted.call)])
+                            judged += 1
+                            what = f"{kind.name}, {dtype}, {size}: {name}, planted {planted.call.planted}"
+                            refused[what] += isinstance(found, Mismatch)
                     right = expected.outputs[0].native
                     cheats = {name: cheat(right, call) for name, cheat in ADVERSARIES.items()}
                     cheats["another seed's answer"] = kind.native(*draw_call(reference.case, ~seed, device).args)

@@ -31,6 +31,7 @@ from torchstone.judging import (
     compare_many,
     desk_of,
     draw_calls,
+    planted_calls,
     worst_of,
 )
 from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, WorkerEndedError
@@ -163,6 +164,10 @@ class Hearing:
         calls = draw_calls(reference.case, self.lots.draw(), count, reference.device)
         return calls, reference.expect_many(calls, with_bounds=calibrate)
 
+    def draw_planted(self, usual: Expected) -> list[Expected]:
+        """Fresh calls with values at which operators decide, for the case of a call that torch has answered."""
+        return planted_calls(usual, self.lots.draw())
+
     def call_and_verify(self, stand: Stand, calls: list[DrawnCall], expected: list[Expected]) -> tuple[int, int]:
         """Present, call, copy, compare. Every call that is ever made of a candidate goes through here."""
         stand.present(calls)
@@ -183,6 +188,7 @@ class Hearing:
                     operator = expected[index].call.case.operator
                     raise ReferenceFailure(f"{operator} in torch: gives other results for the same arguments")
                 replay = wording.replay_of(expected[index].call)
+                message += f"\n(planted values: {replay.planted})" if replay.planted else ""
                 raise VerdictError(schema.Disagrees(self.stage, reason, message, errors, replay))
             case Agreement(errors=errors):
                 self.errors = worst_of(self.errors, errors)

@@ -10,7 +10,7 @@ import torch
 
 from torchstone.court.layout import Layout
 from torchstone.workers.handle import BadReplyError
-from torchstone.workers.protocol import MOST_SPARSE, Done, Place, span_elements
+from torchstone.workers.protocol import MOST_SPARSE, Done, Place, received_plain, span_elements
 from torchstone.workers.reading import Span
 
 _MOST_DIMENSIONS = 64
@@ -109,7 +109,8 @@ class Testimony:
 
     def outputs(self, index: int) -> list[Any]:
         """The leaves that a call returned."""
-        plain = self.done.plain_values[index] if self.done.plain_values else ()
+        told = self.done.plain_values[index] if self.done.plain_values else ()
+        plain = [received_plain(value) for value in told]
         return self.layout.outputs_in(self.arena, index, self._new[index], plain)
 
     def inputs_after(self, index: int) -> list[torch.Tensor]:

@@ -33,7 +33,7 @@ from torchstone.court.parties import ReferenceLostError
 from torchstone.court.stand import Stand
 from torchstone.court.variants import check_hidden
 from torchstone.errors import TorchstoneError, UsageError
-from torchstone.judging import DrawnCall, Reference, ReferenceFailure, desk_of, draw_calls
+from torchstone.judging import DrawnCall, Expected, Reference, ReferenceFailure, desk_of, draw_calls, plant
 from torchstone.workers.protocol import Failed
 
 _CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 2, "normal": 3, "thorough": 16}
@@ -115,7 +115,7 @@ class Trial:
                 sets = self._sets(layout, checks, timed)
                 stand = stack.enter_context(hearing.standing(job.case, layout, sets))
                 hearing.call_and_verify(stand, calls, expected)  # it may compile
-            self._check(stand, reference, checks)
+            self._check(stand, reference, checks, expected[0])
             if work is not None:
                 hearing.outcome.measurement = measure(hearing, stand, reference, work)
             self._attribute(stand)
@@ -132,12 +132,16 @@ class Trial:
         few = min(_FEW_SETS, self._room.ample_bytes // layout.footprint_bytes)
         return max(checks, min(_MOST_SETS[kind], fitting, telling), few, 2)
 
-    def _check(self, stand: Stand, reference: Reference, checks: int) -> None:
-        """Further calls on values drawn after the first, then other sizes and layouts."""
+    def _check(self, stand: Stand, reference: Reference, checks: int, first: Expected) -> None:
+        """Further calls on values drawn after the first, some with planted ones, then other sizes and layouts."""
         hearing = self._hearing
         with hearing.in_stage("check", self._job.deadlines.check_seconds):
             hearing.call_and_verify(stand, *hearing.draw(reference, 1))
             hearing.call_and_verify(stand, *hearing.draw(reference, checks, calibrate=False))
+            planted = hearing.draw_planted(first)
+            for begin in range(0, len(planted), stand.sets):
+                some = planted[begin : begin + stand.sets]
+                hearing.call_and_verify(stand, [expected.call for expected in some], some)
         check_hidden(hearing, stand)
 
     def _replay(self, replay: schema.Replay) -> None:
@@ -274,4 +278,5 @@ def _drawn_again(replay: schema.Replay, device: torch.device) -> DrawnCall:
     """The call that a record tells of. Records can be edited; what makes no sense is the user's mistake."""
     if not 0 <= replay.index < replay.count <= max(_MOST_SETS.values()):
         raise UsageError(f"there is no call {replay.index} of {replay.count} to make again.")
-    return draw_calls(replay.case, replay.seed, replay.count, device)[replay.index]
+    call = draw_calls(replay.case, replay.seed, replay.count, device)[replay.index]
+    return plant(call, replay.planted) if replay.planted else call

@@ -45,17 +45,18 @@ def check_hidden(hearing: Hearing, stand: Stand) -> None:
 
 
 def _check_variant(hearing: Hearing, case: schema.Case, calls: int) -> bool:
-    """The first call in full, others as far as need be. False: torch itself does not take the variant here."""
+    """The first call in full, others and planted ones as far as need be. False: torch does not take it here."""
     try:
         reference = Reference(case, hearing.room.device, desk_of(case, hearing.room.device))
         drawn, expected = hearing.draw(reference, calls, calibrate=True)
     except (ReferenceFailure, UsageError):
         return False
     layout = Layout(case, expected[0])
-    with _naming(hearing, case), hearing.standing(case, layout, calls) as stand:
-        hearing.call_and_verify(
-            stand, drawn, [expected[0], *(replace(other, with_bounds=False) for other in expected[1:])]
-        )
+    planted = hearing.draw_planted(expected[0])
+    wanted = [expected[0], *(replace(other, with_bounds=False) for other in expected[1:]), *planted]
+    drawn += [other.call for other in planted]
+    with _naming(hearing, case), hearing.standing(case, layout, len(drawn)) as stand:
+        hearing.call_and_verify(stand, drawn, wanted)
         hearing.allow(stand.release)
     return True
 

@@ -9,14 +9,14 @@ import torch
 
 from torchstone import schema
 from torchstone.judging import DrawnCall, Expected
-from torchstone.workers.protocol import Done, Failed, OtherLeaf, PlainLeaf, TensorLeaf
+from torchstone.workers.protocol import Done, Failed, OtherLeaf, PlainLeaf, TensorLeaf, received_plain
 
 _NAMED = frozenset(int(known) for known in signal.Signals)
 
 
 def replay_of(call: DrawnCall) -> schema.Replay:
     """What it takes to make a call again."""
-    return schema.Replay(call.case, call.seed, call.count, call.index)
+    return schema.Replay(call.case, call.seed, call.count, call.index, call.planted)
 
 
 def odd_structure(stage: schema.Stage, wanted: Expected, done: Done) -> schema.Verdict:
@@ -84,7 +84,7 @@ def _leaf_text(leaf: TensorLeaf | PlainLeaf | OtherLeaf) -> str:
         case TensorLeaf(dtype=dtype, shape=shape, device=device):
             return f"tensor {list(shape)} {dtype} on {device}"
         case PlainLeaf(value=value):
-            return repr(value)
+            return repr(received_plain(value))
         case OtherLeaf(type_name=name):
             return f"a {name}"
 

@@ -1,6 +1,7 @@
 """IS IT RIGHT? Inputs, references and agreement. Trusted side: the judge calls this, and no candidate ever sees it."""
 
 from torchstone.judging.agreement import compare, compare_many
+from torchstone.judging.decisions import plant
 from torchstone.judging.desk import desk_of
 from torchstone.judging.evaluation import Place, ReferenceFailure
 from torchstone.judging.hidden import hidden_cases, stated_size_cases
@@ -11,6 +12,7 @@ from torchstone.judging.outcome import Agreement, Mismatch, worst_of
 from torchstone.judging.preparable import preparable_share
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
 from torchstone.judging.series import Series, UncapturableError
+from torchstone.judging.vetting import planted_calls
 from torchstone.judging.work import Work, work_of
 
 __all__ = [
@@ -36,6 +38,8 @@ __all__ = [
     "draw_call",
     "draw_calls",
     "hidden_cases",
+    "plant",
+    "planted_calls",
     "preparable_share",
     "stated_size_cases",
     "work_of",

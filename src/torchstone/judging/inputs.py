@@ -65,6 +65,8 @@ class DrawnCall:
     """How many calls were drawn together with this one."""
     index: int = 0
     """Which of them this one is."""
+    planted: str = ""
+    """The plan of the values that were planted into it (:mod:`torchstone.judging.decisions`); empty: none."""
 
     @cached_property
     def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
@@ -79,6 +81,11 @@ class DrawnCall:
     def kwargs(self) -> dict[str, Any]:
         """Keyword arguments, likewise."""
         return self._arguments[1]
+
+
+def leaves_ties_open(operator: str) -> bool:
+    """Whether it does not promise which of equal values it means."""
+    return operator.split(".")[1] in _TIES_UNDEFINED
 
 
 def draw_call(case: schema.Case, seed: int, device: torch.device) -> DrawnCall:
@@ -98,12 +105,12 @@ def draw_calls(case: schema.Case, seed: int, count: int, device: torch.device) -
 def draw_storages(case: schema.Case, seed: int, count: int, device: torch.device) -> list[torch.Tensor]:
     """For each tensor argument ``(count, extent)``: the values of these calls, stacked."""
     dice = Dice(torch.Generator(device).manual_seed(seed & _SEED_MASK), random.Random(seed & _SEED_MASK))
-    repeats = case.operator.split(".")[1] not in _TIES_UNDEFINED
+    repeats = not leaves_ties_open(case.operator)
     recipes = schema.tensors_of(case)
     storages = [_draw_column(recipe, count, dice, repeats) for recipe in recipes]
     if contrasts.concern(case.operator):
         for row in _views(recipes, storages, count):
-            own = [(recipe, view) for recipe, view in zip(recipes, row, strict=True) if not _overlaps(recipe)]
+            own = [(recipe, view) for recipe, view in zip(recipes, row, strict=True) if not overlaps(recipe)]
             contrasts.vary(case.operator, own, dice)
     return storages
 
@@ -241,13 +248,14 @@ def _in_windows(fill: schema.WindowPositions, views: torch.Tensor, axis: int, di
     return torch.minimum(chosen, last).mul_(dilation).add_(begin).clamp_(0, size - 1)
 
 
-def _overlaps(recipe: schema.Tensor) -> bool:
+def overlaps(recipe: schema.Tensor) -> bool:
+    """Whether several elements lie at one place."""
     strides = recipe.strides or ()
     return any(stride == 0 and size > 1 for stride, size in zip(strides, recipe.shape, strict=False))
 
 
 def _refuse_overlap(recipe: schema.Tensor) -> None:
-    if _overlaps(recipe):
+    if overlaps(recipe):
         name = str(recipe.fill.__struct_config__.tag)
         raise UsageError(f"the fill '{name}' needs memory of its own for each element, not an expanded view.")
 
@@ -352,15 +360,15 @@ def _rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _representable_at_least(value: float, dtype: torch.dtype) -> float:
     rounded = float(torch.tensor(value, dtype=torch.float64).to(dtype))
-    return rounded if rounded >= value else _next_up(rounded, dtype)
+    return rounded if rounded >= value else next_up(rounded, dtype)
 
 
 def _representable_above(value: float, dtype: torch.dtype) -> float:
     rounded = float(torch.tensor(value, dtype=torch.float64).to(dtype))
-    return rounded if rounded > value else _next_up(rounded, dtype)
+    return rounded if rounded > value else next_up(rounded, dtype)
 
 
-def _next_up(value: float, dtype: torch.dtype) -> float:
+def next_up(value: float, dtype: torch.dtype) -> float:
     """The next larger number of the dtype, for a value that it holds exactly."""
     limits = torch.finfo(dtype)
     fraction, exponent = math.frexp(value)

@@ -53,11 +53,20 @@ _LARGEST_CANCELLED = 4.0
 _CANCELLED_SHARE = 0.125
 
 
+def exact_results(evaluator: Evaluator, call: DrawnCall) -> Tensors:
+    """Every result, floats as float64. torch's errors come out where the operator does not run in it."""
+    return _exact(evaluator, widened(call))
+
+
+def _exact(evaluator: Evaluator, wide: Sequence[torch.Tensor]) -> Tensors:
+    private = [s.clone() if evaluator.is_written(i) else s for i, s in enumerate(wide)]
+    return evaluator.wide(private, _views(evaluator, private))
+
+
 def probe(evaluator: Evaluator, call: DrawnCall) -> dict[Place, Probed]:
     """Every result that is continuous in float64. torch's errors come out where the operator does not run in it."""
     wide = widened(call)
-    private = [s.clone() if evaluator.is_written(i) else s for i, s in enumerate(wide)]
-    exact = evaluator.wide(private, _views(evaluator, private))
+    exact = _exact(evaluator, wide)
     exact = {place: tensor for place, tensor in exact.items() if tensor.dtype in (torch.float64, torch.complex128)}
     slopes = {place: torch.zeros(t.shape, dtype=torch.float64, device=t.device) for place, t in exact.items()}
     if exact and any(is_continuous(storage.dtype) and storage.numel() for storage in wide):

@@ -87,11 +87,14 @@ def all_of_each(native: torch.Tensor, got: torch.Tensor, screen: Screen | None) 
 
 
 def _near(native: torch.Tensor, got: torch.Tensor, screen: Screen | None, piece: slice) -> torch.Tensor:
+    same = got == native
+    if native.is_floating_point():
+        same |= (got != got) & (native != native)
     if screen is None:
-        return got == native
+        return same
     n, g, allowed = _distances(native, got, screen, piece)
     # Strictly less: an infinity is never less than another, and equality is accepted anyway.
-    return ((g - n).abs() < allowed) | (got == native)
+    return ((g - n).abs() < allowed) | same
 
 
 def _distances(

@@ -43,6 +43,8 @@ class Replay(msgspec.Struct, frozen=True):
     """How many calls were drawn together."""
     index: int = 0
     """Which of them it was."""
+    planted: str = ""
+    """The plan of the values that were planted into it; empty: none."""
 
 
 class Agrees(msgspec.Struct, frozen=True, tag="agrees"):

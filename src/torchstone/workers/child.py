@@ -65,6 +65,7 @@ from torchstone.workers.protocol import (
     frame,
     frame_length,
     same_steps,
+    sent_plain,
     span_elements,
 )
 from torchstone.workers.recording import PreparedCall, Recording
@@ -442,7 +443,7 @@ class _BoundCase:
                     return None
                 places.append(self._place(leaf, output))
             elif isinstance(leaf, (bool, int, float)) or leaf is None:
-                plain.append(leaf)
+                plain.append(sent_plain(leaf))
             else:
                 return None
         return tuple(places), tuple(plain)
@@ -520,7 +521,7 @@ def _describe(leaf: Any) -> Leaf:
         layout = "" if leaf.layout is torch.strided else f" ({str(leaf.layout).removeprefix('torch.')})"
         return TensorLeaf(str(leaf.dtype).removeprefix("torch.") + layout, tuple(leaf.shape), leaf.device.type)
     if leaf is None or isinstance(leaf, (bool, int, float)):
-        return PlainLeaf(leaf)
+        return PlainLeaf(sent_plain(leaf))
     return OtherLeaf(type(leaf).__name__[:200])
 
 

@@ -9,6 +9,7 @@ Nothing a reply says is believed without proof: results are read from the buffer
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -178,6 +179,24 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     layers: tuple[Layer, ...]
 
 
+NonFiniteText = Literal["nan", "inf", "-inf"]
+"""What JSON has no number for; without this it would arrive as nothing at all."""
+Plain = bool | int | float | NonFiniteText | None
+"""A number, flag or None as it is sent."""
+
+
+def sent_plain(value: bool | int | float | None) -> Plain:
+    """As a message can hold it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
+
+
+def received_plain(value: Plain) -> bool | int | float | None:
+    """What was meant."""
+    return float(value) if isinstance(value, str) else value
+
+
 class TensorLeaf(msgspec.Struct, frozen=True, tag="tensor"):
     """A tensor that a call returned."""
 
@@ -189,7 +208,7 @@ class TensorLeaf(msgspec.Struct, frozen=True, tag="tensor"):
 class PlainLeaf(msgspec.Struct, frozen=True, tag="plain"):
     """A number, flag or None that a call returned."""
 
-    value: bool | int | float | None
+    value: Plain
 
 
 class OtherLeaf(msgspec.Struct, frozen=True, tag="other"):
@@ -210,7 +229,7 @@ class Done(msgspec.Struct, frozen=True, tag="done", omit_defaults=True):
     """Per call, where its returned tensors lie, in order, without those that are arguments."""
     segments: tuple[Segment, ...] = ()
     """On a device: the allocations that these places are in."""
-    plain_values: tuple[tuple[bool | int | float | None, ...], ...] = ()
+    plain_values: tuple[tuple[Plain, ...], ...] = ()
     """Per call, the plain leaves in order, where the operator returns such."""
     odd_call: int | None = None
     """The first call whose result does not have the expected structure; the calls after it were not made."""

@@ -1,0 +1,316 @@
+"""Values at which operators decide, planted into some of the checked calls: never into timed ones.
+
+Drawn values do not meet an operator's decision points by themselves: no normal number equals a bound of ``hardtanh``,
+is half an integer, overflows ``exp`` or is NaN, and no drawn index is negative. A kernel that is wrong there would
+agree. So a plan names a kind of values, which :func:`plant` writes to random places of a drawn call; everything else
+keeps what was drawn. What a recipe's range excludes is never planted; a normal fill excludes nothing.
+Whether torch itself stands by its answer there is asked in :mod:`torchstone.judging.vetting`.
+
+A plan is a function of the case, the call's seed and the plan's name, drawn on the host: a replay plants it again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.errors import UsageError
+from torchstone.judging.inputs import DrawnCall, DrawnTensor, next_up, overlaps
+
+ONCE = " once"
+"""Ends the name of a plan that repeats no value: for results that say where a value stands, if that may be anywhere."""
+_EVERY = 16
+"""One element in so many is planted, and at least one."""
+_EVERY_NONFINITE = 64
+"""Fewer: one of them takes a whole sum with it."""
+_EVERY_SHARED = 8
+_EVERY_NEGATIVE = 4
+_MOST = 4096
+"""Of a tensor."""
+_SMALL = tuple(sign * k / 2.0 for k in range(1, 14) for sign in (1.0, -1.0))
+"""Integers and halves."""
+_MODERATE, _LARGE = (16.0, 80.0), (90.0, 100.0)
+"""Magnitudes of hundreds. Not where ``exp`` overflows in float16 or float32: honest formulas differ by a factor."""
+_HUGE_EXPONENTS = (0.25, 0.45)
+"""Of the largest number of the dtype: a sum of squares of these is still finite."""
+_DECOMPOSE = frozenset({
+    "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "geqrf", "householder", "inv", "inverse", "ldl", "lstsq",
+    "lu", "matrix", "orgqr", "ormqr", "pinv", "pinverse", "qr", "slogdet", "solve", "svd", "svdvals",
+})  # fmt: skip
+"""Words in the names of operators."""
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
+
+Values = Callable[["_Lot", DrawnTensor, int], torch.Tensor]
+"""So many values for one tensor; fewer, or none, where fewer fit."""
+
+
+class _Lot:
+    """The randomness of one plan, on the host: the same for every device."""
+
+    def __init__(self, call: DrawnCall, plan: str) -> None:
+        self.case = call.case
+        self.once = plan.endswith(ONCE)
+        self.structure = random.Random(f"{call.seed}/{call.count}/{call.index}/{plan}")
+        self._values = torch.Generator().manual_seed(self.structure.getrandbits(63))
+
+    def uniform(self, low: float, high: float, count: int) -> torch.Tensor:
+        return torch.rand(count, generator=self._values, dtype=torch.float64) * (high - low) + low
+
+    def below(self, high: int, count: int) -> torch.Tensor:
+        return torch.randint(0, high, (count,), generator=self._values)
+
+    def signs(self, count: int) -> torch.Tensor:
+        return self.below(2, count) * 2.0 - 1.0
+
+    def chosen(self, table: Sequence[float], count: int) -> torch.Tensor:
+        """Any of these, each at most once if none may come again."""
+        if not table:
+            return torch.empty(0, dtype=torch.float64)
+        values = torch.tensor(table, dtype=torch.float64)
+        if self.once:
+            return values[torch.randperm(len(table), generator=self._values)[:count]]
+        return values[self.below(len(table), count)]
+
+
+def plans_for(case: schema.Case, *, once: bool) -> list[str]:
+    """The plans that have something to plant into this case.
+
+    What becomes of a number that is none, and where a slope jumps, autograd does not promise; models that problems
+    define are not made for such numbers either.
+    """
+    recipes = [recipe for recipe in schema.tensors_of(case) if math.prod(recipe.shape)]
+    gradient, model = schema.is_gradient(case.operator), schema.is_model(case.operator)
+    found: list[str] = []
+    if not gradient and any(_takes_numbers(recipe) for recipe in recipes):
+        found.append("numbers")
+    if any(_is_unbounded(recipe) for recipe in recipes):
+        found.append("hundreds")
+        found += [] if gradient or model or _decomposes(case.operator) else ["huge", "nan", "infinities"]
+    if not gradient and not model and any(_is_index(recipe) for recipe in recipes):
+        found += ["negative", "marked"] if _marks(case) else ["negative"]
+    return [plan + ONCE for plan in found] if once else found
+
+
+def _decomposes(operator: str) -> bool:
+    """Whether LAPACK or its like does the work, which may not come to an end with numbers that are none."""
+    return not _DECOMPOSE.isdisjoint(operator.split(".")[1].split("_"))
+
+
+def plant(call: DrawnCall, plan: str) -> DrawnCall:
+    """The call with the plan's values in it, written to its own storages."""
+    lot = _Lot(call, plan)
+    match plan.removesuffix(ONCE):
+        case "numbers":
+            _plant(call, lot, _numbers, _EVERY, _takes_numbers)
+            _share(call, lot)
+        case "hundreds":
+            _plant(call, lot, _hundreds, _EVERY, _is_unbounded)
+        case "huge":
+            _plant(call, lot, _huge, _EVERY, _is_unbounded)
+        case "nan":
+            _plant_nonfinite(call, lot, (math.nan,))
+        case "infinities":
+            _plant_nonfinite(call, lot, (math.inf, -math.inf))
+        case "negative":
+            _count_from_the_end(call, lot)
+        case "marked":
+            _plant(call, lot, lambda lot, _, count: lot.chosen(_marks(lot.case), count), _EVERY, _is_index)
+        case _:
+            raise UsageError(f"there is no plan '{plan}' for the values of a call.")
+    return replace(call, planted=plan)
+
+
+def counted_from_the_start(call: DrawnCall) -> list[torch.Tensor]:
+    """Storages like those of a call with negative indices, with the indices that these stand for."""
+    storages = [tensor.storage.clone() for tensor in call.tensors]
+    for tensor, storage in zip(call.tensors, storages, strict=True):
+        if isinstance(tensor.recipe.fill, schema.Integers) and _is_index(tensor.recipe):
+            # Of the memory, not of the view: one that is expanded cannot be written to.
+            storage.copy_(torch.where(storage < 0, storage + tensor.recipe.fill.high, storage))
+    return storages
+
+
+# Which arguments.
+
+
+def _takes_numbers(recipe: schema.Tensor) -> bool:
+    return isinstance(recipe.fill, schema.Normal | schema.Uniform | schema.Integers) and (
+        operators.torch_dtype(recipe.dtype) in (*_FLOATS, *_SIGNED)
+    )
+
+
+def _is_unbounded(recipe: schema.Tensor) -> bool:
+    """Floating, of any value: what states a range means it."""
+    return isinstance(recipe.fill, schema.Normal) and operators.torch_dtype(recipe.dtype) in _FLOATS
+
+
+def _is_index(recipe: schema.Tensor) -> bool:
+    """Whole numbers as an index may be one."""
+    return (
+        isinstance(recipe.fill, schema.Integers)
+        and recipe.fill.low == 0
+        and operators.torch_dtype(recipe.dtype) in _SIGNED
+    )
+
+
+def _marks(case: schema.Case) -> list[float]:
+    """Numbers among the arguments that stand for an index: one that is ignored, or that pads."""
+    declared = operators.resolve(case.operator)._schema.arguments
+    given: dict[str, object] = {a.name: a.default_value for a in declared if a.has_default_value()}
+    named = {a.name: value for a, value in zip(declared, case.args, strict=False)} | case.kwargs
+    given |= {name: value.value if isinstance(value, schema.Scalar) else None for name, value in named.items()}
+    return [float(v) for name, v in given.items() if ("index" in name or "idx" in name) and type(v) is int]
+
+
+# Which values.
+
+
+def _numbers(lot: _Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
+    """As often one of the case's own numbers, or next to it, as one that is simple."""
+    dtype, fill = tensor.view.dtype, tensor.recipe.fill
+    own = _within(fill, dtype, _own_numbers(lot.case, dtype))
+    simple = _within(fill, dtype, [0.0, *_SMALL] if lot.once else [0.0, -0.0, 0.0, -0.0, *_SMALL])
+    some = count // 2 if own and simple else count if own else 0
+    some += lot.structure.randrange(2) if own and simple and count % 2 else 0
+    if lot.once:
+        simple = [value for value in simple if value not in own]
+    drawn = torch.cat([lot.chosen(own, some), lot.chosen(simple, count - some)])
+    return drawn[torch.randperm(len(drawn), generator=lot._values)]
+
+
+def _own_numbers(case: schema.Case, dtype: torch.dtype) -> list[float]:
+    """The case's numbers where the dtype holds them, and their neighbours in it."""
+    found: dict[float, None] = {}
+    for number in _scalars((*case.args, *case.kwargs.values())):
+        if not dtype.is_floating_point:
+            found[number] = None
+        elif abs(number) < torch.finfo(dtype).max:
+            rounded = float(torch.tensor(number, dtype=torch.float64).to(dtype))
+            found |= dict.fromkeys([rounded] if rounded == number else [])
+            found |= dict.fromkeys([next_up(rounded, dtype), -next_up(-rounded, dtype)])
+    return list(found)
+
+
+def _scalars(arguments: Sequence[schema.Argument]) -> list[float]:
+    found: list[float] = []
+    for argument in arguments:
+        match argument:
+            case schema.Scalar(value=int() | float() as value) if not isinstance(value, bool):
+                found.append(float(value))
+            case schema.Sequence(items=items):
+                found += _scalars(items)
+            case _:
+                pass
+    return found
+
+
+def _within(fill: schema.Fill, dtype: torch.dtype, numbers: Sequence[float]) -> list[float]:
+    """Those that the recipe allows. Of floats that it bounds, those that its range holds after rounding, too."""
+    match fill:
+        case schema.Uniform(low=low, high=high):
+            return [number for number in numbers if low < number < high]
+        case schema.Integers(low=low, high=high):
+            return [number for number in numbers if low <= number < high and number.is_integer()]
+        case _:
+            return list(numbers)
+
+
+def _hundreds(lot: _Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
+    moderate, large = lot.uniform(*_MODERATE, count), lot.uniform(*_LARGE, count)
+    return torch.where(lot.below(2, count) == 0, moderate, large) * lot.signs(count)
+
+
+def _huge(lot: _Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
+    return torch.finfo(tensor.view.dtype).max ** lot.uniform(*_HUGE_EXPONENTS, count) * lot.signs(count)
+
+
+# Where they go.
+
+
+def _plant(call: DrawnCall, lot: _Lot, values: Values, every: int, fits: Callable[[schema.Tensor], bool]) -> None:
+    for tensor in call.tensors:
+        if tensor.view.numel() and fits(tensor.recipe):
+            _plant_into(tensor, lot, values, every)
+
+
+def _plant_into(tensor: DrawnTensor, lot: _Lot, values: Values, every: int) -> None:
+    target = _elements(tensor)
+    drawn = values(lot, tensor, _count(target, every))
+    if len(drawn):
+        target[_places(target, len(drawn), lot)] = drawn.to(target.dtype).to(target.device)
+
+
+def _plant_nonfinite(call: DrawnCall, lot: _Lot, table: Sequence[float]) -> None:
+    """Into every tensor where elements meet only one another; elsewhere one spoils many, so into one tensor."""
+    tensors = [tensor for tensor in call.tensors if tensor.view.numel() and _is_unbounded(tensor.recipe)]
+    if torch.Tag.pointwise not in operators.resolve(call.case.operator).tags:
+        tensors = [lot.structure.choice(tensors)]
+    for tensor in tensors:
+        _plant_into(tensor, lot, lambda lot, _, count: lot.chosen(table, count), _EVERY_NONFINITE)
+
+
+def _count_from_the_end(call: DrawnCall, lot: _Lot) -> None:
+    for tensor in call.tensors:
+        fill = tensor.recipe.fill
+        if tensor.view.numel() and isinstance(fill, schema.Integers) and _is_index(tensor.recipe):
+            target = _elements(tensor)
+            places = _places(target, _count(target, _EVERY_NEGATIVE), lot)
+            target[places] = target[places] - fill.high
+
+
+def _share(call: DrawnCall, lot: _Lot) -> None:
+    """Elements of tensors that meet others of their kind become these, also where the others are broadcast."""
+    for pair in itertools.combinations(call.tensors, 2):
+        ways = [(one, other) for one, other in (pair, pair[::-1]) if _may_take_from(one, other)]
+        if ways:
+            one, other = lot.structure.choice(ways)
+            target = one.view if one.view.dim() else one.view.view(1)
+            places = _places(target, _count(target, _EVERY_SHARED), lot)
+            target[places] = other.view.expand(target.shape)[places]
+
+
+def _may_take_from(one: DrawnTensor, other: DrawnTensor) -> bool:
+    """Whether values of the other are such as this one may have, and lie opposite to its own."""
+    if not one.view.numel() or one.view.dtype != other.view.dtype or overlaps(one.recipe):
+        return False
+    alike = one.recipe.fill == other.recipe.fill or _is_unbounded(one.recipe)
+    return (
+        alike
+        and _takes_numbers(one.recipe)
+        and _takes_numbers(other.recipe)
+        and _broadcasts(other.view.shape, one.view.shape)
+    )
+
+
+def _broadcasts(shape: torch.Size, wanted: torch.Size) -> bool:
+    sizes = zip(reversed(shape), reversed(wanted), strict=False)
+    return len(shape) <= len(wanted) and all(one in (1, other) for one, other in sizes)
+
+
+def _elements(tensor: DrawnTensor) -> torch.Tensor:
+    """The tensor's elements, each once where it is expanded; flat if they lie so."""
+    view = tensor.view
+    for dimension, stride in enumerate(tensor.recipe.strides or ()):
+        if stride == 0 and view.shape[dimension] > 1:
+            view = view.narrow(dimension, 0, 1)
+    return view.view(-1) if view.is_contiguous() else view
+
+
+def _count(target: torch.Tensor, every: int) -> int:
+    return min(max(1, target.numel() // every), _MOST)
+
+
+def _places(target: torch.Tensor, count: int, lot: _Lot) -> tuple[torch.Tensor, ...]:
+    """One in each of as many stretches: all different, so that writes have one order on every device."""
+    stretch = target.numel() // count
+    begin = lot.structure.randint(0, target.numel() - count * stretch)
+    flat = torch.arange(begin, begin + count * stretch, stretch) + lot.below(stretch, count)
+    found = torch.unravel_index(flat, target.shape) if target.dim() > 1 else (flat,)
+    return tuple(place.to(target.device) for place in found)

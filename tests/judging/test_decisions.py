@@ -1,0 +1,185 @@
+"""Planted values: where operators decide, a function of the seed, and held against a kernel only if torch stands by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchstone.errors import UsageError
+from torchstone.judging import Agreement, Mismatch, Reference, compare_many, draw_call, draw_calls, plant, planted_calls
+from torchstone.judging.decisions import plans_for
+from torchstone.judging.vetting import stands_by
+from torchstone.schema import Argument, Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform
+
+CPU = torch.device("cpu")
+
+
+def case(operator: str, *args: Argument) -> Case:
+    return Case("tests", f"aten.{operator}", args)
+
+
+def normal(*shape: int, dtype: str = "float32", strides: tuple[int, ...] | None = None) -> Tensor:
+    return Tensor(shape, dtype, Normal(), strides)
+
+
+def dims(*numbers: int) -> Sequence:
+    return Sequence(tuple(Scalar(number) for number in numbers))
+
+
+ROWS = Tensor((20,), "int64", Integers(0, 16))
+NLL = case(
+    "nll_loss_forward.default",
+    normal(16, 5),
+    Tensor((16,), "int64", Integers(0, 5)),
+    Scalar(None),
+    Scalar(1),
+    Scalar(-100),
+)
+
+
+def judged(wanted: Case, kernel: Callable[..., Any], seed: int = 0) -> Agreement | Mismatch:
+    """All planted calls of a case, as the judge compares them."""
+    usual = Reference(wanted, CPU).expect(draw_call(wanted, seed, CPU))
+    usual.values()
+    calls = planted_calls(usual, seed)
+    results = [kernel(*expected.call.args) for expected in calls]
+    outputs = [list(result) if isinstance(result, tuple) else [result] for result in results]
+    return compare_many(calls, outputs, [[t.storage for t in expected.call.tensors] for expected in calls])
+
+
+WRONG: dict[str, tuple[Case, Callable[..., Any]]] = {
+    "nansum as sum": (case("nansum.default", normal(16, 33), dims(1)), torch.sum),
+    "amax without NaN": (case("amax.default", normal(16, 33), dims(1)), lambda x, d: x.nan_to_num(nan=-9e9).amax(d)),
+    "nanmedian as median": (case("nanmedian.default", normal(64)), torch.median),
+    "no negative indices": (
+        case("index.Tensor", normal(16, 7), Sequence((ROWS,))),
+        lambda x, indices: x[indices[0].clamp_min(0)],
+    ),
+    "softmax that overflows": (
+        case("_softmax.default", normal(16, 33), Scalar(1), Scalar(False)),
+        lambda x, d, _: x.exp() / x.exp().sum(d, keepdim=True),
+    ),
+    "every target counts": (
+        NLL,
+        lambda x, t, w, r, i: (-x.gather(1, t.clamp_min(0)[:, None]).mean(), torch.tensor(float(len(t)))),
+    ),
+    "equal to no number": (case("eq.Scalar", normal(16, 33), Scalar(0.75)), lambda x, y: torch.zeros_like(x).bool()),
+    "equal to nothing": (case("eq.Tensor", normal(16, 33), normal(33)), lambda x, y: torch.zeros_like(x).bool()),
+    "greater for greater or equal": (case("ge.Scalar", normal(16, 33), Scalar(0.75)), torch.gt),
+    "no value at 0": (case("heaviside.default", normal(16, 33), normal(33)), lambda x, y: (x > 0).to(x.dtype)),
+    "0/0": (case("sinc.default", normal(16, 33)), lambda x: (torch.pi * x).sin() / (torch.pi * x)),
+    "no upper end": (case("hardtanh.default", normal(16, 33), Scalar(0), Scalar(6)), lambda x, a, b: x.relu()),
+    "keeps NaN": (case("nan_to_num.default", normal(16, 33)), torch.clone),
+    "halves up": (case("round.default", normal(16, 33)), lambda x: torch.floor(x + 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_where_an_operator_decides_is_refused(name: str) -> None:
+    wanted, kernel = WRONG[name]
+    assert all(isinstance(judged(wanted, kernel, seed), Mismatch) for seed in range(5))
+
+
+HONEST: dict[str, tuple[Case, Callable[..., Any]]] = {
+    "a sum in another order": (
+        case("sum.dim_IntList", normal(16, 33), dims(1)),
+        lambda x, d: x.flip(1).cumsum(1)[:, -1],
+    ),
+    "a mean with infinities": (case("mean.dim", normal(16, 33), dims(1)), lambda x, d: x.double().mean(1).float()),
+    "a gelu more precise than torch's": (
+        case("gelu.default", normal(16, 33)),
+        lambda x: (x.double() * 0.5 * torch.erfc(-x.double() / 2**0.5)).float(),
+    ),
+    "a branch where torch multiplies": (
+        case("hardswish.default", normal(16, 33)),
+        lambda x: torch.where(x == -torch.inf, 0.0, x * (x + 3).clamp(0, 6) / 6),
+    ),
+    "indices by themselves": (case("index.Tensor", normal(16, 7), Sequence((ROWS,))), lambda x, i: x[i[0]]),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_kernels_meet_planted_values(name: str) -> None:
+    wanted, kernel = HONEST[name]
+    for seed in range(5):
+        found = judged(wanted, kernel, seed)
+        assert isinstance(found, Agreement), found
+
+
+FLOATS = st.sampled_from(["float32", "float16", "bfloat16", "float64"])
+
+
+@given(st.integers(0, 2**63 - 1), FLOATS, st.integers(1, 4), st.booleans())
+def test_planted_values_are_a_function_of_the_seed(seed: int, dtype: str, count: int, once: bool) -> None:
+    wanted = case("index_add.default", normal(6, 5, dtype=dtype), Scalar(0), ROWS, normal(20, 5, dtype=dtype))
+    plans = plans_for(wanted, once=once)
+    assert "negative" in plans[-1]
+    for plan in plans:
+        first, again = (plant(draw_calls(wanted, seed, count, CPU)[-1], plan) for _ in range(2))
+        plain = draw_calls(wanted, seed, count, CPU)[-1]
+        assert first.planted == plan
+        pairs = list(zip(first.tensors, again.tensors, plain.tensors, strict=True))
+        assert all(torch.equal(_bits(a.storage), _bits(b.storage)) for a, b, _ in pairs)
+        assert any(not torch.equal(_bits(a.storage), _bits(c.storage)) for a, _, c in pairs)
+
+
+def _bits(storage: torch.Tensor) -> torch.Tensor:
+    return storage.view(torch.uint8)
+
+
+@given(st.integers(0, 2**32), st.floats(-4, 0), st.floats(0.5, 4))
+def test_a_stated_range_is_kept(seed: int, low: float, high: float) -> None:
+    wanted = case("clamp.default", Tensor((64,), "float32", Uniform(low, high)), Scalar(-1.0), Scalar(1.0))
+    assert plans_for(wanted, once=False) == ["numbers"]
+    values = plant(draw_call(wanted, seed, CPU), "numbers").args[0].double()
+    assert bool(((values >= low) & (values < high)).all())
+
+
+def test_expanded_and_empty_tensors_are_planted_as_far_as_there_is_memory() -> None:
+    expanded = case("add.Tensor", normal(8, 8, strides=(0, 1)), normal(0, 8))
+    for plan in plans_for(expanded, once=False):
+        call = plant(draw_call(expanded, 1, CPU), plan)
+        assert torch.equal(call.args[0][0].nan_to_num(), call.args[0][5].nan_to_num())
+    assert plans_for(case("relu.default", normal(0, 8)), once=False) == []
+
+
+def test_no_value_is_repeated_where_results_say_where_one_stands() -> None:
+    wanted = case("topk.default", normal(4, 64), Scalar(3))
+    calls = planted_calls(Reference(wanted, CPU).expect(draw_call(wanted, 0, CPU)), 3)
+    assert {expected.call.planted for expected in calls} >= {"numbers once", "nan once"}
+    for expected in calls:
+        values = expected.call.args[0]
+        assert int(values.isnan().sum()) <= 1
+        assert values.unique().numel() == values.numel()
+
+
+def test_a_negative_index_is_planted_only_where_it_counts_from_the_end() -> None:
+    wanted = case("gather.default", normal(16, 7), Scalar(0), Tensor((4, 7), "int64", Integers(0, 16)))
+    calls = planted_calls(Reference(wanted, CPU).expect(draw_call(wanted, 0, CPU)), 3)
+    assert "negative" not in {expected.call.planted for expected in calls}
+
+
+def test_torch_does_not_stand_by_what_only_float64_can_hold() -> None:
+    """The largest float32 is what torch makes of an infinity here, and the largest float64 in float64."""
+    wanted = case("nan_to_num.default", normal(4, 64))
+    reference = Reference(wanted, CPU)
+    found = {plan: reference.expect_many([plant(draw_call(wanted, 0, CPU), plan)]) for plan in ("nan", "infinities")}
+    assert stands_by(*found["nan"])
+    assert not stands_by(*found["infinities"])
+
+
+def test_libraries_that_decompose_matrices_are_spared_what_is_no_number() -> None:
+    assert plans_for(case("linalg_qr.default", normal(4, 4)), once=False) == ["numbers", "hundreds"]
+    assert "nan" in plans_for(case("linalg_vector_norm.default", normal(4, 4)), once=False)
+
+
+def test_random_operators_and_unknown_plans() -> None:
+    wanted = case("bernoulli.p", normal(64), Scalar(0.5))
+    assert planted_calls(Reference(wanted, CPU).expect(draw_call(wanted, 0, CPU)), 3) == []
+    with pytest.raises(UsageError, match="no plan"):
+        plant(draw_call(wanted, 0, CPU), "weeds")
