@@ -65,7 +65,8 @@ def stands_by(expected: Expected) -> bool:
 def _decomposition_agrees(expected: Expected) -> bool:
     """Whether torch's expression of the operator by others gives the same, where there is one.
 
-    Its authors, too, had to decide what becomes of NaN and infinities: where they decided otherwise nothing is promised.
+    Its authors, too, had to decide what becomes of NaN and infinities: where they decided otherwise nothing is
+    promised.
     """
     from torch._decomp import decomposition_table
 
