@@ -158,7 +158,7 @@ def test_verdicts_of_one_run_in_one_go() -> None:
     )
     agrees, aten, unsupported, later, nothing, dtype, extra, slow, slow_load, *no_reference = verdicts
     assert isinstance(agrees, Agrees)
-    assert agrees.calls_verified == 5 + 4 * 2, "five of the stated case, two of each hidden variant"
+    assert agrees.calls_verified > 5 + 4 * 2, "five of the stated case, two of each hidden variant, and planted ones"
     assert isinstance(aten, Agrees)
     assert isinstance(unsupported, Unsupported)
     assert unsupported.by == "candidate"

@@ -206,11 +206,15 @@ class Stand:
             self.finish_device_work()
             elapsed_ns = time.perf_counter_ns() - began
             self.worker.freeze()
-        testimony.elapsed_ns = elapsed_ns + testimony.completing_ns
+        testimony.elapsed_ns = elapsed_ns
         return testimony
 
     def _completing_ns(self, spans: Sequence[Span]) -> int:
-        """How long it takes until the results are in memory, and not only promised. Before anybody has read them."""
+        """How long it takes until the results are in memory, and not only promised.
+
+        After they were read, which provides nothing, and after it was seen whose memory they share: providing a page
+        ends that.
+        """
         if not isinstance(self._reader, HostReader):
             return 0
         try:
@@ -225,7 +229,6 @@ class Stand:
         if copies:
             arena = arena.to(self.desk) if self._is_elsewhere else arena.clone()
         testimony = Testimony(self.layout, done, count, arena, self._arena_address, self._row)
-        testimony.completing_ns = self._completing_ns(testimony.spans)
         if testimony.spans and copies:
             try:
                 read = self._reader.read(testimony.spans, done.segments)
@@ -251,6 +254,8 @@ class Stand:
     def _overwrite(self, testimony: Testimony) -> None:
         if not testimony.spans:
             return
+        testimony.completing_ns = self._completing_ns(testimony.spans)
+        testimony.elapsed_ns += testimony.completing_ns
         shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
         try:
             self._reader.overwrite(testimony.spans, self._garbage[shift:])
