@@ -3,7 +3,8 @@
     python -m judging.planted_alarms [--every 4] [--seed 1]        (with PYTHONPATH=src:tests)
 
 Every operator of the opinfo catalogue (float32, CPU) that torch can also express by others is judged on planted calls
-only, in one process. Prints what differs: each is a false alarm, or a decomposition that is wrong.
+only, in one process, and without asking the decomposition whether torch stands by its answer, as the judge does.
+Prints what differs: each would be a false alarm for operators that have no decomposition.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ import argparse
 import contextlib
 from collections import Counter
 from typing import Any
+from unittest import mock
 
 import torch
 
 from torchstone import operators
-from torchstone.judging import Mismatch, Reference, ReferenceFailure, compare_many, draw_calls, planted_calls
+from torchstone.judging import Mismatch, Reference, ReferenceFailure, compare_many, draw_calls, planted_calls, vetting
 from torchstone.schema import Case
 from torchstone.suites import CaseQuery
 from torchstone.suites.opinfo import OpInfoSuite
 
 CPU = torch.device("cpu")
-MOST_ELEMENTS = 1 << 14
 
 
 def main() -> None:
@@ -31,12 +32,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    with mock.patch.object(vetting, "_decomposition_agrees", return_value=True):
+        _sweep(options.every, options.seed)
+
+
+def _sweep(every: int, seed: int) -> None:
     counts: Counter[str] = Counter()
     cases = [case for case in OpInfoSuite().cases(CaseQuery(dtypes=("float32",))) if not case.timed]
-    for number, case in enumerate(cases[:: options.every]):
+    for number, case in enumerate(cases[::every]):
         decomposed = torch._decomp.decomposition_table.get(operators.resolve(case.operator))
         if decomposed is not None:
-            for planted, message in judged(case, decomposed, 1000 * options.seed + number):
+            for planted, message in judged(case, decomposed, 1000 * seed + number):
                 counts["judged"] += 1
                 if message:
                     counts["differ"] += 1
