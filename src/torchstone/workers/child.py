@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import math
 import os
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -69,9 +68,8 @@ from torchstone.workers.protocol import (
     span_elements,
 )
 from torchstone.workers.recording import PreparedCall, Recording
+from torchstone.workers.soiling import soil_for
 
-_SOIL = -3.0517578125e13
-_SOILED_ELEMENTS = 4096
 _KEPT_BYTES = 256 << 20
 """What a worker may keep of a device's memory between cases."""
 
@@ -302,7 +300,7 @@ class _BoundCase:
         self._ready_results: list[Any] | None = None
         self._pretended = 0
         self._speck = torch.zeros(1, device=device)
-        _soil(bind.outputs, device)
+        soil_for(bind.outputs, device)
 
     @property
     def arena_address(self) -> int:
@@ -493,19 +491,6 @@ class _BoundCase:
                 found.append(segment)
                 known.append((segment.address, segment.address + segment.size_bytes))
         return tuple(found)
-
-
-def _soil(outputs: Sequence[Output], device: torch.device) -> None:
-    """Leave garbage in memory of the sizes that results will have: a kernel that takes it for zeros is then wrong.
-
-    Small results only: larger ones come from memory that the zygote has soiled, or that earlier results were in.
-    """
-    sizes = (0, 16, 32, 48) * 8 if device.type == "cpu" else (0, 0)  # a device's allocator knows few
-    for output in outputs:
-        elements = math.prod(output.shape or ())
-        if output.dtype is not None and 0 < elements <= _SOILED_ELEMENTS:
-            pieces = [torch.full((elements + more,), _SOIL, device=device) for more in sizes]
-            del pieces
 
 
 def _is_sparse(leaf: torch.Tensor) -> bool:

@@ -1,8 +1,11 @@
-"""What processes that run candidates, or are forked into such, see of the environment."""
+"""How processes are started from which workers are forked, and what these see of the environment."""
 
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Literal
 
@@ -36,3 +39,18 @@ def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
         # Asked whether there is a device, torch asks NVML: CUDA would start a thread, which no fork has.
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }
+
+
+def start_apart(module: str, connection: socket.socket, *arguments: str) -> subprocess.Popen[bytes]:
+    """``python -m MODULE DESCRIPTOR ARGUMENTS…`` in a session of its own: Ctrl-C does not reach it, and it has nothing
+    of ours but this end of a socket.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, str(connection.fileno()), *arguments],
+        env=clean_environment(os.environ),
+        pass_fds=(connection.fileno(),),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )

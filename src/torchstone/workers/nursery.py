@@ -8,14 +8,12 @@ judge still has a zygote to itself, which ends with it. Here is its other end; w
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 
 from torchstone.schema import encode
-from torchstone.workers.environment import Preload, clean_environment
+from torchstone.workers.environment import Preload, start_apart
 
 _STOP_SECONDS = 5.0
 
@@ -26,23 +24,7 @@ class Nursery:
     def __init__(self, device_type: str, preload: Preload = "compiler") -> None:
         """Starts it; zygotes can be ordered at once, and are born when it has imported everything."""
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "torchstone.workers.nursery_process",
-                str(theirs.fileno()),
-                device_type,
-                preload,
-            ],
-            env=clean_environment(os.environ),
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
-        )
+        self._process = start_apart("torchstone.workers.nursery_process", theirs, device_type, preload)
         theirs.close()
 
     def order(self, environment: Mapping[str, str]) -> socket.socket | None:

@@ -9,7 +9,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -19,7 +18,7 @@ import msgspec
 
 from torchstone.errors import InfrastructureError, IsolationUnavailableError
 from torchstone.schema import IsolationLevel, Layer, Limits, encode
-from torchstone.workers.environment import Preload, clean_environment
+from torchstone.workers.environment import Preload, start_apart
 from torchstone.workers.handle import PIPE_BYTES, BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
 from torchstone.workers.pausing import PausableWorker
 from torchstone.workers.protocol import Failed, Open, Spawn, frame
@@ -71,23 +70,8 @@ class Zygote:
                 self._control.sendall(frame(self._staging))
             return
         ours, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "torchstone.workers.zygote",
-                str(theirs.fileno()),
-                self._staging,
-                self._device_type,
-                self._preload,
-            ],
-            env=clean_environment(os.environ),
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
+        self._process = start_apart(
+            "torchstone.workers.zygote", theirs, self._staging, self._device_type, self._preload
         )
         theirs.close()
         self._control = ours

@@ -25,10 +25,6 @@ from torchstone.schema import decode
 from torchstone.workers import linux, sandbox
 from torchstone.workers.protocol import HEADER_BYTES, Ending, Spawn, frame, frame_length
 
-_SOIL = -3.0517578125e13
-_SOILED_BYTES = 1 << 20
-_SOILED_ELEMENTS = (4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 22)
-"""From what the allocator keeps in lists by size to what it takes from the end of its heap."""
 DESCRIPTORS = 5
 """Commands, replies, log, status, leash: in this order with every Spawn."""
 
@@ -45,7 +41,9 @@ def prepare(device_type: str, preload: str, folder: str) -> None:
     """What is done once for all forks. The folder is for files on the way."""
     linux.keep_freed_memory()
     _import_all(device_type, preload, folder)
-    _soil_free_memory()
+    from torchstone.workers.soiling import soil_heap  # late, as all that imports torch
+
+    soil_heap()
 
 
 def serve(control: socket.socket, staging: str) -> None:
@@ -68,18 +66,6 @@ def receive_staging(control: socket.socket) -> str | None:
     if len(header) < HEADER_BYTES:
         return None
     return decode(control.recv(frame_length(header), socket.MSG_WAITALL), str)
-
-
-def _soil_free_memory() -> None:
-    """Leave garbage in the memory that workers get first: a kernel that takes it for zeros is then wrong at once.
-
-    A fresh process has zeros everywhere, and one whose results never were cleared would be right in every short trial.
-    """
-    import torch
-
-    for elements in _SOILED_ELEMENTS:
-        pieces = [torch.full((elements,), _SOIL) for _ in range(max(1, _SOILED_BYTES // (8 * elements)))]
-        del pieces
 
 
 def _import_all(device_type: str, preload: str, staging: str) -> None:
