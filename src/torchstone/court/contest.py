@@ -44,6 +44,7 @@ def measure(hearing: Hearing, stand: Stand, reference: Reference, work: Work) ->
     """Time the candidate on its stand against the reference, and ask every guard about the figures."""
     room, job = hearing.room, hearing.job
     with _own_stand(hearing, stand, "reference") as other, _own_stand(hearing, stand, "shim") as blank:
+        room.preparable_share(reference)  # looked at now, and remembered: it is no work for who has the lane alone
         room.pool.settle()
         with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
             return _hold(hearing, _Contest(hearing, stand, other, blank, reference), work)
