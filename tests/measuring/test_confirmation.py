@@ -10,7 +10,7 @@ import pytest
 
 from torchstone.measuring import needs_confirmation, timing
 from torchstone.measuring.confirmation import finding, own_times_ns, ratio_interval
-from torchstone.measuring.procedure import Plan, confirmations, rounds
+from torchstone.measuring.procedure import Plan, Times, confirmations, rounds
 from torchstone.schema import Block, Measurement, Party, Way
 
 LONG = 32
@@ -27,10 +27,10 @@ class Simulated:
 
     def prepare(self, lengths: tuple[int, ...]) -> None: ...
 
-    def run(self, calls: int) -> tuple[int, int]:
+    def run(self, calls: int) -> Times:
         noise = abs(self._rng.standard_normal()) * self._noise_ns
         elapsed = round(BLOCK_NS + self._fixed_ns + calls * (SHIM_NS + self._call_ns) + noise)
-        return elapsed, round(calls * (SHIM_NS + self._call_ns))
+        return Times(elapsed, round(calls * (SHIM_NS + self._call_ns)))
 
 
 def blocks_of(

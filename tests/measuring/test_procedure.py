@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchstone.measuring.procedure import PLANS, Plan, block_lengths, rounds
+from torchstone.measuring.procedure import PLANS, Plan, Times, block_lengths, rounds
 from torchstone.schema import Block, Party, Way
 
 
@@ -25,9 +25,9 @@ class Steady:
     def prepare(self, lengths: tuple[int, ...]) -> None:
         self.prepared = lengths
 
-    def run(self, calls: int) -> tuple[int, int]:
+    def run(self, calls: int) -> Times:
         self.calls.append(calls)
-        return self.start_ns + calls * self.call_ns, calls * self.call_ns
+        return Times(self.start_ns + calls * self.call_ns, calls * self.call_ns)
 
 
 def never(blocks: Sequence[Block], half_width: float) -> bool:

@@ -22,6 +22,7 @@ from torchstone.court.evidence import PLACE_GUARDS, Objection
 from torchstone.court.stand import CandidateFailedError, Stand
 from torchstone.court.testimony import Testimony
 from torchstone.judging import UncapturableError
+from torchstone.measuring.procedure import Times
 from torchstone.workers.buffers import DeviceMemory
 from torchstone.workers.handle import BadReplyError
 from torchstone.workers.protocol import Armed, Capture, Done, Failed, Play, Reply, span_elements
@@ -110,12 +111,13 @@ class Captured:
         """What is wrong with where the results lie: the same for every time that the calls are made."""
         return next((found for guard in PLACE_GUARDS if (found := guard.examine(self.testimony))), None)
 
-    def play(self, storages: Sequence[torch.Tensor], deadline: float) -> tuple[int, int]:
-        """Make the calls on these values: nanoseconds by the judge's clock, and by the worker's claim.
+    def play(self, storages: Sequence[torch.Tensor], deadline: float) -> Times:
+        """Make the calls on these values.
 
         The worker is woken first, and waits. Then the clock starts, and only then are the values written where it can
         see them: there is no moment in which it has them and the clock does not run, and what waking up costs, which
-        is never twice the same, is not on it. Writing them is, for every party alike, and goes with the shim.
+        is never twice the same, is not on it. Writing them is; how long it took is told beside
+        (:func:`torchstone.measuring.per_call.less_revealing`).
         """
         worker, stand = self._stand.worker, self._stand
         for results in self._results:
@@ -132,13 +134,14 @@ class Captured:
         if self._sweep is not None:
             self._sweep()
         stand.finish_device_work()
+        revealed = time.perf_counter_ns()
         worker.go()
         reply = worker.answer_to(command, deadline)
         self._seen = self._glances.look(self._where)
         stand.finish_device_work()
         elapsed_ns = time.perf_counter_ns() - began
         worker.freeze()
-        return elapsed_ns, _expect(reply, Done).claimed_ns
+        return Times(elapsed_ns, _expect(reply, Done).claimed_ns, revealed - began)
 
     def collect(self) -> list[torch.Tensor]:
         """Private copies of what the calls returned, leaf by leaf, each stacked over the calls."""

@@ -20,6 +20,7 @@ from torchstone.court.evidence import BandGuard, Objection
 from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError
 from torchstone.court.stand import CandidateFailedError, Stand
 from torchstone.judging import DrawnCall, Expected, Mismatch, Reference, Series
+from torchstone.measuring.procedure import Times
 
 Sweep = Callable[[], None]
 
@@ -80,11 +81,11 @@ class CandidateCalls:
     def prepare(self, lengths: tuple[int, ...]) -> None:
         self._ready = {calls: self._draws.fresh(calls) for calls in lengths}
 
-    def run(self, calls: int) -> tuple[int, int]:
+    def run(self, calls: int) -> Times:
         drawn, expected = self._ready.pop(calls) if calls in self._ready else self._draws.fresh(calls)
         if self._stand.on_device:
             self.latencies_ns.append(self._stand.device_latency_ns())
-        return self._hearing.call_and_verify(self._stand, drawn, expected)
+        return Times(*self._hearing.call_and_verify(self._stand, drawn, expected))
 
 
 class ReferenceCalls:
@@ -98,13 +99,13 @@ class ReferenceCalls:
     def prepare(self, lengths: tuple[int, ...]) -> None:
         """The candidate's draws serve."""
 
-    def run(self, calls: int) -> tuple[int, int]:
+    def run(self, calls: int) -> Times:
         self._stand.present(self._draws.again(calls))
         try:
             testimony = self._stand.time(calls, time.monotonic() + HOUSEKEEPING_SECONDS, self._pretend)
         except FAILURES as error:
             raise ReferenceLostError(lost(error)) from error
-        return testimony.elapsed_ns, testimony.claimed_ns
+        return Times(testimony.elapsed_ns, testimony.claimed_ns)
 
 
 class Graphs:
@@ -147,7 +148,7 @@ class CandidateGraphs(Graphs):
         draw = self.series(calls).draw if self.way == "captured" else self.series(calls).draw_unevaluated
         draw(secrets.randbits(63))
 
-    def run(self, calls: int) -> tuple[int, int]:
+    def run(self, calls: int) -> Times:
         captured = self._captured.get(calls) or self._capture_first(calls)
         if calls not in self._drawn:
             self._draw(calls)
@@ -192,7 +193,7 @@ class ReferenceGraphs(Graphs):
     def prepare(self, lengths: tuple[int, ...]) -> None:
         """The candidate's draws serve."""
 
-    def run(self, calls: int) -> tuple[int, int]:
+    def run(self, calls: int) -> Times:
         try:
             captured = self.capture(calls, time.monotonic() + HOUSEKEEPING_SECONDS)
             return captured.play(self.series(calls).storages, time.monotonic() + HOUSEKEEPING_SECONDS)

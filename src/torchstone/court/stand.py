@@ -17,6 +17,7 @@ from torchstone.court.layout import Layout
 from torchstone.court.testimony import Testimony
 from torchstone.judging import DrawnCall
 from torchstone.schema import Attribution
+from torchstone.transfer import bring
 from torchstone.workers.buffers import Arenas
 from torchstone.workers.handle import BadReplyError, Worker, WorkerEndedError
 from torchstone.workers.protocol import (
@@ -30,7 +31,7 @@ from torchstone.workers.protocol import (
     Failed,
     Release,
 )
-from torchstone.workers.reading import HostReader, Span, UnreadableError, open_reader
+from torchstone.workers.reading import Copies, HostReader, Span, UnreadableError, open_reader
 
 _GARBAGE_SHIFT_BYTES = 64 << 10
 
@@ -225,18 +226,24 @@ class Stand:
 
     def _take_down(self, done: Done, count: int, copies: bool) -> Testimony:
         """A private copy of everything that the calls left: arguments from the arena, results from where they lie."""
-        arena = self._bytes[: count * self.layout.pitch_bytes]
-        if copies:
-            arena = arena.to(self.desk) if self._is_elsewhere else arena.clone()
-        testimony = Testimony(self.layout, done, count, arena, self._arena_address, self._row)
-        if testimony.spans and copies:
-            try:
-                read = self._reader.read(testimony.spans, done.segments)
-                testimony.copies = read.brought_to(self.desk) if self._is_elsewhere else read
-            except UnreadableError as error:
-                self.worker.check_alive()
-                raise BadReplyError(f"a result that cannot be read: {error}") from error
+        testimony = Testimony(self.layout, done, count, self.rows(count), self._arena_address, self._row)
+        if not copies:
+            return testimony
+        read = self._read(testimony.spans, done) if testimony.spans else Copies((), (), ())
+        if self._is_elsewhere:
+            testimony.arena, *pieces = bring([testimony.arena, *read.pieces], self.desk)
+            read = read.in_pieces(pieces)
+        else:
+            testimony.arena = testimony.arena.clone()
+        testimony.copies = read
         return testimony
+
+    def _read(self, spans: Sequence[Span], done: Done) -> Copies:
+        try:
+            return self._reader.read(spans, done.segments)
+        except UnreadableError as error:
+            self.worker.check_alive()
+            raise BadReplyError(f"a result that cannot be read: {error}") from error
 
     def _take_back(self, testimony: Testimony) -> None:
         """Overwrite what has been read, as its owner may, and see whether anything else changes with it."""
@@ -262,7 +269,8 @@ class Stand:
         except UnreadableError as error:
             self.worker.check_alive()
             raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
-        self.finish_device_work()
+        if not self._is_elsewhere:  # else whoever presents or releases next waits for it: a turn on the device less
+            self.finish_device_work()
 
     def _row_of(self, index: int) -> torch.Tensor:
         return self._bytes[index * self.layout.pitch_bytes : (index + 1) * self.layout.pitch_bytes]
@@ -275,11 +283,7 @@ class Stand:
         """
         spans, copies = testimony.read_of(index)
         self._row_of(index).copy_(self._garbage[secrets.randbelow(_GARBAGE_SHIFT_BYTES) :][: self.layout.pitch_bytes])
-        try:
-            again = self._reader.read(spans, testimony.done.segments)
-        except UnreadableError as error:
-            self.worker.check_alive()
-            raise BadReplyError(f"a result that cannot be read: {error}") from error
+        again = self._read(spans, testimony.done)
         return any(not torch.equal(one, other) for one, other in zip(copies, again, strict=True))
 
     def attribute(self, deadline: float, with_kernels: bool) -> Attribution | Failed:
@@ -306,6 +310,7 @@ class Stand:
 
     def release(self, deadline: float) -> None:
         """Have the worker let go of the buffers, so that it can be bound to another case."""
+        self.finish_device_work()  # of results that it may free now
         reply = self.worker.ask(Release(secrets.token_hex(8)), deadline)
         self.worker.freeze()  # until it is asked again: somebody else may be measuring meanwhile
         if isinstance(reply, Failed):

@@ -42,6 +42,7 @@ class Testimony:
         self.spans: list[Span] = []
         """What is to be read from the worker: results with elements that do not lie in the arena."""
         self._read: list[tuple[int, int]] = []
+        self._in_arena: list[tuple[int, int, slice]] = []
         self.copies: Iterable[torch.Tensor] = ()
         self._bytes: list[torch.Tensor] = []
         for index, places in enumerate(done.places):
@@ -63,9 +64,7 @@ class Testimony:
         elif offset is not None:
             if offset + size_bytes > self.arena.numel():
                 raise BadReplyError("a result that begins in an argument and ends nowhere")
-            self._new[index][position] = _seen_as(
-                self.arena[offset : offset + size_bytes].clone(), place, shape, native.dtype
-            )
+            self._in_arena.append((index, position, slice(offset, offset + size_bytes)))
         elif size_bytes > MOST_SPARSE * self._limit_bytes(shape, native):
             raise BadReplyError("a result that is scattered over more memory than is read")
         else:
@@ -102,7 +101,9 @@ class Testimony:
     def unpack(self) -> None:
         """See what was copied as tensors. Apart from copying, which is on the clock where there is a device."""
         self._bytes = list(self.copies)
-        for (index, position), copy in zip(self._read, self._bytes, strict=True):
+        there = [(index, position, self.arena[where].clone()) for index, position, where in self._in_arena]
+        read = [(*which, copy) for which, copy in zip(self._read, self._bytes, strict=True)]
+        for index, position, copy in there + read:
             place, native = self.done.places[index][position], self.layout.new_tensors[position].native
             shape = self.shape_of(place, position)
             self._new[index][position] = _seen_as(copy, place, shape, native.dtype)

@@ -38,6 +38,8 @@ from torchstone.workers.protocol import Failed
 
 _CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 2, "normal": 3, "thorough": 16}
 """At least, beside the first call and one more, which are compared against float64; these are as far as need be."""
+_BESIDE_CHECKS = 6
+"""One that is compared in full and planted ones, in the same block where their buffers are small."""
 _MOST_SETS = {"cpu": 256, "cuda": 1024}
 _FEW_SETS = 6
 """Of very large arguments: with fewer calls in a block what the block itself costs drowns them."""
@@ -124,7 +126,7 @@ class Trial:
 
     def _sets(self, layout: Layout, checks: int, timed: bool) -> int:
         if not timed:
-            return checks
+            return max(checks, min(checks + _BESIDE_CHECKS, self._room.cache_bytes // layout.footprint_bytes))
         kind = self._room.device.type
         room_bytes = self._room.arena_bytes if self._job.cache == "cold" else self._room.cache_bytes // 2
         fitting = room_bytes // layout.footprint_bytes
@@ -136,11 +138,11 @@ class Trial:
         """Further calls on values drawn after the first, some with planted ones, then other sizes and layouts."""
         hearing = self._hearing
         with hearing.in_stage("check", self._job.deadlines.check_seconds):
-            hearing.call_and_verify(stand, *hearing.draw(reference, 1))
-            hearing.call_and_verify(stand, *hearing.draw(reference, checks, calibrate=False))
-            planted = hearing.draw_planted(first)
-            for begin in range(0, len(planted), stand.sets):
-                some = planted[begin : begin + stand.sets]
+            _, in_full = hearing.draw(reference, 1)
+            _, others = hearing.draw(reference, checks, calibrate=False)
+            wanted = [*in_full, *others, *hearing.draw_planted(first)]
+            for begin in range(0, len(wanted), stand.sets):  # few blocks: each has to wait for the worker and a device
+                some = wanted[begin : begin + stand.sets]
                 hearing.call_and_verify(stand, [expected.call for expected in some], some)
         check_hidden(hearing, stand)
 

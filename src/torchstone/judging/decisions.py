@@ -44,6 +44,8 @@ _DECOMPOSE = frozenset({
     "lu", "matrix", "orgqr", "ormqr", "pinv", "pinverse", "qr", "slogdet", "solve", "svd", "svdvals",
 })  # fmt: skip
 """Words in the names of operators."""
+_COUNT_BACK = frozenset({"index", "index_put", "take", "put"})
+"""Operators that count negative indices from the end on every device."""
 _ABOUT_INFINITIES = ("isinf", "isfinite", "isposinf", "isneginf")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
@@ -108,6 +110,11 @@ def _is_about_no_numbers(case: schema.Case, recipes: Sequence[schema.Tensor]) ->
     """
     name = case.operator.split(".")[1]
     return "nan" in name or name in _ABOUT_INFINITIES or any(getattr(r.fill, "specials", False) for r in recipes)
+
+
+def counts_back(operator: str) -> bool:
+    """Whether torch promises that a negative index counts from the end."""
+    return operator.split(".")[1].removesuffix("_").removeprefix("_unsafe_") in _COUNT_BACK
 
 
 def _decomposes(operator: str) -> bool:
@@ -324,5 +331,13 @@ def _places(target: torch.Tensor, count: int, lot: _Lot) -> tuple[torch.Tensor, 
     stretch = target.numel() // count
     begin = lot.structure.randint(0, target.numel() - count * stretch)
     flat = torch.arange(begin, begin + count * stretch, stretch) + lot.below(stretch, count)
-    found = torch.unravel_index(flat, target.shape) if target.dim() > 1 else (flat,)
-    return tuple(place.to(target.device) for place in found)
+    return tuple(place.to(target.device) for place in _unravelled(flat, target.shape))
+
+
+def _unravelled(flat: torch.Tensor, shape: Sequence[int]) -> list[torch.Tensor]:
+    """As torch's function, which imports its compiler for that."""
+    found = []
+    for size in reversed(shape):
+        found.append(flat % size)
+        flat = flat // size
+    return found[::-1]

@@ -16,6 +16,7 @@ import torch
 from torchstone import operators, schema
 from torchstone.errors import TorchstoneError
 from torchstone.judging.inputs import DrawnCall, batched_view
+from torchstone.transfer import bring
 
 OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError)
 """How torch says that it cannot do a call."""
@@ -73,7 +74,7 @@ class Evaluator:
 
     def native_on(self, storages: Sequence[torch.Tensor], count: int) -> Evaluation | None:
         """The same for calls whose arguments are stacked. Operators that write do so to these storages themselves."""
-        storages = [storage.to(self._device) for storage in storages]
+        storages = bring(storages, self._device)
         views = [batched_view(s, recipe).unbind(0) for s, recipe in zip(storages, self.recipes, strict=True)]
         rows: Sequence[Sequence[torch.Tensor]] = list(zip(*views, strict=True)) if views else [()] * count
         if torch.Tag.inplace_view in self.operator.tags:
@@ -92,27 +93,30 @@ class Evaluator:
         if len({tuple(_signature(leaf) for leaf in result) for result in results}) > 1:
             return None
         shared = _shared(results[0], storages)
-        tensors = {place: tensor.to(self._desk) for place, tensor in self._collected(results, storages).items()}
-        return Evaluation(self._at_desk(results, tensors), tensors, shared)
-
-    def _at_desk(self, results: list[list[Any]], tensors: Tensors) -> list[list[Any]]:
-        """The returned leaves, as rows of what has been brought there already if they lie as plainly as these."""
+        collected = self._collected(results, storages)
         if self._desk == self._device:
-            return results
-        return [
-            [self._leaf_at_desk(leaf, tensors.get(Place("output", i)), call) for i, leaf in enumerate(leaves)]
-            for call, leaves in enumerate(results)
-        ]
+            return Evaluation(results, collected, shared)
+        return self._at_desk(results, collected, shared)
 
-    def _leaf_at_desk(self, leaf: Any, brought: torch.Tensor | None, call: int) -> Any:
-        if not isinstance(leaf, torch.Tensor) or brought is None:
-            return leaf
-        if leaf.is_contiguous():
-            return brought[call]
-        leaf = leaf.resolve_conj().resolve_neg()
-        span = 1 + sum((size - 1) * step for size, step in zip(leaf.shape, leaf.stride(), strict=True))
-        memory = leaf.as_strided((span,), (1,), leaf.storage_offset()).to(self._desk)
-        return memory.as_strided(leaf.shape, leaf.stride(), 0)
+    def _at_desk(self, results: list[list[Any]], collected: Tensors, shared: frozenset[int]) -> Evaluation:
+        """Everything brought there at once. Leaves that lie plainly are rows of what was collected."""
+        results = [[_resolved(leaf) for leaf in row] for row in results]
+        scattered = [leaf for row in results for leaf in row if _is_scattered(leaf)]
+        brought = bring([*collected.values(), *map(_memory_of, scattered)], self._desk)
+        tensors = dict(zip(collected, brought, strict=False))
+        memories = iter(brought[len(collected) :])
+        leaves = [
+            [self._leaf_at_desk(leaf, tensors.get(Place("output", i)), call, memories) for i, leaf in enumerate(row)]
+            for call, row in enumerate(results)
+        ]
+        return Evaluation(leaves, tensors, shared)
+
+    def _leaf_at_desk(
+        self, leaf: Any, brought: torch.Tensor | None, call: int, memories: Iterator[torch.Tensor]
+    ) -> Any:
+        if _is_scattered(leaf):
+            return next(memories).as_strided(leaf.shape, leaf.stride(), 0)
+        return leaf if brought is None else brought[call]
 
     def wide(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
         """One call in float64: what it returns, and the given storages that it wrote to. torch's errors come out."""
@@ -122,10 +126,10 @@ class Evaluator:
     def once(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
         """One call in the dtype of the case, likewise, on the device."""
         if self._desk != self._device:
-            storages = [storage.to(self._device) for storage in storages]
+            storages = bring(storages, self._device)
             views = [operators.view_of(storage, self.recipes[place]) for place, storage in enumerate(storages)]
         found = self._once(self.case, storages, views, self._device)
-        return {place: tensor.to(self._desk) for place, tensor in found.items()}
+        return dict(zip(found, bring(found.values(), self._desk), strict=True))
 
     def _once(
         self,
@@ -163,6 +167,21 @@ class Evaluator:
 def stacked(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """``(n, *shape)``; a single tensor is not copied."""
     return torch.stack(list(tensors)) if len(tensors) > 1 else tensors[0].unsqueeze(0)
+
+
+def _resolved(leaf: Any) -> Any:
+    return leaf.resolve_conj().resolve_neg() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _is_scattered(leaf: Any) -> bool:
+    """Whether it is a tensor with elements that do not lie one behind the other."""
+    return isinstance(leaf, torch.Tensor) and not leaf.is_contiguous()
+
+
+def _memory_of(leaf: torch.Tensor) -> torch.Tensor:
+    """Everything from a tensor's first element to its last."""
+    span = 1 + sum((size - 1) * step for size, step in zip(leaf.shape, leaf.stride(), strict=True))
+    return leaf.as_strided((span,), (1,), leaf.storage_offset())
 
 
 def is_continuous(dtype: torch.dtype) -> bool:

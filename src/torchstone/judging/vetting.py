@@ -3,7 +3,9 @@
 A planted value may lie where an operator refuses it, where a sum loses every digit, or where torch's own answer is an
 accident of its algorithm: an honest kernel could not meet it. So torch is asked. A planted call is made only if torch
 takes it; negative indices, only where they give what the indices give that they stand for. On a device a value that an
-operator does not take may end the process: then the host is asked first.
+operator does not take may end the process: then the host is asked first. Negative indices are planted there only where
+they are part of what an operator is for: elsewhere torch takes them on the host and writes outside its buffers on CUDA
+(``embedding_renorm_``).
 
 And a candidate's answer is held against it only if torch's own is what float64 gives on the same values: the same
 numbers within a bound that makes no allowance for torch, the same infinities and NaN, the same integers and
@@ -19,7 +21,7 @@ from typing import Any
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.decisions import ONCE, counted_from_the_start, plans_for, plant
+from torchstone.judging.decisions import ONCE, counted_from_the_start, counts_back, plans_for, plant
 from torchstone.judging.evaluation import (
     OPERATOR_ERRORS,
     Evaluation,
@@ -49,9 +51,12 @@ _RISKY = ("nan", "infinities", "negative", "marked")
 def planted_calls(usual: Expected, seed: int) -> list[Expected]:
     """Planted calls of a case that torch takes, perhaps none. ``usual`` is any other call of it."""
     reference = usual.batch.reference
-    if not reference.screens or reference.lottery is not None or not reference.runs_on_host:
-        return []  # on a GPU it has not been seen yet that honest kernels agree there
-    plans = _chosen(reference.case, plans_for(reference.case, once=_tells_places(usual)), random.Random(seed))
+    if not reference.screens or reference.lottery is not None:
+        return []
+    plans = plans_for(reference.case, once=_tells_places(usual))
+    if not reference.runs_on_host and not counts_back(reference.case.operator):
+        plans = [plan for plan in plans if not plan.startswith("negative")]
+    plans = _chosen(reference.case, plans, random.Random(seed))
     drawn = draw_calls(reference.case, seed, len(plans), reference.device) if plans else []
     planted = [plant(call, plan) for call, plan in zip(drawn, plans, strict=True)]
     return _answered(reference, [call for call in planted if _is_taken(reference, call)])

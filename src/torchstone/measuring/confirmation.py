@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from torchstone.measuring.per_call import less_revealing
 from torchstone.schema import Block, Party, Way
 
 Finding = Literal["confirmed", "refuted", "open"]
@@ -38,8 +39,8 @@ def own_times_ns(blocks: Sequence[Block]) -> Floats:
     rounds: dict[int, dict[Party, int]] = defaultdict(dict)
     ways = {block.way for block in blocks if block.party == "candidate"}
     way: Way = "chained" if "chained" in ways else "captured" if "captured" in ways else "called"
-    for block in blocks:
-        if block.way == way and (block.calls == 1 or way == "chained"):
+    for block in less_revealing([block for block in blocks if block.way == way]):
+        if block.calls == 1 or way == "chained":
             rounds[block.round][block.party] = block.elapsed_ns
     rows = [
         (parties["candidate"] - parties.get("shim", 0), parties["reference"] - parties.get("shim", 0))

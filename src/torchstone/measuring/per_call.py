@@ -23,6 +23,10 @@ Clocked = Literal["device", "calls", "calls against device"]
 the candidate could not be captured, and what it takes to start its calls counts while the reference's does not."""
 
 
+_DELAY_IN_DOUBT = 2.0
+"""Standard errors."""
+
+
 class PerCall(NamedTuple):
     """Nanoseconds per call; columns candidate and reference, one row a round."""
 
@@ -49,15 +53,51 @@ def per_call(blocks: Sequence[Block]) -> PerCall:
     captured = {block.party for block in graphs}
     if {"candidate", "reference"} <= captured:
         claims = paired([msgspec.structs.replace(block, elapsed_ns=block.claimed_ns) for block in graphs])
-        return paired(graphs)._replace(clocked="device", claimed=claims.net)
+        return paired(less_revealing(graphs))._replace(clocked="device", claimed=claims.net)
     if "reference" in captured:
-        return _side_by_side(calls, graphs)
+        return _side_by_side(calls, less_revealing(graphs))
     return _charging(paired(calls), calls)
 
 
 def _charging(times: PerCall, blocks: Sequence[Block]) -> PerCall:
     own = [msgspec.structs.replace(block, elapsed_ns=block.claimed_ns) for block in blocks if block.party == "shim"]
     return times._replace(charged=times.net[:, 0] + _median(_shims(_rounds(own))))
+
+
+def less_revealing(blocks: Sequence[Block]) -> list[Block]:
+    """Blocks of captured calls without the time for which the judge was busy writing their arguments.
+
+    That is its own time, and varies more than anything else on its clock. But a candidate sees the arguments come, and
+    could begin. A device serves one process at a time, so that delays the writing: by what it takes longer than for the
+    reference, beyond doubt, the candidate's blocks stay as long as they were.
+    """
+    delays = {calls: _delay_ns([block for block in blocks if block.calls == calls]) for calls in _lengths(blocks)}
+    return [
+        msgspec.structs.replace(
+            block,
+            elapsed_ns=block.elapsed_ns
+            - block.revealing_ns
+            + (delays[block.calls] if block.party == "candidate" else 0),
+        )
+        for block in blocks
+    ]
+
+
+def _lengths(blocks: Sequence[Block]) -> set[int]:
+    return {block.calls for block in blocks}
+
+
+def _delay_ns(blocks: Sequence[Block]) -> int:
+    """By how much longer arguments were in the writing for the candidate than for the reference, less the doubt."""
+    took: dict[int, dict[Party, int]] = defaultdict(dict)
+    for block in blocks:
+        took[block.round][block.party] = block.revealing_ns
+    pairs = [parties for parties in took.values() if {"candidate", "reference"} <= parties.keys()]
+    longer = np.array([parties["candidate"] - parties["reference"] for parties in pairs], dtype=np.float64)
+    if longer.size < 2:
+        return 0
+    doubt = _DELAY_IN_DOUBT * float(longer.std(ddof=1)) / float(np.sqrt(longer.size))
+    return max(0, round(float(longer.mean()) - doubt))
 
 
 def paired(blocks: Sequence[Block]) -> PerCall:

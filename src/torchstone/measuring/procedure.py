@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -25,6 +25,17 @@ _CALLS_IN_PROBE = {False: 8, True: 64}
 """To guess how long a call takes. Captured ones are shorter, and cost nothing to start."""
 _CONFIRMATIONS_AT_A_TIME = 5
 _ROUNDS_BETWEEN_LOOKS = 4
+
+
+class Times(NamedTuple):
+    """Of one block."""
+
+    elapsed_ns: int
+    """By the judge's clock."""
+    claimed_ns: int
+    """By the worker's."""
+    revealing_ns: int = 0
+    """Of the judge's, how long it was busy itself."""
 
 
 class Contestant(Protocol):
@@ -40,8 +51,8 @@ class Contestant(Protocol):
         """
         ...
 
-    def run(self, calls: int) -> tuple[int, int]:
-        """Nanoseconds for all calls by the judge's clock, and by the worker's claim."""
+    def run(self, calls: int) -> Times:
+        """How long all the calls took."""
         ...
 
 
@@ -109,8 +120,9 @@ def block_lengths(contestants: Mapping[Party, Contestant], most_calls: int, plan
 
 def _per_call_ns(contestant: Contestant, calls: int) -> int:
     """A first guess: what further calls add to a single one."""
-    single_ns = contestant.run(1)[0]
-    return (contestant.run(calls)[0] - single_ns) // (calls - 1)
+    single, several = contestant.run(1), contestant.run(calls)
+    own_ns = several.elapsed_ns - several.revealing_ns - (single.elapsed_ns - single.revealing_ns)
+    return own_ns // (calls - 1)
 
 
 def rounds(
@@ -181,7 +193,8 @@ def _round(
     turns = [(party, calls) for party in contestants for calls in lengths]
     order.shuffle(turns)
     for party, calls in turns:
-        elapsed_ns, claimed_ns = contestants[party].run(calls)
-        yield Block(number, party, calls, elapsed_ns, claimed_ns, contestants[party].way)
+        times = contestants[party].run(calls)
+        way = contestants[party].way
+        yield Block(number, party, calls, times.elapsed_ns, times.claimed_ns, way, times.revealing_ns)
     if watch is not None:
         watch.end(number)

@@ -29,6 +29,8 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     claimed_ns: int
     """By the worker's clock, which the candidate could have touched. A claim, never the result."""
     way: Way = "called"
+    revealing_ns: int = 0
+    """Of captured calls: how much of ``elapsed_ns`` the judge needed to write their arguments and to empty caches."""
 
 
 FlopCount = Literal["formula", "pointwise", "none"]

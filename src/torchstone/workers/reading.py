@@ -60,16 +60,16 @@ class Copies:
     """Private copies of spans: few pieces of memory with many spans in each."""
 
     def __init__(self, pieces: Sequence[torch.Tensor], where: Sequence[tuple[int, int]], spans: Sequence[Span]) -> None:
-        self._pieces, self._where, self._spans = pieces, where, spans
+        self.pieces, self._where, self._spans = pieces, where, spans
 
-    def brought_to(self, device: torch.device) -> Copies:
-        """The same there."""
-        return Copies([piece.to(device) for piece in self._pieces], self._where, self._spans)
+    def in_pieces(self, pieces: Sequence[torch.Tensor]) -> Copies:
+        """The same, in copies of these pieces."""
+        return Copies(pieces, self._where, self._spans)
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         """The bytes of each span, in the order in which they were asked for."""
         for (piece, start), span in zip(self._where, self._spans, strict=True):
-            yield self._pieces[piece][start : start + span.size_bytes]
+            yield self.pieces[piece][start : start + span.size_bytes]
 
 
 class Reader(Protocol):
@@ -253,6 +253,7 @@ class DeviceReader:
             DeviceMemory(here, self._device).tensor(0, span.size_bytes, torch.uint8).copy_(garbage[: span.size_bytes])
 
     def close(self) -> None:
+        torch.cuda.synchronize(self._device)  # what was overwritten last may still be under way
         for handle in list(self._opened):
             self._close(handle)
 

@@ -1,0 +1,33 @@
+"""Tensors from one device to another, with as few waits as can be.
+
+A device that many processes use serves them in turn, and every wait is a turn: a copy from it that is waited for
+costs as much as all copies together. What goes to a device is not waited for at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+
+def bring(tensors: Iterable[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+    """All of them there; those that are there already as they are.
+
+    On the host they can be read at once; on a device by whatever is asked of its current stream from now on.
+    """
+    given = list(tensors)
+    brought = [t if t.device == device else t.to(device, non_blocking=_may_follow(t)) for t in given]
+    if device.type == "cpu":
+        for source in {tensor.device for tensor in given if tensor.is_cuda}:
+            torch.cuda.current_stream(source).synchronize()
+    return brought
+
+
+def _may_follow(tensor: torch.Tensor) -> bool:
+    """Whether a copy may be under way when the call that asked for it returns.
+
+    Of a host's ordinary memory the driver has taken its own copy by then; pinned memory it reads later, and somebody
+    may write to it meanwhile.
+    """
+    return tensor.is_cuda or not tensor.is_pinned()
