@@ -214,6 +214,7 @@ class Hearing:
         """
         self.room.signs_of_life += 1
         began = time.monotonic()
+        self.worker.is_urgent = not (self.room.lane.is_shared and self.room.shares_device)
         if not self.room.lane.is_shared:
             try:
                 return action(began + self._left_seconds)

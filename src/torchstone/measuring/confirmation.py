@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchstone.measuring.per_call import less_revealing
+from torchstone.measuring.trimmed import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Party, Way
 
 Finding = Literal["confirmed", "refuted", "open"]
@@ -27,7 +28,6 @@ Finding = Literal["confirmed", "refuted", "open"]
 ALLOWANCE = 1.1
 """A long block may show this much more than single calls do: caches are warmer in it."""
 LEAST_ROUNDS = 5
-_TRIMMED_SHARE = 0.2
 _CLEAR = 3.0
 """Standard errors from zero that count as a sign."""
 
@@ -69,7 +69,7 @@ def finding(own: Floats, charged: Floats, claimed_ratio: float, least_ratio: flo
 
 def ratio_interval(own: Floats) -> tuple[float, float, float] | None:
     """The ratio that single calls show and its 95 % interval; None where a party's own time is not seen in them."""
-    (candidate, candidate_error), (reference, reference_error) = (_mean_and_error(own[:, party]) for party in (0, 1))
+    (candidate, candidate_error), (reference, reference_error) = (trimmed_mean(own[:, party]) for party in (0, 1))
     if candidate < _CLEAR * candidate_error or reference < _CLEAR * reference_error or not candidate:
         return None
     ratio = reference / candidate
@@ -82,7 +82,7 @@ def supported_ratio(own: Floats) -> float:
 
     Where the candidate's own time is not seen in them, as if it were as large as the doubt about it.
     """
-    (candidate, candidate_error), (reference, _) = (_mean_and_error(own[:, party]) for party in (0, 1))
+    (candidate, candidate_error), (reference, _) = (trimmed_mean(own[:, party]) for party in (0, 1))
     shortest = max(candidate, candidate_error)
     return ALLOWANCE * reference / shortest if shortest > 0 else math.inf
 
@@ -110,23 +110,13 @@ def _edge(own: Floats, ratio: float, clearance: float, step: float) -> float:
 
 def _clearance(own: Floats, ratio: float) -> float:
     """By how many standard errors the reference takes longer than this many times the candidate."""
-    mean, error = _mean_and_error(own[:, 1] - ratio * own[:, 0])
+    mean, error = trimmed_mean(own[:, 1] - ratio * own[:, 0])
     if error > 0:
         return mean / error
     return math.copysign(math.inf, mean) if mean else 0.0
 
 
-def _mean_and_error(values: Floats) -> tuple[float, float]:
-    """Trimmed mean and its standard error (Yuen): single calls have tails."""
-    ordered = np.sort(values)
-    cut = int(_TRIMMED_SHARE * ordered.size)
-    pulled_in = np.clip(ordered, ordered[cut], ordered[ordered.size - 1 - cut])
-    kept = ordered.size - 2 * cut
-    error = float(pulled_in.std(ddof=1)) * math.sqrt(ordered.size) / kept
-    return float(ordered[cut : ordered.size - cut].mean()), error
-
-
 def _critical(own: Floats) -> float:
     """More for few rounds, whose spread is itself uncertain."""
-    freedom = own.shape[0] - 2 * int(_TRIMMED_SHARE * own.shape[0]) - 1
+    freedom = own.shape[0] - 2 * trimmed_count(own.shape[0]) - 1
     return _CLEAR * (1.0 + 2.0 / max(int(freedom), 1))

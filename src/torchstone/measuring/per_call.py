@@ -34,8 +34,10 @@ class PerCall(NamedTuple):
     net: Floats
     """Without the shim."""
     shim_ns: float
-    """Median of what was taken off the candidate's."""
+    """The middle of what was taken off the candidate's."""
     clocked: Clocked
+    shims: Floats
+    """What was taken off the candidate's, one a round."""
     claimed: Floats | None = None
     """What the devices' own clocks say, read by the workers: for captured calls only."""
     charged: Floats | None = None
@@ -53,7 +55,7 @@ def per_call(blocks: Sequence[Block]) -> PerCall:
     captured = {block.party for block in graphs}
     if {"candidate", "reference"} <= captured:
         claims = paired([msgspec.structs.replace(block, elapsed_ns=block.claimed_ns) for block in graphs])
-        return paired(less_revealing(graphs))._replace(clocked="device", claimed=claims.net)
+        return _steadied(paired(less_revealing(graphs)))._replace(clocked="device", claimed=claims.net)
     if "reference" in captured:
         return _side_by_side(calls, less_revealing(graphs))
     return _charging(paired(calls), calls)
@@ -106,7 +108,15 @@ def paired(blocks: Sequence[Block]) -> PerCall:
     both = [parties for parties in rounds if {"candidate", "reference"} <= parties.keys()]
     gross = np.array([[parties["candidate"], parties["reference"]] for parties in both], dtype=np.float64)
     shim = _shims(both)
-    return PerCall(gross.reshape(-1, 2), gross.reshape(-1, 2) - shim[:, np.newaxis], _median(shim), "calls")
+    return PerCall(gross.reshape(-1, 2), gross.reshape(-1, 2) - shim[:, np.newaxis], _median(shim), "calls", shim)
+
+
+def _steadied(times: PerCall) -> PerCall:
+    """With the same taken off every round: a captured block of nothing takes the same throughout, but for its noise."""
+    if not times.shims.size:
+        return times
+    shim_ns = _median(times.shims)
+    return times._replace(net=times.gross - shim_ns, shim_ns=shim_ns)
 
 
 def _side_by_side(calls: Sequence[Block], graphs: Sequence[Block]) -> PerCall:
@@ -119,7 +129,7 @@ def _side_by_side(calls: Sequence[Block], graphs: Sequence[Block]) -> PerCall:
         [[mine[number]["candidate"], theirs[number]["reference"]] for number in range(count)], dtype=np.float64
     ).reshape(-1, 2)
     net = gross - np.column_stack((own_shim, other_shim)).reshape(-1, 2)
-    return PerCall(gross, net, _median(own_shim), "calls against device")
+    return PerCall(gross, net, _median(own_shim), "calls against device", own_shim)
 
 
 def _rounds(blocks: Sequence[Block]) -> list[dict[Party, float]]:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from torchstone.measuring import confirmation
 from torchstone.measuring.light import Attainment, attainment
-from torchstone.measuring.per_call import Clocked, paired, per_call
+from torchstone.measuring.per_call import Clocked, PerCall, paired, per_call
+from torchstone.measuring.trimmed import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Measurement
 
 Outcome = Literal["faster", "slower", "same", "undecided"]
@@ -201,18 +202,26 @@ def _attainment(
 
 def _speedup(gross: Floats, net: Floats) -> tuple[Speedup | None, str]:
     """The paired speedup, or why there is none."""
+    unresolved = _why_unresolved(gross, net)
+    if unresolved:
+        return None, unresolved
+    # Single rounds below the floor stay in as extreme ones: leaving them out would favour whoever they hit.
+    logs = np.log(np.maximum(net, LEAST_SHARE * np.median(gross, axis=0)))
+    return _speedup_of_logs(logs[:, 1] - logs[:, 0]), ""
+
+
+def _why_unresolved(gross: Floats, net: Floats) -> str:
+    """Why no ratio means anything; empty where one does."""
     rounds = gross.shape[0]
     if rounds < LEAST_ROUNDS:
-        return None, f"{rounds} paired rounds; {LEAST_ROUNDS} are needed for an interval"
+        return f"{rounds} paired rounds; {LEAST_ROUNDS} are needed for an interval"
     floor_ns = LEAST_SHARE * np.median(gross, axis=0)
     for party, name in enumerate(("candidate", "reference")):
         if floor_ns[party] <= 0 or np.median(net[:, party]) <= floor_ns[party]:
-            return None, f"the {name}'s own time cannot be told from the cost of calling it"
+            return f"the {name}'s own time cannot be told from the cost of calling it"
         if np.mean(net[:, party] <= floor_ns[party]) > _WINSORISED_SHARE:
-            return None, f"the {name}'s own time drowns in noise in too many rounds"
-    # Single rounds below the floor stay in as extreme ones: leaving them out would favour whoever they hit.
-    logs = np.log(np.maximum(net, floor_ns))
-    return _speedup_of_logs(logs[:, 1] - logs[:, 0]), ""
+            return f"the {name}'s own time drowns in noise in too many rounds"
+    return ""
 
 
 def _dependence(logs: Floats) -> float:
@@ -236,10 +245,44 @@ def _dependence(logs: Floats) -> float:
 def speedup_in_long_blocks(blocks: Sequence[Block]) -> tuple[Speedup | None, str]:
     """The paired speedup, or why there is none. What single calls say about it is another question."""
     times = per_call(blocks)
-    judged, unresolved = _speedup(times.gross, times.net)
-    if judged is None or times.claimed is None:
-        return judged, unresolved
+    if times.claimed is None:
+        return _speedup(times.gross, times.net)
+    unresolved = _why_unresolved(times.gross, times.net)
+    if unresolved:
+        return None, unresolved
+    judged = _speedup_of_means(times)
+    if judged is None:
+        return None, "the parties' own times drown in the noise of the judge's clock"
     return _as_claimed(judged, times.claimed), ""
+
+
+def _speedup_of_means(times: PerCall) -> Speedup | None:
+    """What the judge's own clock says about captured calls: from the middle of each party's blocks.
+
+    Its noise is that of handling a block, which has nothing to do with the round, and now and then something that takes
+    as long as the block itself. So pairs within rounds gain nothing, and samples at the ends are left out.
+    """
+    (candidate, of_candidate), (reference, of_reference) = (trimmed_mean(times.gross[:, party]) for party in (0, 1))
+    shim, of_shim = trimmed_mean(times.shims)
+    own, other = candidate - shim, reference - shim
+    if min(own, other) <= 0:
+        return None
+    errors = (of_candidate / own, of_reference / other, of_shim * (1 / own - 1 / other))
+    kept = times.gross.shape[0] - 2 * trimmed_count(times.gross.shape[0])
+    freedom = max(1, round(_welch(kept - 1, errors)))
+    dependence = _dependence(np.log(np.maximum(times.net[:, 1], 1.0)) - np.log(np.maximum(times.net[:, 0], 1.0)))
+    width = dependence * _t_95(freedom) * math.hypot(*errors)
+    centre = math.log(other / own)
+    low, high = math.exp(centre - width), math.exp(centre + width)
+    effect = _minimum_detectable_effect(width)
+    return Speedup(math.exp(centre), low, high, outcome_of(low, high), minimum_detectable_effect=effect)
+
+
+def _welch(freedom: int, errors: Sequence[float]) -> float:
+    """Degrees of freedom of a sum of estimates that have as many each."""
+    squares = np.square(errors)
+    total = float(np.sum(squares * squares))
+    return freedom * float(np.sum(squares)) ** 2 / total if total else float(freedom)
 
 
 def _as_claimed(judged: Speedup, claimed: Floats) -> Speedup:

@@ -95,6 +95,8 @@ class Worker:
         self._limits = limits
         judges_cores = os.sched_getaffinity(0)
         self._may_spin = bool(judges_cores - set(cores)) if cores else len(judges_cores) > 1
+        self.is_urgent = True
+        """Whether it matters when exactly an answer comes: it does to a clock, not to a check beside other judges."""
         self._reply_bytes = bytearray()
         self._status_bytes = bytearray()
         self._tail = bytearray()
@@ -247,9 +249,9 @@ class Worker:
         """Whether there is something to read before the time is over.
 
         Looks again and again for a moment before it sleeps: waking up takes as long as a small kernel, and not always
-        the same. Not where the judge has no core of its own to do it on.
+        the same. Not where the judge has no core of its own to do it on, or others need it.
         """
-        if self._may_spin:
+        if self._may_spin and self.is_urgent:
             end = time.monotonic() + seconds
             until = min(self._spin_until, end)
             while time.monotonic() < until:
