@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 
 from torchstone.court.lane import Lane
@@ -32,11 +31,17 @@ def test_the_lane_is_taken_once_and_given_back(tmp_path: Path) -> None:
         assert other.is_exclusive
 
 
-@pytest.mark.parametrize(("device", "shares_device"), [("cpu", True), ("cuda", False)])
-def test_who_shares_no_memory_is_not_tried_again(tmp_path: Path, device: str, shares_device: bool) -> None:
+def test_who_shares_no_memory_is_not_tried_again(tmp_path: Path) -> None:
     lane = Lane("device", tmp_path)
     with ExitStack() as alone:
-        assert not _have_it_alone(room(lane, device, shares_device), alone)
+        assert not _have_it_alone(room(lane, "cpu", True), alone)
+
+
+def test_a_judge_that_has_the_device_to_itself_tries_again_with_what_it_kept(tmp_path: Path) -> None:
+    lane = Lane("device", tmp_path)
+    with ExitStack() as alone:
+        assert _have_it_alone(room(lane, "cuda", False), alone)
+        assert not _have_it_alone(room(lane, "cuda", False), alone)
 
 
 def test_only_a_lack_of_memory_counts() -> None:

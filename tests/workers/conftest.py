@@ -46,7 +46,7 @@ def inside(worker: Worker) -> Callable[[str], Any]:
 
     def run(expression: str) -> Any:
         source = f"""
-import ctypes, json, os, resource, signal, socket, subprocess, sys
+import ctypes, json, mmap, os, resource, signal, socket, subprocess, sys
 try:
     answer = {expression}
 except (OSError, ValueError, MemoryError) as error:

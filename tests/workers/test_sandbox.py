@@ -111,10 +111,20 @@ def test_there_is_no_network(inside: Inside) -> None:
         "ctypes.CDLL(None).mount(b'none', b'/scratch', b'tmpfs', 0, None)",
         "ctypes.CDLL(None).setns(0, 0)",
         "ctypes.CDLL(None).syscall(425, 8, 0)",
+        "ctypes.CDLL(None).prctl(62, 1, 0, 0, 0)",
+        "ctypes.CDLL(None).fallocate(os.memfd_create('hole'), 3, ctypes.c_long(0), ctypes.c_long(4096))",
     ],
 )
 def test_side_doors_are_refused(inside: Inside, call: str) -> None:
     assert inside(call) == -1
+
+
+@pytest.mark.parametrize(("advice", "taken"), [(9, False), (14, False), (25, False), (4, True)])
+def test_nobody_chooses_the_pages_that_arguments_lie_in(inside: Inside, advice: int, taken: bool) -> None:
+    """Holes, huge pages and collapsing into such. To give pages of its own back (4) is a program's own affair."""
+    mapped = "(m := mmap.mmap(-1, 4 << 20), ctypes.addressof(ctypes.c_char.from_buffer(m)))[1]"
+    advise = f"ctypes.CDLL(None).madvise(ctypes.c_void_p({mapped}), ctypes.c_size_t(4 << 20), {advice})"
+    assert inside(advise) == (0 if taken else -1)
 
 
 def test_cores_and_priority_cannot_be_changed(inside: Inside) -> None:

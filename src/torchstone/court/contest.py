@@ -43,7 +43,7 @@ _CALLS_FOR_CALL_TIME = 16
 def measure(hearing: Hearing, stand: Stand, reference: Reference, work: Work) -> schema.Measurement:
     """Time the candidate on its stand against the reference, and ask every guard about the figures."""
     room, job = hearing.room, hearing.job
-    with _own_stand(hearing, stand, "reference") as other, _own_stand(hearing, stand, "shim") as blank:
+    with own_stand(hearing, stand, "reference") as other, own_stand(hearing, stand, "shim") as blank:
         room.preparable_share(reference)  # looked at now, and remembered: it is no work for who has the lane alone
         room.pool.settle()
         with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
@@ -51,7 +51,7 @@ def measure(hearing: Hearing, stand: Stand, reference: Reference, work: Work) ->
 
 
 @contextmanager
-def _own_stand(hearing: Hearing, like: Stand, party: Literal["reference", "shim"]) -> Iterator[Stand]:
+def own_stand(hearing: Hearing, like: Stand, party: Literal["reference", "shim"]) -> Iterator[Stand]:
     """The reference, or the shim, on a stand of its own. Its failures are ours, not the candidate's."""
     room, case = hearing.room, hearing.job.case
     deadline = time.monotonic() + HOUSEKEEPING_SECONDS

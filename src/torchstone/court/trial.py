@@ -16,6 +16,7 @@ import torch
 
 from torchstone import schema
 from torchstone.court import wording
+from torchstone.court.alone import with_reference_alone
 from torchstone.court.contest import measure
 from torchstone.court.courtroom import Courtroom
 from torchstone.court.guards import DeviceBusyError
@@ -123,6 +124,9 @@ class Trial:
             self._attribute(stand)
             hearing.worker.check_silence()
             stand.release(time.monotonic() + HOUSEKEEPING_SECONDS)
+            if hearing.outcome.measurement is not None:
+                found = with_reference_alone(hearing, stand, reference, hearing.outcome.measurement)
+                hearing.outcome.measurement = found
 
     def _sets(self, layout: Layout, checks: int, timed: bool) -> int:
         if not timed:
@@ -248,9 +252,9 @@ def _wants_memory(verdict: schema.Verdict) -> bool:
 def _have_it_alone(room: Courtroom, alone: ExitStack) -> bool:
     """Try again with the device to itself: what judges beside this one use is no fault of the candidate's.
 
-    False: it had it already.
+    Nor is what this one keeps for later. False: it had it already.
     """
-    if room.device.type != "cuda" or not room.shares_device or room.lane.is_exclusive:
+    if room.device.type != "cuda" or room.lane.is_exclusive:
         return False
     torch.cuda.empty_cache()
     alone.enter_context(room.lane.exclusive())

@@ -11,6 +11,7 @@ from torchstone.measuring.statistics import (
     is_precise_enough,
     needs_confirmation,
     outcome_of,
+    rests_on_the_judges_clock,
     speedup_of_pairs,
 )
 
@@ -26,6 +27,7 @@ __all__ = [
     "limit_of",
     "needs_confirmation",
     "outcome_of",
+    "rests_on_the_judges_clock",
     "speedup_of_pairs",
     "timing",
 ]

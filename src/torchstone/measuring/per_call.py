@@ -6,6 +6,7 @@ single call: a candidate that dawdles over single calls would shrink it.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
@@ -14,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from torchstone.measuring.trimmed import trimmed_mean
 from torchstone.schema import Block, Party
 
 Floats = NDArray[np.float64]
@@ -23,7 +25,7 @@ Clocked = Literal["device", "calls", "calls against device"]
 the candidate could not be captured, and what it takes to start its calls counts while the reference's does not."""
 
 
-_DELAY_IN_DOUBT = 2.0
+_IN_DOUBT = 2.0
 """Standard errors."""
 
 
@@ -66,6 +68,29 @@ def _charging(times: PerCall, blocks: Sequence[Block]) -> PerCall:
     return times._replace(charged=times.net[:, 0] + _median(_shims(_rounds(own))))
 
 
+def ratio_alone(blocks: Sequence[Block]) -> tuple[float, float] | None:
+    """The reference's time when the candidate was gone, over the candidate's, and the least that it is beyond doubt.
+
+    With the shim's time of that moment for both: while the candidate is there it can make even that look long. None:
+    it was not timed then.
+    """
+    alone = less_revealing([block for block in blocks if block.way == "alone"])
+    if not alone:
+        return None
+    (reference, doubt), (shim, of_shim) = (
+        trimmed_mean(np.array([b.elapsed_ns / b.calls for b in alone if b.party == party], dtype=np.float64))
+        for party in ("reference", "shim")
+    )
+    times = per_call(blocks)
+    if times.clocked == "calls against device":  # of two kinds of block, each with a shim of its own
+        own = float(np.median(times.net[:, 0]))
+    else:
+        own = float(np.median(times.gross[:, 0])) - shim
+    if own <= 0:
+        return None
+    return (reference - shim) / own, (reference - shim - _IN_DOUBT * math.hypot(doubt, of_shim)) / own
+
+
 def less_revealing(blocks: Sequence[Block]) -> list[Block]:
     """Blocks of captured calls without the time for which the judge was busy writing their arguments.
 
@@ -98,7 +123,7 @@ def _delay_ns(blocks: Sequence[Block]) -> int:
     longer = np.array([parties["candidate"] - parties["reference"] for parties in pairs], dtype=np.float64)
     if longer.size < 2:
         return 0
-    doubt = _DELAY_IN_DOUBT * float(longer.std(ddof=1)) / float(np.sqrt(longer.size))
+    doubt = _IN_DOUBT * float(longer.std(ddof=1)) / float(np.sqrt(longer.size))
     return max(0, round(float(longer.mean()) - doubt))
 
 

@@ -134,6 +134,7 @@ CASES: dict[str, Case] = {
     "bernoulli_timed": _case("bernoulli.p", _normal(128, 256), Scalar(0.3), timed=True),
     "copy_special": _case("copy_.default", _normal(64, 64), Tensor((64, 64), "float32", Normal(specials=True))),
     "relu_small_timed": _case("relu.default", _normal(64, 256), timed=True),
+    "zero_timed": _case("zero_.default", _normal(512, 1024), timed=True),
     "zeros_like": _case("zeros_like.default", _normal(64, 64)),
     "repeat": _case("repeat.default", _normal(1, 4096), _dims(16, 1)),
     "softmax": _case("_softmax.default", _normal(16, 256), Scalar(-1), Scalar(False)),

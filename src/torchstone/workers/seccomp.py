@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import platform
 import struct
+from collections.abc import Sequence
 
 from torchstone.workers import linux
 
@@ -68,6 +69,16 @@ _REFUSED = {
     "sched_setattr": (314, 274),
     "setpriority": (141, 140),
 }
+_REFUSED_WITH = {
+    # name: (x86_64, aarch64), which argument, and its values that are refused
+    # Larger pages, or holes that read as zeros, in memory that the judge has laid out alike for all parties.
+    "madvise": ((28, 233), 2, (9, 14, 25)),  # MADV_REMOVE, MADV_HUGEPAGE, MADV_COLLAPSE
+    # A core to itself, with nobody on its sibling.
+    "prctl": ((157, 167), 0, (62,)),  # PR_SCHED_CORE
+}
+_FALLOCATE = (285, 47)
+_MORE_THAN_ALLOCATING = 0xFFFFFFFE
+"""Flags of fallocate but for "keep the size": holes, too, are made with it."""
 _SOCKET = (41, 198)
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
@@ -76,6 +87,7 @@ _NEW_NAMESPACES = 0x7E020000
 _AF_UNIX = 1
 
 _LOAD_NUMBER, _LOAD_ARCH, _LOAD_ARG0 = 0, 4, 16
+_ARGUMENT_BYTES = 8
 _ALLOW = 0x7FFF0000
 _REFUSE = 0x00050000 | 1  # EPERM
 _NO_SUCH_CALL = 0x00050000 | 38  # ENOSYS: libc then falls back to clone(2), whose flags can be read
@@ -101,6 +113,26 @@ def _answer(action: int) -> bytes:
     return struct.pack("HBBI", 0x06, 0, 0, action)
 
 
+def _refused_with(number: int, argument: int, values: Sequence[int]) -> list[bytes]:
+    """Refuse a call if its argument has one of these values; its lower half tells, as the kernel takes an int."""
+    return [
+        _jump_equal(number, 0, 2 + 2 * len(values)),
+        _load(_LOAD_ARG0 + _ARGUMENT_BYTES * argument),
+        *(code for value in values for code in (_jump_equal(value, 0, 1), _answer(_REFUSE))),
+        _load(_LOAD_NUMBER),
+    ]
+
+
+def _refused_with_bits(number: int, argument: int, mask: int) -> list[bytes]:
+    return [
+        _jump_equal(number, 0, 4),
+        _load(_LOAD_ARG0 + _ARGUMENT_BYTES * argument),
+        _jump_any_bit(mask, 0, 1),
+        _answer(_REFUSE),
+        _load(_LOAD_NUMBER),
+    ]
+
+
 def program(machine: str) -> bytes:
     """The BPF program for this architecture."""
     if machine not in _AUDIT_ARCH:
@@ -118,14 +150,11 @@ def program(machine: str) -> bytes:
         number = numbers[column]
         if number is not None:
             code += [_jump_equal(number, 0, 1), _answer(_REFUSE)]
+    for calls, argument, values in _REFUSED_WITH.values():
+        code += _refused_with(calls[column], argument, values)
     code += [_jump_equal(_CLONE3[column], 0, 1), _answer(_NO_SUCH_CALL)]
-    code += [
-        _jump_equal(_CLONE[column], 0, 3),
-        _load(_LOAD_ARG0),
-        _jump_any_bit(_NEW_NAMESPACES, 0, 1),
-        _answer(_REFUSE),
-        _load(_LOAD_NUMBER),
-    ]
+    code += _refused_with_bits(_CLONE[column], 0, _NEW_NAMESPACES)
+    code += _refused_with_bits(_FALLOCATE[column], 1, _MORE_THAN_ALLOCATING)
     code += [
         _jump_equal(_SOCKET[column], 0, 3),
         _load(_LOAD_ARG0),

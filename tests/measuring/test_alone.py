@@ -1,0 +1,59 @@
+"""A speed counts as far as the reference bears it out when the candidate is gone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from torchstone.measuring import rests_on_the_judges_clock, timing
+from torchstone.schema import Block, Measurement, Party, Way
+
+CALLS, SHIM_NS = 8, 20_000
+ROUNDS = 9
+
+
+def measurement(
+    candidate_ns: float, reference_ns: float, alone_ns: float | None, noise: float = 0.01, seed: int = 1
+) -> Measurement:
+    rng = np.random.default_rng(seed)
+    blocks: list[Block] = []
+
+    def add(first: int, times: dict[Party, float], way: Way) -> None:
+        for number in range(first, first + ROUNDS):
+            for party, ns in times.items():
+                for calls in (1, CALLS) if way == "called" else (CALLS,):
+                    elapsed = round(calls * (SHIM_NS + ns) * (1 + noise * rng.standard_normal()))
+                    blocks.append(Block(number, party, calls, elapsed, elapsed, way))
+
+    add(0, {"candidate": candidate_ns, "reference": reference_ns, "shim": 0.0}, "called")
+    if alone_ns is not None:
+        add(ROUNDS, {"reference": alone_ns, "shim": 0.0}, "alone")
+    return Measurement("test", tuple(blocks), 0, 0, 1, CALLS, 0)
+
+
+def test_a_reference_that_was_slow_only_beside_the_candidate_makes_nobody_fast() -> None:
+    speedup = timing(measurement(1e6, 2.2e6, 1e6)).speedup
+    assert speedup is not None
+    assert speedup.outcome != "faster"
+    assert speedup.ratio <= 1.04
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_honest_speed_stays(seed: int) -> None:
+    speedup = timing(measurement(1e6, 1.5e6, 1.5e6, seed=seed)).speedup
+    assert speedup is not None
+    assert speedup.outcome == "faster"
+    assert speedup.ratio == pytest.approx(1.5, rel=0.03)
+
+
+def test_where_the_last_look_is_too_noisy_nothing_beyond_doubt_counts() -> None:
+    for seed in range(6):
+        speedup = timing(measurement(1e6, 2.2e6, 1.4e6, noise=0.35, seed=seed)).speedup
+        assert speedup is None or speedup.outcome != "faster" or speedup.low > 1.03
+        assert speedup is None or speedup.ratio < 2.0
+
+
+def test_only_a_speed_by_the_judges_clock_needs_it() -> None:
+    assert rests_on_the_judges_clock(measurement(1e6, 1.5e6, None))
+    assert not rests_on_the_judges_clock(measurement(1e6, 1e6, None))
+    assert not rests_on_the_judges_clock(measurement(1.5e6, 1e6, None))
