@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+_AT_ONCE = 16
+"""A disk that is asked to keep many files does so together."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace the file in one step: a reader, or a crash, meets the old content or the new, never a part."""
+    _replace(path, data)
+    sync_folder(path.parent)
+
+
+def write_all_atomically(folder: Path, files: Mapping[str, bytes]) -> None:
+    """The same for many files of a folder, each on its own; far quicker than one after another."""
+    if not files:
+        return
+    with ThreadPoolExecutor(min(_AT_ONCE, len(files))) as threads:
+        list(threads.map(lambda item: _replace(folder / item[0], item[1]), files.items()))
+    sync_folder(folder)
+
+
+def _replace(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -19,7 +38,6 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

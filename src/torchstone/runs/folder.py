@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from torchstone.backends import Problem
-from torchstone.durable import write_atomically
+from torchstone.durable import write_all_atomically, write_atomically
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.runs import journal
 from torchstone.runs.request import IDENTITY, RunRequest
@@ -165,14 +165,14 @@ def bring_in_order(
     with writing_to(folder):
         records.compact(planned)
         write_atomically(folder / PROBLEMS, encode(problems))
-        (folder / IMPLEMENTATIONS).mkdir(exist_ok=True)
-        for offer in offers:
-            if offer is not None and not (path := folder / IMPLEMENTATIONS / f"{offer.key}.json").exists():
-                write_atomically(path, encode(offer))
+        kept = folder / IMPLEMENTATIONS
+        kept.mkdir(exist_ok=True)
+        there = {path.name for path in kept.iterdir()}
+        sources = {f"{offer.key}.json": offer for offer in offers if offer is not None}
+        write_all_atomically(kept, {name: encode(sources[name]) for name in sources.keys() - there})
 
 
 def save_reports(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write the report files, each in one step."""
     with writing_to(folder):
-        for name, data in files.items():
-            write_atomically(folder / name, data)
+        write_all_atomically(folder, files)
