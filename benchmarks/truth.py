@@ -1,9 +1,10 @@
 """Are the times true? Device times of small kernels against Nsight Compute's, and the share of the limit against its.
 
-    python benchmarks/truth.py [--json FILE]
+    python benchmarks/truth.py [--cache-control none|all] [--json FILE]
 
 Each kernel is torch's own. Torchstone's time per call comes from a normal measurement (cold caches). ncu profiles the
-same kernels in a process of its own, caches flushed before each, clocks left alone; do_bench runs beside.
+same kernels in a process of its own, one at a time, clocks left alone, with or without flushing all caches before
+each; CUPTI (torch's profiler) tells when kernels of a row of calls began and ended; do_bench runs beside.
 Where the bound is memory, the share of the limit is held against what ncu says of the memory's throughput.
 """
 
@@ -78,11 +79,11 @@ def _operator(case: Case) -> Any:
     return found
 
 
-def by_ncu(name: str) -> tuple[float, float]:
+def by_ncu(name: str, cache_control: str) -> tuple[float, float]:
     """Nanoseconds per call over all its kernels, and the throughput of the memory in percent of its peak."""
     ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
     command = [
-        *(ncu, "--clock-control", "none", "--cache-control", "all", "--profile-from-start", "off"),
+        *(ncu, "--clock-control", "none", "--cache-control", cache_control, "--profile-from-start", "off"),
         *("--metrics", ",".join(METRICS), "--csv", "--page", "raw", "--print-units", "base"),
         *(sys.executable, __file__, "--subject", name),
     ]
@@ -99,6 +100,25 @@ def by_ncu(name: str) -> tuple[float, float]:
     return statistics.median(sums), weighted
 
 
+def by_cupti(case: Case) -> float:
+    """Nanoseconds per call between the beginning and the end of its kernels, in a row of calls on other values."""
+    from torch.profiler import ProfilerActivity, profile
+
+    device = torch.device("cuda", 0)
+    calls = [draw_call(case, seed, device) for seed in range(3)]
+    operator = _operator(case)
+    for call in calls:
+        operator(*call.args, **call.kwargs)
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as watched:
+        for index in range(CALLS):
+            operator(*calls[index % 3].args, **calls[index % 3].kwargs)
+        torch.cuda.synchronize()
+    times = [event.time_range.elapsed_us() * 1e3 for event in watched.events() if event.device_type.name == "CUDA"]
+    each = max(1, len(times) // CALLS)
+    return statistics.median(sum(times[start : start + each]) for start in range(0, len(times), each))
+
+
 def by_do_bench(case: Case) -> float:
     from triton.testing import do_bench
 
@@ -110,25 +130,33 @@ def by_do_bench(case: Case) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--subject")
+    parser.add_argument("--cache-control", default="all", choices=("none", "all"))
+    parser.add_argument("--kernels", default="")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.subject:
         subject(options.subject)
         return
     rows: list[dict[str, Any]] = []
-    print(f"{'kernel':22s} {'ncu us':>8s} {'ours us':>8s} {'off by':>7s} {'do_bench':>8s} {'off by':>7s}", end="")
+    print(f"ncu --cache-control {options.cache_control}")
+    print(f"{'kernel':22s} {'ncu us':>8s} {'CUPTI us':>8s} {'ours us':>8s} {'of ncu':>7s} {'of CUPTI':>8s}", end="")
+    print(f" {'do_bench':>8s} {'of ncu':>7s}", end="")
     print(f" {'of limit':>9s} {'ncu memory':>10s}")
     with courtroom("cuda") as room:
         for name, case in all_cases().items():
+            if options.kernels and name not in options.kernels.split(","):
+                continue
             measured(room, Job(case, native(case)))
             times = measured(room, Job(case, native(case))).timing
             other_ns = by_do_bench(case)
             torch.cuda.empty_cache()
-            truth_ns, share = by_ncu(name)
+            cupti_ns = by_cupti(case)
+            truth_ns, share = by_ncu(name, options.cache_control)
             reached = times.attainment
             row = {
                 "kernel": name,
                 "ncu_ns": truth_ns,
+                "cupti_ns": cupti_ns,
                 "torchstone_ns": times.reference_ns,
                 "call_ns": times.reference_call_ns,
                 "do_bench_ns": other_ns,
@@ -139,8 +167,9 @@ def main() -> None:
             rows.append(row)
             limit = f"{row['of_limit_percent']:.1f} %" if reached else "-"
             print(
-                f"{name:22s} {truth_ns / 1e3:8.2f} {times.reference_ns / 1e3:8.2f} "
-                f"{times.reference_ns / truth_ns - 1:7.1%} {other_ns / 1e3:8.2f} {other_ns / truth_ns - 1:7.1%} "
+                f"{name:22s} {truth_ns / 1e3:8.2f} {cupti_ns / 1e3:8.2f} {times.reference_ns / 1e3:8.2f} "
+                f"{times.reference_ns / truth_ns - 1:7.1%} {times.reference_ns / cupti_ns - 1:8.1%} "
+                f"{other_ns / 1e3:8.2f} {other_ns / truth_ns - 1:7.1%} "
                 f"{limit:>9s} {share:8.1f} % {row['bound']}",
                 flush=True,
             )
