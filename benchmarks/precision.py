@@ -157,6 +157,7 @@ def main() -> None:
     parser.add_argument("--kernels", default="")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--effort", default="normal")
+    parser.add_argument("--injected-only", action="store_true")
     options = parser.parse_args()
     chosen = {name: case for name, case in kernels().items() if not options.kernels or name in options.kernels}
     rows: list[dict[str, Any]] = []
@@ -166,11 +167,11 @@ def main() -> None:
             end="",
         )
         print(f" {'better than mean':>17s} {'median':>7s} {'bias':>7s} {'holds 1':>8s} verdicts")
-        for name, case in chosen.items():
+        for name, case in () if options.injected_only else chosen.items():
             rows.append(compare(room, name, case, options.repeats, options.effort))
         judged = [outcome for row in rows for outcome in row["outcomes"]]
         false = sum(outcome in ("faster", "slower") for outcome in judged) / max(1, len(judged))
-        held = statistics.fmean(row["holds"] for row in rows)
+        held = statistics.fmean(row["holds"] for row in rows) if rows else math.nan
         print(f"A against A: {len(judged)} runs, the 95 % interval holds 1 in {held:.1%}, {false:.1%} called faster or")
         print(f"slower (wanted: at most {WANTED_FALSE:.0%})")
         for name in INJECTED.keys() & chosen.keys():
@@ -232,8 +233,14 @@ def injected(room: Courtroom, name: str, case: Case, repeats: int, effort: Any) 
         known = [speedup for speedup in found if speedup is not None]
         truth = math.exp(statistics.fmean(math.log(speedup.ratio) for speedup in known))
         holds = statistics.fmean(speedup.low <= truth <= speedup.high for speedup in known)
-        print(f"{name} with 1/{part} more work: ratio {truth:.4f}, interval holds it in {holds:.0%} of {len(known)}")
-        rows.append({"kernel": name, "part": part, "ratio": truth, "holds_ratio": holds, "runs": len(known)})
+        claimed = [speedup for speedup in known if speedup.judged_low is not None]
+        print(
+            f"{name} with 1/{part} more work: ratio {truth:.4f}, spread {spread([s.ratio for s in known]):.2%}, interval "
+            f"holds it in {holds:.0%} of {len(known)}, claims believed in {len(claimed)}",
+            flush=True,
+        )
+        told = [(s.ratio, s.low, s.high, s.judged_low, s.judged_high) for s in known]
+        rows.append({"kernel": name, "part": part, "ratio": truth, "holds_ratio": holds, "runs": told})
     return rows
 
 

@@ -100,8 +100,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 PLANS: dict[Effort, Plan] = {
-    "quick": Plan(rounds=5, budget_seconds=0.3, half_width=0.05, block_ns=1_000_000, most_confirmations=40),
-    "normal": Plan(rounds=7, budget_seconds=0.8, half_width=0.02, block_ns=2_000_000),
+    "quick": Plan(rounds=5, budget_seconds=0.5, half_width=0.05, block_ns=1_000_000, most_confirmations=40),
+    "normal": Plan(rounds=7, budget_seconds=1.2, half_width=0.02, block_ns=2_000_000),
     "thorough": Plan(rounds=15, budget_seconds=4.0, half_width=0.005, block_ns=5_000_000, most_confirmations=400),
 }
 
