@@ -235,8 +235,8 @@ def injected(room: Courtroom, name: str, case: Case, repeats: int, effort: Any) 
         holds = statistics.fmean(speedup.low <= truth <= speedup.high for speedup in known)
         claimed = [speedup for speedup in known if speedup.judged_low is not None]
         print(
-            f"{name} with 1/{part} more work: ratio {truth:.4f}, spread {spread([s.ratio for s in known]):.2%}, interval "
-            f"holds it in {holds:.0%} of {len(known)}, claims believed in {len(claimed)}",
+            f"{name} with 1/{part} more work: ratio {truth:.4f}, spread {spread([s.ratio for s in known]):.2%}, "
+            f"interval holds it in {holds:.0%} of {len(known)}, claims believed in {len(claimed)}",
             flush=True,
         )
         told = [(s.ratio, s.low, s.high, s.judged_low, s.judged_high) for s in known]

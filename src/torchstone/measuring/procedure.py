@@ -9,6 +9,7 @@ Statistics over the blocks stand in ``statistics.py``.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ _CALLS_IN_PROBE = {False: 8, True: 64}
 """To guess how long a call takes. Captured ones are shorter, and cost nothing to start."""
 _CONFIRMATIONS_AT_A_TIME = 5
 _ROUNDS_BETWEEN_LOOKS = 4
+_PATIENCE = 2.5
 
 
 class Times(NamedTuple):
@@ -100,8 +102,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 PLANS: dict[Effort, Plan] = {
-    "quick": Plan(rounds=5, budget_seconds=0.5, half_width=0.05, block_ns=1_000_000, most_confirmations=40),
-    "normal": Plan(rounds=7, budget_seconds=1.2, half_width=0.02, block_ns=2_000_000),
+    "quick": Plan(rounds=5, budget_seconds=0.15, half_width=0.05, block_ns=1_000_000, most_confirmations=40),
+    "normal": Plan(rounds=7, budget_seconds=0.5, half_width=0.02, block_ns=2_000_000),
     "thorough": Plan(rounds=15, budget_seconds=4.0, half_width=0.005, block_ns=5_000_000, most_confirmations=400),
 }
 
@@ -143,7 +145,7 @@ def rounds(
     began = time.monotonic()
     blocks: list[Block] = []
     for number in range(plan.most_rounds):
-        spent = time.monotonic() - began > plan.budget_seconds
+        spent = _is_spent(time.monotonic() - began, contestants, blocks, plan, enough)
         needed = plan.rounds + (0 if spent else min(len(watch.disturbances), plan.rounds))
         if number >= needed and (
             spent or ((number - needed) % _ROUNDS_BETWEEN_LOOKS == 0 and enough(blocks, plan.half_width))
@@ -151,6 +153,19 @@ def rounds(
             break
         blocks.extend(_round(contestants, lengths, number, order, watch))
     return blocks
+
+
+def _is_spent(
+    seconds: float,
+    contestants: Mapping[Party, Contestant],
+    blocks: Sequence[Block],
+    plan: Plan,
+    enough: Callable[[Sequence[Block], float], bool],
+) -> bool:
+    """Whether the budget is. Captured calls are waited for longer as long as nothing at all is sure about them."""
+    if seconds <= plan.budget_seconds or any(contestant.way != "captured" for contestant in contestants.values()):
+        return seconds > plan.budget_seconds
+    return seconds > _PATIENCE * plan.budget_seconds or enough(blocks, math.inf)
 
 
 def some_rounds(
