@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone.errors import UsageError
-from torchstone.judging import Agreement, Mismatch, Reference, compare_many, draw_call, draw_calls, plant, planted_calls
+from torchstone.judging import (
+    Agreement,
+    Expected,
+    Mismatch,
+    Reference,
+    compare_many,
+    draw_call,
+    draw_calls,
+    plant,
+    planted_calls,
+)
 from torchstone.judging.decisions import plans_for
 from torchstone.judging.vetting import stands_by
 from torchstone.schema import Argument, Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform
@@ -186,3 +196,56 @@ def test_random_operators_and_unknown_plans() -> None:
     assert planted_calls(Reference(wanted, CPU).expect(draw_call(wanted, 0, CPU)), 3) == []
     with pytest.raises(UsageError, match="no plan"):
         plant(draw_call(wanted, 0, CPU), "weeds")
+
+
+def _plans(wanted: Case, seed: int) -> set[str]:
+    return {expected.call.planted for expected in planted_calls(_usual(wanted, seed), seed)}
+
+
+def _usual(wanted: Case, seed: int) -> Expected:
+    return Reference(wanted, CPU).expect(draw_call(wanted, seed, CPU))
+
+
+def test_a_large_case_meets_what_overflows_and_counts_back_and_one_more() -> None:
+    softmax = case("_softmax.default", normal(64, 512), Scalar(1), Scalar(False))
+    assert {frozenset(_plans(softmax, seed)) for seed in range(20)} == {
+        frozenset({"hundreds", other}) for other in ("numbers", "huge")
+    }
+    rows = Tensor((20,), "int64", Integers(0, 4096))
+    index = case("index.Tensor", normal(4096, 64), Sequence((rows,)))  # more than the host is asked about
+    assert all({"hundreds", "negative"} < _plans(index, seed) for seed in range(3))
+
+
+RNN = case(
+    "rnn_tanh.input",
+    normal(5, 12, 20),
+    normal(1, 12, 32),
+    Sequence((normal(32, 20), normal(32, 32), normal(32), normal(32))),
+    *(Scalar(value) for value in (True, 1, 0.0, False, False, False)),
+)
+
+
+def _dropout(p: float, *, train: bool) -> Case:
+    return case("native_dropout.default", normal(64, 65), Scalar(p), Scalar(train))
+
+
+def test_operators_that_might_draw_and_do_not_are_planted_before_and_after_a_call_told_so() -> None:
+    assert _plans(RNN, 0) == {"numbers", "hundreds", "huge"}
+    assert _plans(_dropout(0.5, train=False), 0) == {"numbers", "hundreds", "huge"}
+    assert _plans(_dropout(0.5, train=True), 0) == set()
+    usual = _usual(RNN, 1)
+    usual.batch.reference.lottery.idle = True  # type: ignore[union-attr]
+    assert planted_calls(usual, 0)
+
+
+def test_a_recurrence_that_overflows_is_refused() -> None:
+    def kernel(x: torch.Tensor, hx: torch.Tensor, weights: list[torch.Tensor], *_: object) -> Any:
+        wi, wh, bi, bh = weights
+        h, found = hx[0], []
+        for row in x:
+            e = (2 * (row @ wi.T + bi + h @ wh.T + bh)).exp()
+            h = (e - 1) / (e + 1)
+            found.append(h)
+        return torch.stack(found), h.unsqueeze(0)
+
+    assert isinstance(judged(RNN, kernel), Mismatch)

@@ -29,6 +29,7 @@ from torchstone.judging.evaluation import (
     ReferenceFailure,
     is_continuous,
 )
+from torchstone.judging.idleness import draws_nothing
 from torchstone.judging.inputs import DrawnCall, draw_calls, leaves_ties_open
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.probing import exact_results
@@ -38,8 +39,10 @@ _HOST = torch.device("cpu")
 _FEW_ELEMENTS = 1 << 14
 """Of a call's tensors: up to here every plan is tried on a stated case."""
 _MOST_ON_HOST = 1 << 18
-_OF_LARGE = 2
-"""Plans of larger ones that have no hidden variants, which are smaller and are planted, too."""
+_ALWAYS = ("hundreds", "negative", "marked")
+"""Plans that larger ones meet, too: the path for large arguments is often one of its own."""
+_OF_LARGE = 1
+"""How many others they meet, drawn: their calls take long."""
 _OF_VARIANT = (0, 1)
 """One plan for every second: a case has several variants."""
 _NATIVE_SHARE = 0.25
@@ -51,13 +54,15 @@ _RISKY = ("nan", "infinities", "negative", "marked")
 def planted_calls(usual: Expected, seed: int) -> list[Expected]:
     """Planted calls of a case that torch takes, perhaps none. ``usual`` is any other call of it."""
     reference = usual.batch.reference
-    if not reference.screens or reference.lottery is not None:
+    if reference.undefined:
         return []
     plans = plans_for(reference.case, once=_tells_places(usual))
     if not reference.runs_on_host and not counts_back(reference.case.operator):
         plans = [plan for plan in plans if not plan.startswith("negative")]
     plans = _chosen(reference.case, plans, random.Random(seed))
-    drawn = draw_calls(reference.case, seed, len(plans), reference.device) if plans else []
+    if not plans or not draws_nothing(usual):
+        return []
+    drawn = draw_calls(reference.case, seed, len(plans), reference.device)
     planted = [plant(call, plan) for call, plan in zip(drawn, plans, strict=True)]
     return _answered(reference, [call for call in planted if _is_taken(reference, call)])
 
@@ -141,14 +146,13 @@ def _answered(reference: Reference, calls: Sequence[DrawnCall]) -> list[Expected
 
 def _chosen(case: schema.Case, plans: Sequence[str], random_: random.Random) -> list[str]:
     """All plans, for small cases that are stated."""
-    elements = _elements(case)
+    plans = random_.sample(list(plans), len(plans))
     if HIDDEN in case.tags:
-        count = random_.choice(_OF_VARIANT)
-    elif elements <= _FEW_ELEMENTS:
-        count = len(plans)
-    else:
-        count = 0 if case.jitter else _OF_LARGE
-    return random_.sample(list(plans), min(count, len(plans)))
+        return plans[: random_.choice(_OF_VARIANT)]
+    if _elements(case) <= _FEW_ELEMENTS:
+        return plans
+    always = [plan for plan in plans if plan.removesuffix(ONCE) in _ALWAYS]
+    return always + [plan for plan in plans if plan not in always][:_OF_LARGE]
 
 
 def _elements(case: schema.Case) -> int:
@@ -163,10 +167,13 @@ def _tells_places(usual: Expected) -> bool:
 
 
 def _is_taken(reference: Reference, call: DrawnCall) -> bool:
-    """Whether the host takes values that an operator may refuse, and negative indices for what they stand for."""
+    """Whether the host takes values that an operator may refuse, and negative indices for what they stand for.
+
+    Operators that count back promise it.
+    """
     plan = call.planted.removesuffix(ONCE)
-    negative = plan == "negative"
-    if not negative and (reference.runs_on_host or plan not in _RISKY):
+    negative = plan == "negative" and not counts_back(call.case.operator)
+    if not negative and (reference.runs_on_host or plan not in _RISKY or plan == "negative"):
         return True
     if _elements(call.case) > _MOST_ON_HOST:
         return False
