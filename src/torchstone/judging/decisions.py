@@ -1,4 +1,4 @@
-"""Values at which operators decide, planted into some of the checked calls: never into timed ones.
+"""Values at which operators decide, planted into some of the checked calls: never into those that are timed.
 
 Drawn values do not meet an operator's decision points by themselves: no normal number equals a bound of ``hardtanh``,
 is half an integer, overflows ``exp`` or is NaN, and no drawn index is negative. A kernel that is wrong there would

@@ -15,6 +15,7 @@ booleans. That is asked once an answer differs, which spares all others their fl
 from __future__ import annotations
 
 import random
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,9 @@ _OF_LARGE = 1
 """How many others they meet, drawn: their calls take long."""
 _OF_VARIANT = (0, 1)
 """One plan for every second: a case has several variants."""
+_MOST_AMONG_TIMED = 8
+_ELEMENTS_AMONG_TIMED = 1 << 19
+"""Of all calls that are planted in a block like timed ones."""
 _NATIVE_SHARE = 0.25
 """Of the bound of planted calls, which is wide: what torch itself may take of it."""
 _RISKY = ("nan", "infinities", "negative", "marked")
@@ -65,6 +69,27 @@ def planted_calls(usual: Expected, seed: int) -> list[Expected]:
     drawn = draw_calls(reference.case, seed, len(plans), reference.device)
     planted = [plant(call, plan) for call, plan in zip(drawn, plans, strict=True)]
     return _answered(reference, [call for call in planted if _is_taken(reference, call)])
+
+
+def plans_among_timed(usual: Expected, seed: int) -> list[str]:
+    """Plans for blocks that are like timed ones: those whose values torch takes in any places.
+
+    Nobody asks the host first there.
+    """
+    taken = [expected.call.planted for expected in planted_calls(usual, seed)]
+    if usual.batch.reference.runs_on_host:
+        return taken
+    counting = counts_back(usual.call.case.operator)
+    return [plan for plan in taken if plan.removesuffix(ONCE) not in _RISKY or (counting and "negative" in plan)]
+
+
+def plant_some(calls: Sequence[DrawnCall], plans: Sequence[str]) -> list[DrawnCall]:
+    """These calls with values planted into a few, which nobody can foresee: to compare one may take long."""
+    chance, found = secrets.SystemRandom(), list(calls)
+    few = max(1, min(_MOST_AMONG_TIMED, _ELEMENTS_AMONG_TIMED // max(1, _elements(calls[0].case))))
+    for place in chance.sample(range(len(found)), min(few, len(found))):
+        found[place] = plant(found[place], chance.choice(plans))
+    return found
 
 
 def stands_by(expected: Expected) -> bool:

@@ -138,6 +138,7 @@ CASES: dict[str, Case] = {
     "repeat": _case("repeat.default", _normal(1, 4096), _dims(16, 1)),
     "softmax": _case("_softmax.default", _normal(16, 256), Scalar(-1), Scalar(False)),
     "softmax_large": _case("_softmax.default", _normal(16, 256, std=60.0), Scalar(-1), Scalar(False)),
+    "softmax_timed": _case("_softmax.default", _normal(64, 128), Scalar(-1), Scalar(False), timed=True),
     "softmax_large_varied": _case("_softmax.default", _normal(128, 512), Scalar(-1), Scalar(False), jitter=True),
     "nansum": _case("nansum.default", _normal(32, 65), _dims(1)),
     "index": _case("index.Tensor", _normal(64, 33), Sequence((Tensor((50,), "int64", Integers(0, 64)),))),
@@ -188,6 +189,7 @@ CASES: dict[str, Case] = {
     "gelu_cuda_timed": _case("gelu.default", _normal(1024, 2048), timed=True),
     "relu_cuda_small_timed": _case("relu.default", _normal(64, 64), timed=True),
     "logsumexp_cuda_timed": _case("logsumexp.default", _normal(256, 1024), _dims(1), timed=True),
+    "softmax_cuda_timed": _case("_softmax.default", _normal(256, 512), Scalar(-1), Scalar(False), timed=True),
     "mm_cuda_timed": _case("mm.default", _normal(1024, 1024), _normal(1024, 1024), timed=True),
 }
 """Name -> case. The timed ones are large enough that a call outweighs what calling it costs, but for the small one."""
