@@ -40,7 +40,7 @@ _HOST = torch.device("cpu")
 _FEW_ELEMENTS = 1 << 14
 """Of a call's tensors: up to here every plan is tried on a stated case."""
 _MOST_ON_HOST = 1 << 18
-_ALWAYS = ("hundreds", "negative", "marked")
+_ALWAYS = ("hundreds", "moved", "negative", "marked")
 """Plans that larger ones meet, too: the path for large arguments is often one of its own."""
 _OF_LARGE = 1
 """How many others they meet, drawn: their calls take long."""

@@ -140,6 +140,9 @@ CASES: dict[str, Case] = {
     "softmax_large": _case("_softmax.default", _normal(16, 256, std=60.0), Scalar(-1), Scalar(False)),
     "softmax_timed": _case("_softmax.default", _normal(64, 128), Scalar(-1), Scalar(False), timed=True),
     "softmax_large_varied": _case("_softmax.default", _normal(128, 512), Scalar(-1), Scalar(False), jitter=True),
+    "layer_norm": _case(
+        "native_layer_norm.default", _normal(24, 320), _dims(320), _normal(320), _normal(320), Scalar(1e-5)
+    ),
     "nansum": _case("nansum.default", _normal(32, 65), _dims(1)),
     "index": _case("index.Tensor", _normal(64, 33), Sequence((Tensor((50,), "int64", Integers(0, 64)),))),
     "index_large_varied": _case(
