@@ -81,6 +81,13 @@ def _layer_norm(
     return (x - mean) * rstd * w + b, mean, rstd
 
 
+def _folded_batch_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    variance, mean = torch.var_mean(x, (0, 2), correction=0)
+    rstd = (variance + 1e-5).rsqrt()
+    scale = w * rstd
+    return x * scale[:, None] + (b - mean * scale)[:, None], mean, rstd
+
+
 WRONG: dict[str, tuple[Case, Callable[..., Any]]] = {
     "nansum as sum": (case("nansum.default", normal(16, 33), dims(1)), torch.sum),
     "amax without NaN": (case("amax.default", SPECIAL, dims(1)), lambda x, d: x.nan_to_num(nan=-9e9).amax(d)),
@@ -143,6 +150,14 @@ HONEST: dict[str, tuple[Case, Callable[..., Any]]] = {
     "a variance of 16 bits in one pass in float32": (
         case("var.dim", normal(16, 64, dtype="bfloat16"), dims(1)),
         lambda x, d: _variance_in_one_pass(x.float()).bfloat16(),
+    ),
+    "a batch norm folded into a factor and a summand": (
+        case(
+            "native_batch_norm.default",
+            *(normal(6, 8, 33), normal(8), normal(8), Scalar(None), Scalar(None)),
+            *(Scalar(True), Scalar(0.1), Scalar(1e-5)),
+        ),
+        lambda x, w, b, *rest: _folded_batch_norm(x, w, b),
     ),
     "a log-softmax by what it takes off": (
         case("_log_softmax.default", normal(16, 33), Scalar(1), Scalar(False)),

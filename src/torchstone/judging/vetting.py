@@ -185,9 +185,15 @@ def _elements(case: schema.Case) -> int:
 
 
 def _tells_places(usual: Expected) -> bool:
-    """Whether results say where a value stands: which of equal ones, and of several NaN, is often left open."""
+    """Whether results say where a value stands: which of equal ones, and of several NaN, is often left open.
+
+    What a model only counts in its buffers says nothing of the kind.
+    """
+    model = schema.is_model(usual.call.case.operator)
     return leaves_ties_open(usual.call.case.operator) or any(
-        not is_continuous(tensor.dtype) and tensor.dtype is not torch.bool for tensor in usual.native.values()
+        not is_continuous(tensor.dtype) and tensor.dtype is not torch.bool
+        for place, tensor in usual.native.items()
+        if place.kind == "output" or not model
     )
 
 
