@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone.errors import UsageError
-from torchstone.judging import Agreement, Mismatch, Reference, compare_many, draw_call, draw_calls, plant, planted_calls
+from torchstone.judging import (
+    Agreement,
+    Expected,
+    Mismatch,
+    Reference,
+    compare_many,
+    draw_call,
+    draw_calls,
+    plant,
+    planted_calls,
+)
 from torchstone.judging.decisions import plans_for
 from torchstone.judging.vetting import stands_by
 from torchstone.schema import Argument, Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform
@@ -53,6 +63,31 @@ def judged(wanted: Case, kernel: Callable[..., Any], seed: int = 0) -> Agreement
     return compare_many(calls, outputs, [[t.storage for t in expected.call.tensors] for expected in calls])
 
 
+def _variance_in_one_pass(x: torch.Tensor, correction: int = 1) -> torch.Tensor:
+    count = x.shape[-1]
+    return ((x * x).mean(-1) - x.mean(-1).square()).clamp_min(0) * count / (count - correction)
+
+
+def _variance_in_two_passes(x: torch.Tensor, correction: int = 1) -> torch.Tensor:
+    count = x.shape[-1]
+    mean = x.cumsum(-1)[:, -1:] / count
+    return (x - mean).square().flip(-1).cumsum(-1)[:, -1] / (count - correction)
+
+
+def _layer_norm(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, eps: float, variance: Callable[[torch.Tensor, int], torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    mean, rstd = x.mean(-1, keepdim=True), (variance(x, 0).unsqueeze(-1) + eps).rsqrt()
+    return (x - mean) * rstd * w + b, mean, rstd
+
+
+def _folded_batch_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    variance, mean = torch.var_mean(x, (0, 2), correction=0)
+    rstd = (variance + 1e-5).rsqrt()
+    scale = w * rstd
+    return x * scale[:, None] + (b - mean * scale)[:, None], mean, rstd
+
+
 WRONG: dict[str, tuple[Case, Callable[..., Any]]] = {
     "nansum as sum": (case("nansum.default", normal(16, 33), dims(1)), torch.sum),
     "amax without NaN": (case("amax.default", SPECIAL, dims(1)), lambda x, d: x.nan_to_num(nan=-9e9).amax(d)),
@@ -76,6 +111,12 @@ WRONG: dict[str, tuple[Case, Callable[..., Any]]] = {
     "0/0": (case("sinc.default", normal(16, 33)), lambda x: (torch.pi * x).sin() / (torch.pi * x)),
     "no upper end": (case("hardtanh.default", normal(16, 33), Scalar(0), Scalar(6)), lambda x, a, b: x.relu()),
     "keeps NaN": (case("nan_to_num.default", normal(16, 33)), torch.clone),
+    "a layer norm in one pass": (
+        case("native_layer_norm.default", normal(16, 64), dims(64), normal(64), normal(64), Scalar(1e-5)),
+        lambda x, s, w, b, e: _layer_norm(x, w, b, e, _variance_in_one_pass),
+    ),
+    "a variance in one pass": (case("var.dim", normal(16, 64), dims(1)), lambda x, d: _variance_in_one_pass(x)),
+    "a deviation in one pass": (case("std.dim", normal(16, 64), dims(1)), lambda x, d: _variance_in_one_pass(x).sqrt()),
     "halves up": (case("round.default", normal(16, 33)), lambda x: torch.floor(x + 0.5)),
 }
 
@@ -96,6 +137,39 @@ HONEST: dict[str, tuple[Case, Callable[..., Any]]] = {
     "a gelu more precise than torch's": (
         case("gelu.default", normal(16, 33)),
         lambda x: (x.double() * 0.5 * torch.erfc(-x.double() / 2**0.5)).float(),
+    ),
+    "a layer norm in two passes": (
+        case("native_layer_norm.default", normal(16, 64), dims(64), normal(64), normal(64), Scalar(1e-5)),
+        lambda x, s, w, b, e: _layer_norm(x, w, b, e, _variance_in_two_passes),
+    ),
+    "a variance in two passes": (case("var.dim", normal(16, 64), dims(1)), lambda x, d: _variance_in_two_passes(x)),
+    "a variance in one pass in float64": (
+        case("var.dim", normal(16, 64), dims(1)),
+        lambda x, d: _variance_in_one_pass(x.double()).float(),
+    ),
+    "a variance of 16 bits in one pass in float32": (
+        case("var.dim", normal(16, 64, dtype="bfloat16"), dims(1)),
+        lambda x, d: _variance_in_one_pass(x.float()).bfloat16(),
+    ),
+    "a batch norm folded into a factor and a summand": (
+        case(
+            "native_batch_norm.default",
+            *(normal(6, 8, 33), normal(8), normal(8), Scalar(None), Scalar(None)),
+            *(Scalar(True), Scalar(0.1), Scalar(1e-5)),
+        ),
+        lambda x, w, b, *rest: _folded_batch_norm(x, w, b),
+    ),
+    "a log-softmax by what it takes off": (
+        case("_log_softmax.default", normal(16, 33), Scalar(1), Scalar(False)),
+        lambda x, d, _: x - x.logsumexp(d, keepdim=True),
+    ),
+    "a product in another order": (
+        case("mm.default", normal(16, 64), normal(64, 17)),
+        lambda a, b: (a.unsqueeze(2) * b).flip(1).cumsum(1)[:, -1],
+    ),
+    "a distance by another formula": (
+        case("_cdist_forward.default", normal(9, 32), normal(7, 32), Scalar(2.0), Scalar(2)),
+        lambda a, b, p, m: (a.unsqueeze(1) - b).square().flip(-1).sum(-1).sqrt(),
     ),
     "a branch where torch multiplies": (
         case("hardswish.default", normal(16, 33)),
@@ -186,3 +260,68 @@ def test_random_operators_and_unknown_plans() -> None:
     assert planted_calls(Reference(wanted, CPU).expect(draw_call(wanted, 0, CPU)), 3) == []
     with pytest.raises(UsageError, match="no plan"):
         plant(draw_call(wanted, 0, CPU), "weeds")
+
+
+def _plans(wanted: Case, seed: int) -> set[str]:
+    return {expected.call.planted for expected in planted_calls(_usual(wanted, seed), seed)}
+
+
+def _usual(wanted: Case, seed: int) -> Expected:
+    return Reference(wanted, CPU).expect(draw_call(wanted, seed, CPU))
+
+
+def test_a_large_case_meets_what_overflows_and_counts_back_and_one_more() -> None:
+    softmax = case("_softmax.default", normal(64, 512), Scalar(1), Scalar(False))
+    assert {frozenset(_plans(softmax, seed)) for seed in range(20)} == {
+        frozenset({"hundreds", "moved", other}) for other in ("numbers", "huge")
+    }
+    rows = Tensor((20,), "int64", Integers(0, 4096))
+    index = case("index.Tensor", normal(4096, 64), Sequence((rows,)))  # more than the host is asked about
+    assert all({"hundreds", "negative"} < _plans(index, seed) for seed in range(3))
+
+
+RNN = case(
+    "rnn_tanh.input",
+    normal(5, 12, 20),
+    normal(1, 12, 32),
+    Sequence((normal(32, 20), normal(32, 32), normal(32), normal(32))),
+    *(Scalar(value) for value in (True, 1, 0.0, False, False, False)),
+)
+
+
+def _dropout(p: float, *, train: bool) -> Case:
+    return case("native_dropout.default", normal(64, 65), Scalar(p), Scalar(train))
+
+
+def test_operators_that_might_draw_and_do_not_are_planted_before_and_after_a_call_told_so() -> None:
+    assert _plans(RNN, 0) == {"numbers", "hundreds", "huge", "moved"}
+    assert _plans(_dropout(0.5, train=False), 0) == {"numbers", "hundreds", "huge", "moved"}
+    assert _plans(_dropout(0.5, train=True), 0) == set()
+    usual = _usual(RNN, 1)
+    usual.batch.reference.lottery.idle = True  # type: ignore[union-attr]
+    assert planted_calls(usual, 0)
+
+
+def test_a_recurrence_that_overflows_is_refused() -> None:
+    def kernel(x: torch.Tensor, hx: torch.Tensor, weights: list[torch.Tensor], *_: object) -> Any:
+        wi, wh, bi, bh = weights
+        h, found = hx[0], []
+        for row in x:
+            e = (2 * (row @ wi.T + bi + h @ wh.T + bh)).exp()
+            h = (e - 1) / (e + 1)
+            found.append(h)
+        return torch.stack(found), h.unsqueeze(0)
+
+    assert isinstance(judged(RNN, kernel), Mismatch)
+
+
+def test_a_tensor_is_moved_as_a_whole_where_that_may_matter() -> None:
+    layer_norm = case("native_layer_norm.default", normal(16, 64), dims(64), normal(64), normal(64), Scalar(1e-5))
+    plain, moved = draw_call(layer_norm, 3, CPU), plant(draw_call(layer_norm, 3, CPU), "moved")
+    by = (moved.args[0] - plain.args[0]).double()
+    assert 2**12 <= by.mean().abs() <= 2**13
+    assert by.std() < 1e-3
+    assert torch.equal(moved.args[2], plain.args[2])
+    assert "moved" not in plans_for(case("relu.default", normal(16, 33)), once=False)
+    assert "moved" not in plans_for(case("var.dim", normal(16, 64, dtype="bfloat16"), dims(1)), once=False)
+    assert not any("moved" in plan for plan in plans_for(case("sort.default", normal(16, 64)), once=True))

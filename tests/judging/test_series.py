@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchstone.chain import Chain
-from torchstone.judging import Agreement, Mismatch, Reference, Series, UncapturableError, draw_calls
+from torchstone.judging import Agreement, Mismatch, Reference, Series, UncapturableError, draw_calls, plant_some
 from torchstone.links import Links
 from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor
 
@@ -151,3 +151,24 @@ def test_all_results_of_a_gradient_decide_how_to_go_on_and_none_by_its_weight() 
     assert torch.equal(series.storages[1], drawn)
     changed = [*results[:2], results[2] + 1]
     assert not torch.equal(links.followed(changed, drawn), links.followed(results, drawn))
+
+
+def test_planted_values_among_a_series_are_held_against_what_is_wrong_on_them() -> None:
+    series = made(SOFTMAX)
+    series.draw_planted(7, ["hundreds"])
+    assert isinstance(series.compare(*outputs_of(series)), Agreement)
+    outputs, after = outputs_of(series)
+    raw = torch.stack([call.args[0] for call in series.calls()]).exp()
+    outputs[0] = raw / raw.sum(-1, keepdim=True)
+    found = series.compare(outputs, after)
+    assert isinstance(found, Mismatch)
+    assert series.calls()[found.call].planted == "hundreds"
+    series.draw(8)
+    assert not any(call.planted for call in series.calls())
+
+
+def test_of_large_calls_few_are_planted() -> None:
+    large = Case("test", "aten.relu.default", (Tensor((512, 512), "float32", Normal()),))
+    for case, count in ((SOFTMAX, 8), (large, 2)):
+        planted = [call.planted for call in plant_some(draw_calls(case, 3, 40, CPU), ["hundreds", "numbers"])]
+        assert sum(map(bool, planted)) == count

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchstone.measuring.procedure import PLANS, Plan, Times, block_lengths, rounds
+from torchstone.measuring.procedure import PLANS, Inspections, Plan, Times, Turn, block_lengths, rounds
 from torchstone.schema import Block, Party, Way
 
 
@@ -95,3 +95,37 @@ def test_rounds_end_when_the_answer_is_precise_enough() -> None:
     blocks = rounds(parties(1000), (1, 2), plan, random.Random(1), enough)
     assert asked == [5, 9, 13]
     assert blocks[-1].round == 12
+
+
+def test_inspections_are_spread_over_the_rounds_and_leave_no_block_behind() -> None:
+    plan = Plan(rounds=10, budget_seconds=60.0, half_width=0.0, block_ns=1, most_rounds=30)
+    made: list[tuple[int, int]] = []
+    candidates = parties(1000)
+
+    def ready(calls: int) -> Turn:
+        return lambda: made.append((len(candidates["candidate"].calls), calls))
+
+    blocks = rounds(candidates, (2, 16), plan, random.Random(1), never, None, Inspections(10, ready))
+    assert len(blocks) == 30 * 3 * 2
+    assert len(made) == 6
+    assert all(16 in {calls for _, calls in made[start : start + 2]} for start in (0, 2, 4))
+    assert [before // 20 for before, _ in made[::2]] == [0, 1, 2]  # two for ten rounds of two blocks
+
+
+def test_when_an_inspection_comes_is_not_a_matter_of_the_order() -> None:
+    plan = Plan(rounds=10, budget_seconds=0.0, half_width=0.0, block_ns=1)
+
+    def places() -> tuple[int, ...]:
+        found: list[int] = []
+        candidates = parties(1000)
+        inspections = Inspections(10, lambda calls: lambda: found.append(len(candidates["candidate"].calls)))
+        rounds(candidates, (2, 16), plan, random.Random(1), never, None, inspections)
+        return tuple(found)
+
+    assert len({places() for _ in range(20)}) > 1
+
+
+def test_what_cannot_be_inspected_is_not() -> None:
+    plan = Plan(rounds=5, budget_seconds=0.0, half_width=0.0, block_ns=1)
+    blocks = rounds(parties(1000), (2, 16), plan, random.Random(1), never, None, Inspections(5, lambda calls: None))
+    assert len(blocks) == 5 * 3 * 2

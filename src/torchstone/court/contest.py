@@ -163,12 +163,13 @@ class _Contest:
             self.uncaptured = f"the candidate: {error}"
             return self._by_calls_against_graphs()
         if lengths[1] > 1 and self._draws.can_be_chained():
-            blocks = procedure.rounds(self._graphs, lengths[1:], self._plan, self._order, is_precise_enough, self.watch)
+            blocks = self._rounds(self._graphs, lengths[1:])
             self._confirm_by_chains(blocks, lengths[1])
         else:
             blocks = self._decide(self._graphs, lengths)
         few, rounds = min(_CALLS_FOR_CALL_TIME, self._stand.sets), self._plan.rounds // 2
-        blocks += procedure.some_rounds(self._calls, (few,), rounds, self._order, 1 + blocks[-1].round)
+        inspections = procedure.Inspections(rounds, self._called.inspection)
+        blocks += procedure.some_rounds(self._calls, (few,), rounds, self._order, 1 + blocks[-1].round, inspections)
         return blocks, lengths[1]
 
     def _reference_can_be_captured(self) -> bool:
@@ -207,9 +208,19 @@ class _Contest:
             procedure.confirmations(self._chains, blocks, calls, self._plan, self._order, needs_confirmation)
 
     def _decide(self, parties: Parties, lengths: tuple[int, int]) -> list[schema.Block]:
-        blocks = procedure.rounds(parties, lengths, self._plan, self._order, is_precise_enough, self.watch)
-        procedure.confirmations(parties, blocks, 1, self._plan, self._order, needs_confirmation)
+        blocks = self._rounds(parties, lengths)
+        inspections = self._inspections(parties)
+        procedure.confirmations(parties, blocks, 1, self._plan, self._order, needs_confirmation, inspections)
         return blocks
+
+    def _rounds(self, parties: Parties, lengths: tuple[int, ...]) -> list[schema.Block]:
+        inspections = self._inspections(parties)
+        return procedure.rounds(parties, lengths, self._plan, self._order, is_precise_enough, self.watch, inspections)
+
+    def _inspections(self, parties: Parties) -> procedure.Inspections:
+        """Chained calls are not inspected: what a call is given there is made of what the one before gave."""
+        candidate = self._called if parties is self._calls else self._played
+        return procedure.Inspections(self._plan.rounds, candidate.inspection)
 
 
 def _examine(hearing: Hearing, measurement: schema.Measurement, contest: _Contest) -> None:

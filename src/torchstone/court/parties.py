@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from functools import cached_property
 
 from torchstone import schema
 from torchstone.chain import Chain
@@ -19,8 +20,18 @@ from torchstone.court.captured import Captured
 from torchstone.court.evidence import BandGuard, Objection
 from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError
 from torchstone.court.stand import CandidateFailedError, Stand
-from torchstone.judging import DrawnCall, Expected, Mismatch, Reference, Series
-from torchstone.measuring.procedure import Times
+from torchstone.judging import (
+    DrawnCall,
+    Expected,
+    Mismatch,
+    Reference,
+    ReferenceFailure,
+    Series,
+    draw_calls,
+    plans_among_timed,
+    plant_some,
+)
+from torchstone.measuring.procedure import Times, Turn
 
 Sweep = Callable[[], None]
 
@@ -48,6 +59,26 @@ class Draws:
         drawn, expected = self._hearing.draw(self._reference, calls, calibrate=False)
         self._last[calls] = drawn
         return drawn, expected
+
+    def planted(self, calls: int) -> tuple[list[DrawnCall], list[Expected]] | None:
+        """Like fresh ones, with planted values in some; for the candidate alone, which is not timed on them.
+
+        None: there is nothing to plant, or torch does not take it after all.
+        """
+        if not self.plans:
+            return None
+        case, device = self._reference.case, self._reference.device
+        drawn = plant_some(draw_calls(case, self._hearing.lots.draw(), calls, device), self.plans)
+        try:
+            return drawn, self._reference.expect_many(drawn)
+        except ReferenceFailure:
+            return None
+
+    @cached_property
+    def plans(self) -> list[str]:
+        """Of the values to plant."""
+        _, usual = self._hearing.draw(self._reference, 1, calibrate=False)
+        return plans_among_timed(usual[0], self._hearing.lots.draw())
 
     def again(self, calls: int) -> list[DrawnCall]:
         if calls not in self._last:
@@ -86,6 +117,16 @@ class CandidateCalls:
         if self._stand.on_device:
             self.latencies_ns.append(self._stand.device_latency_ns())
         return Times(*self._hearing.call_and_verify(self._stand, drawn, expected))
+
+    def inspection(self, calls: int) -> Turn | None:
+        """A block of calls of which some have planted values: verified like any other, and its time is forgotten."""
+        ready = self._draws.planted(calls)
+        return None if ready is None else lambda: self._inspect(*ready)
+
+    def _inspect(self, drawn: list[DrawnCall], expected: list[Expected]) -> None:
+        if self._stand.on_device:
+            self.latencies_ns.append(self._stand.device_latency_ns())
+        self._hearing.call_and_verify(self._stand, drawn, expected)
 
 
 class ReferenceCalls:
@@ -153,6 +194,17 @@ class CandidateGraphs(Graphs):
         if calls not in self._drawn:
             self._draw(calls)
         self._drawn.discard(calls)
+        return self._play(captured, calls)
+
+    def inspection(self, calls: int) -> Turn | None:
+        """As of :class:`CandidateCalls`, but at once: a series has room for one draw, and the round's comes later."""
+        captured = self._captured.get(calls)
+        if captured is not None and self._draws.plans:
+            self.series(calls).draw_planted(secrets.randbits(63), self._draws.plans)
+            self._play(captured, calls)
+        return None
+
+    def _play(self, captured: Captured, calls: int) -> Times:
         self._stand.finish_device_work()
         self.latencies_ns.append(self._stand.device_latency_ns())
         values = self.series(calls).storages
@@ -179,6 +231,7 @@ class CandidateGraphs(Graphs):
             case Mismatch(reason=reason, message=message, errors=errors, call=index):
                 # The arguments of chained calls are not in the seed alone.
                 replay = wording.replay_of(series.calls()[index]) if chain is None else None
+                message += f"\n(planted values: {replay.planted})" if replay is not None and replay.planted else ""
                 raise VerdictError(schema.Disagrees(stage, reason, message, errors, replay))
         self._hearing.verified += series.count
 

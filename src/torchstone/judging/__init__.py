@@ -12,7 +12,7 @@ from torchstone.judging.outcome import Agreement, Mismatch, worst_of
 from torchstone.judging.preparable import preparable_share
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
 from torchstone.judging.series import Series, UncapturableError
-from torchstone.judging.vetting import planted_calls
+from torchstone.judging.vetting import plans_among_timed, plant_some, planted_calls
 from torchstone.judging.work import Work, work_of
 
 __all__ = [
@@ -38,7 +38,9 @@ __all__ = [
     "draw_call",
     "draw_calls",
     "hidden_cases",
+    "plans_among_timed",
     "plant",
+    "plant_some",
     "planted_calls",
     "preparable_share",
     "stated_size_cases",

@@ -1,4 +1,4 @@
-"""Values at which operators decide, planted into some of the checked calls: never into timed ones.
+"""Values at which operators decide, planted into some of the checked calls: never into those that are timed.
 
 Drawn values do not meet an operator's decision points by themselves: no normal number equals a bound of ``hardtanh``,
 is half an integer, overflows ``exp`` or is NaN, and no drawn index is negative. A kernel that is wrong there would
@@ -39,6 +39,8 @@ _MODERATE, _LARGE = (16.0, 80.0), (90.0, 100.0)
 """Magnitudes of hundreds. Not where ``exp`` overflows in float16 or float32: honest formulas differ by a factor."""
 _HUGE_EXPONENTS = (0.25, 0.45)
 """Of the largest number of the dtype: a sum of squares of these is still finite."""
+_MOVED_EXPONENTS = (12.0, 13.0)
+"""By how many deviations, as powers of two: float32 still tells values apart, and their squares no longer do."""
 _DECOMPOSE = frozenset({
     "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "geqrf", "householder", "inv", "inverse", "ldl", "lstsq",
     "lu", "matrix", "orgqr", "ormqr", "pinv", "pinverse", "qr", "slogdet", "solve", "svd", "svdvals",
@@ -97,9 +99,20 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
         found.append("hundreds")
         if not gradient and not model and not _decomposes(case.operator):
             found += ["huge", "nan", "infinities"] if _is_about_no_numbers(case, recipes) else ["huge"]
+        if not gradient and not once and _moves(case, recipes):
+            found.append("moved")
     if not gradient and not model and any(_is_index(recipe) for recipe in recipes):
         found += ["negative", "marked"] if _marks(case) else ["negative"]
     return [plan + ONCE for plan in found] if once else found
+
+
+def _moves(case: schema.Case, recipes: Sequence[schema.Tensor]) -> bool:
+    """Whether it may matter where values lie, all together: a variance does not, and is often computed as if it did.
+
+    Not to what takes each by itself; and where results say which is the largest, none may come to equal another.
+    """
+    pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
+    return not pointwise and not _decomposes(case.operator) and any(_may_be_moved(recipe) for recipe in recipes)
 
 
 def _is_about_no_numbers(case: schema.Case, recipes: Sequence[schema.Tensor]) -> bool:
@@ -133,6 +146,8 @@ def plant(call: DrawnCall, plan: str) -> DrawnCall:
             _plant(call, lot, _hundreds, _EVERY, _is_unbounded)
         case "huge":
             _plant(call, lot, _huge, _EVERY, _is_unbounded)
+        case "moved":
+            _move(call, lot)
         case "nan":
             _plant_nonfinite(call, lot, (math.nan,))
         case "infinities":
@@ -168,6 +183,11 @@ def _takes_numbers(recipe: schema.Tensor) -> bool:
 def _is_unbounded(recipe: schema.Tensor) -> bool:
     """Floating, of any value: what states a range means it."""
     return isinstance(recipe.fill, schema.Normal) and operators.torch_dtype(recipe.dtype) in _FLOATS
+
+
+def _may_be_moved(recipe: schema.Tensor) -> bool:
+    """In fewer bits than float32 has nothing would be left of the values, and in more their squares are safe."""
+    return _is_unbounded(recipe) and recipe.dtype == "float32" and math.prod(recipe.shape) > 1
 
 
 def _is_index(recipe: schema.Tensor) -> bool:
@@ -282,6 +302,15 @@ def _count_from_the_end(call: DrawnCall, lot: _Lot) -> None:
             target = _elements(tensor)
             places = _places(target, _count(target, _EVERY_NEGATIVE), lot)
             target[places] = target[places] - fill.high
+
+
+def _move(call: DrawnCall, lot: _Lot) -> None:
+    """One of the largest tensors, as a whole: of two that meet, the difference would be as large, and no test."""
+    tensors = [tensor for tensor in call.tensors if _may_be_moved(tensor.recipe)]
+    most = max(tensor.view.numel() for tensor in tensors)
+    tensor = lot.structure.choice([tensor for tensor in tensors if tensor.view.numel() == most])
+    deviations = 2.0 ** lot.structure.uniform(*_MOVED_EXPONENTS) * lot.structure.choice((1.0, -1.0))
+    tensor.storage.add_(deviations * getattr(tensor.recipe.fill, "std", 1.0))  # the memory: views may overlap
 
 
 def _share(call: DrawnCall, lot: _Lot) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from torchstone.judging.idleness import draws_nothing
 from torchstone.judging.inputs import draw_calls
 from torchstone.judging.reference import Expected, Reference
 
@@ -32,7 +33,7 @@ def calls_to_tell(expected: Expected) -> int:
     """How many checked calls of this case it takes; 1 for all but small outputs, and those that seldom differ."""
     reference = expected.batch.reference
     drawn = _SAMPLED_CALLS * sum(tensor.view.numel() for tensor in expected.call.tensors)
-    if reference.undefined or reference.lottery is not None or not drawn:
+    if reference.undefined or not drawn or not draws_nothing(expected):
         return 1  # judged by metadata, or by distribution, or a function of nothing
     leaves = _leaves(expected)
     poor = [position for position, leaf in enumerate(leaves) if leaf.numel() and _bits_within(leaf) < ENOUGH_BITS]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch
 from torchstone.judging.reference import Reference
 from torchstone.judging.screening import all_of_each
 from torchstone.judging.untouched import bits
+from torchstone.judging.vetting import plant_some
 from torchstone.links import Links, leading
 
 
@@ -40,6 +42,7 @@ class Series:
         self.reference = reference
         self.count = count
         self._seed = 0
+        self._planted: Sequence[str] = ()
         self.storages = draw_storages(reference.case, 0, count, reference.device)
         """Per tensor argument ``(count, extent)``: the values drawn last."""
         self._given = [storage.clone() for storage in self.storages]
@@ -61,9 +64,15 @@ class Series:
         self.draw_unevaluated(seed)
         self._play()
 
+    def draw_planted(self, seed: int, plans: Sequence[str]) -> None:
+        """New values, planted ones among them, and what torch makes of them."""
+        self.draw_unevaluated(seed)
+        self._planted = [call.planted for call in plant_some(self.calls(), plans)]
+        self._play()
+
     def draw_unevaluated(self, seed: int) -> None:
         """New values, for calls whose arguments change on the way: :meth:`follow` finds out how."""
-        self._seed = seed
+        self._seed, self._planted = seed, ()
         self.storages = draw_storages(self.reference.case, seed, self.count, self.reference.device)
 
     def follow(self, chain: Chain, outputs: Sequence[torch.Tensor]) -> None:
@@ -112,7 +121,10 @@ class Series:
     def calls(self) -> list[DrawnCall]:
         """The calls one by one."""
         case, device = self.reference.case, self.reference.device
-        return calls_on(case, self.storages, self._seed, self.count, device)
+        calls = calls_on(case, self.storages, self._seed, self.count, device)
+        return [
+            replace(call, planted=plan) for call, plan in zip(calls, self._planted or [""] * len(calls), strict=True)
+        ]
 
     def _all_pass(self, outputs: Sequence[torch.Tensor], inputs_after: Sequence[torch.Tensor]) -> bool:
         """Whether every call is certainly right. One transfer from the device."""

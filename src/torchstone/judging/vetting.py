@@ -15,6 +15,7 @@ booleans. That is asked once an answer differs, which spares all others their fl
 from __future__ import annotations
 
 import random
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from torchstone.judging.evaluation import (
     ReferenceFailure,
     is_continuous,
 )
+from torchstone.judging.idleness import draws_nothing
 from torchstone.judging.inputs import DrawnCall, draw_calls, leaves_ties_open
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.probing import exact_results
@@ -38,10 +40,15 @@ _HOST = torch.device("cpu")
 _FEW_ELEMENTS = 1 << 14
 """Of a call's tensors: up to here every plan is tried on a stated case."""
 _MOST_ON_HOST = 1 << 18
-_OF_LARGE = 2
-"""Plans of larger ones that have no hidden variants, which are smaller and are planted, too."""
+_ALWAYS = ("hundreds", "moved", "negative", "marked")
+"""Plans that larger ones meet, too: the path for large arguments is often one of its own."""
+_OF_LARGE = 1
+"""How many others they meet, drawn: their calls take long."""
 _OF_VARIANT = (0, 1)
 """One plan for every second: a case has several variants."""
+_MOST_AMONG_TIMED = 8
+_ELEMENTS_AMONG_TIMED = 1 << 19
+"""Of all calls that are planted in a block like timed ones."""
 _NATIVE_SHARE = 0.25
 """Of the bound of planted calls, which is wide: what torch itself may take of it."""
 _RISKY = ("nan", "infinities", "negative", "marked")
@@ -51,15 +58,38 @@ _RISKY = ("nan", "infinities", "negative", "marked")
 def planted_calls(usual: Expected, seed: int) -> list[Expected]:
     """Planted calls of a case that torch takes, perhaps none. ``usual`` is any other call of it."""
     reference = usual.batch.reference
-    if not reference.screens or reference.lottery is not None:
+    if reference.undefined:
         return []
     plans = plans_for(reference.case, once=_tells_places(usual))
     if not reference.runs_on_host and not counts_back(reference.case.operator):
         plans = [plan for plan in plans if not plan.startswith("negative")]
     plans = _chosen(reference.case, plans, random.Random(seed))
-    drawn = draw_calls(reference.case, seed, len(plans), reference.device) if plans else []
+    if not plans or not draws_nothing(usual):
+        return []
+    drawn = draw_calls(reference.case, seed, len(plans), reference.device)
     planted = [plant(call, plan) for call, plan in zip(drawn, plans, strict=True)]
     return _answered(reference, [call for call in planted if _is_taken(reference, call)])
+
+
+def plans_among_timed(usual: Expected, seed: int) -> list[str]:
+    """Plans for blocks that are like timed ones: those whose values torch takes in any places.
+
+    Nobody asks the host first there.
+    """
+    taken = [expected.call.planted for expected in planted_calls(usual, seed)]
+    if usual.batch.reference.runs_on_host:
+        return taken
+    counting = counts_back(usual.call.case.operator)
+    return [plan for plan in taken if plan.removesuffix(ONCE) not in _RISKY or (counting and "negative" in plan)]
+
+
+def plant_some(calls: Sequence[DrawnCall], plans: Sequence[str]) -> list[DrawnCall]:
+    """These calls with values planted into a few, which nobody can foresee: to compare one may take long."""
+    chance, found = secrets.SystemRandom(), list(calls)
+    few = max(1, min(_MOST_AMONG_TIMED, _ELEMENTS_AMONG_TIMED // max(1, _elements(calls[0].case))))
+    for place in chance.sample(range(len(found)), min(few, len(found))):
+        found[place] = plant(found[place], chance.choice(plans))
+    return found
 
 
 def stands_by(expected: Expected) -> bool:
@@ -141,14 +171,13 @@ def _answered(reference: Reference, calls: Sequence[DrawnCall]) -> list[Expected
 
 def _chosen(case: schema.Case, plans: Sequence[str], random_: random.Random) -> list[str]:
     """All plans, for small cases that are stated."""
-    elements = _elements(case)
+    plans = random_.sample(list(plans), len(plans))
     if HIDDEN in case.tags:
-        count = random_.choice(_OF_VARIANT)
-    elif elements <= _FEW_ELEMENTS:
-        count = len(plans)
-    else:
-        count = 0 if case.jitter else _OF_LARGE
-    return random_.sample(list(plans), min(count, len(plans)))
+        return plans[: random_.choice(_OF_VARIANT)]
+    if _elements(case) <= _FEW_ELEMENTS:
+        return plans
+    always = [plan for plan in plans if plan.removesuffix(ONCE) in _ALWAYS]
+    return always + [plan for plan in plans if plan not in always][:_OF_LARGE]
 
 
 def _elements(case: schema.Case) -> int:
@@ -156,17 +185,26 @@ def _elements(case: schema.Case) -> int:
 
 
 def _tells_places(usual: Expected) -> bool:
-    """Whether results say where a value stands: which of equal ones, and of several NaN, is often left open."""
+    """Whether results say where a value stands: which of equal ones, and of several NaN, is often left open.
+
+    What a model only counts in its buffers says nothing of the kind.
+    """
+    model = schema.is_model(usual.call.case.operator)
     return leaves_ties_open(usual.call.case.operator) or any(
-        not is_continuous(tensor.dtype) and tensor.dtype is not torch.bool for tensor in usual.native.values()
+        not is_continuous(tensor.dtype) and tensor.dtype is not torch.bool
+        for place, tensor in usual.native.items()
+        if place.kind == "output" or not model
     )
 
 
 def _is_taken(reference: Reference, call: DrawnCall) -> bool:
-    """Whether the host takes values that an operator may refuse, and negative indices for what they stand for."""
+    """Whether the host takes values that an operator may refuse, and negative indices for what they stand for.
+
+    Operators that count back promise it.
+    """
     plan = call.planted.removesuffix(ONCE)
-    negative = plan == "negative"
-    if not negative and (reference.runs_on_host or plan not in _RISKY):
+    negative = plan == "negative" and not counts_back(call.case.operator)
+    if not negative and (reference.runs_on_host or plan not in _RISKY or plan == "negative"):
         return True
     if _elements(call.case) > _MOST_ON_HOST:
         return False

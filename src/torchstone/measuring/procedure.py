@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import math
 import random
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -27,6 +29,8 @@ _CALLS_IN_PROBE = {False: 8, True: 64}
 _CONFIRMATIONS_AT_A_TIME = 5
 _ROUNDS_BETWEEN_LOOKS = 4
 _PATIENCE = 2.5
+_INSPECTIONS = 2
+"""In as many rounds as a plan has at least: one of a long block, one of any."""
 
 
 class Times(NamedTuple):
@@ -56,6 +60,34 @@ class Contestant(Protocol):
     def run(self, calls: int) -> Times:
         """How long all the calls took."""
         ...
+
+
+Turn = Callable[[], Block | None]
+"""Something to be done in a round, and what it adds to the measurement."""
+
+
+class Inspections:
+    """Blocks that are nothing special to a candidate, and are not timed: what they are for is to be verified.
+
+    A candidate that is careful as long as it is checked and not when it is timed must not be able to tell these apart:
+    so they are as long as timed ones, and when they come is drawn from the system's randomness. They are spread over
+    all rounds, however many there are.
+    """
+
+    def __init__(self, stretch: int, ready: Callable[[int], Turn | None]) -> None:
+        """``ready`` makes such a block of as many calls ready; None: it is done already, or cannot be made."""
+        self._stretch, self._ready = stretch, ready
+        self._chance = secrets.SystemRandom()
+        self._ahead: list[Callable[[tuple[int, ...]], int] | None] = []
+
+    def due(self, lengths: tuple[int, ...]) -> list[Turn]:
+        """What is to be done among the turns of the coming round."""
+        if not self._ahead:
+            self._ahead = [max, self._chance.choice, *[None] * (self._stretch - _INSPECTIONS)]
+            self._chance.shuffle(self._ahead)
+        length = self._ahead.pop()
+        turn = None if length is None else self._ready(length(lengths))
+        return [] if turn is None else [turn]
 
 
 class Watcher(Protocol):
@@ -134,6 +166,7 @@ def rounds(
     order: random.Random,
     enough: Callable[[Sequence[Block], float], bool],
     watch: Watcher | None = None,
+    inspections: Inspections | None = None,
 ) -> list[Block]:
     """Round after round, until the blocks are enough for the plan's precision or its budget is spent.
 
@@ -151,7 +184,7 @@ def rounds(
             spent or ((number - needed) % _ROUNDS_BETWEEN_LOOKS == 0 and enough(blocks, plan.half_width))
         ):
             break
-        blocks.extend(_round(contestants, lengths, number, order, watch))
+        blocks.extend(_round(contestants, lengths, number, order, watch, inspections))
     return blocks
 
 
@@ -169,13 +202,19 @@ def _is_spent(
 
 
 def some_rounds(
-    contestants: Mapping[Party, Contestant], lengths: tuple[int, ...], count: int, order: random.Random, first: int
+    contestants: Mapping[Party, Contestant],
+    lengths: tuple[int, ...],
+    count: int,
+    order: random.Random,
+    first: int,
+    inspections: Inspections | None = None,
 ) -> list[Block]:
     """As many rounds as asked for, after one that does not count."""
     for contestant in contestants.values():
         for calls in lengths:
             contestant.run(calls)
-    return [block for number in range(first, first + count) for block in _round(contestants, lengths, number, order)]
+    numbers = range(first, first + count)
+    return [b for number in numbers for b in _round(contestants, lengths, number, order, None, inspections)]
 
 
 def confirmations(
@@ -185,13 +224,14 @@ def confirmations(
     plan: Plan,
     order: random.Random,
     wanted: Callable[[Sequence[Block]], bool],
+    inspections: Inspections | None = None,
 ) -> None:
     """Add rounds of single calls, or of chained ones, to the blocks as long as they are wanted and the plan allows."""
     first = 1 + max(block.round for block in blocks)
     for number in range(first, first + plan.most_confirmations):
         if (number - first) % _CONFIRMATIONS_AT_A_TIME == 0 and not wanted(blocks):
             return
-        blocks.extend(_round(contestants, (calls,), number, order))
+        blocks.extend(_round(contestants, (calls,), number, order, None, inspections))
 
 
 def _round(
@@ -199,17 +239,24 @@ def _round(
     lengths: tuple[int, ...],
     number: int,
     order: random.Random,
-    watch: Watcher | None = None,
+    watch: Watcher | None,
+    inspections: Inspections | None,
 ) -> Iterator[Block]:
+    turns: list[Turn] = inspections.due(lengths) if inspections is not None else []
     for contestant in contestants.values():
         contestant.prepare(lengths)
     if watch is not None:
         watch.begin()
-    turns = [(party, calls) for party in contestants for calls in lengths]
+    turns += [partial(_block, contestants[party], party, calls, number) for party in contestants for calls in lengths]
     order.shuffle(turns)
-    for party, calls in turns:
-        times = contestants[party].run(calls)
-        way = contestants[party].way
-        yield Block(number, party, calls, times.elapsed_ns, times.claimed_ns, way, times.revealing_ns)
+    for turn in turns:
+        block = turn()
+        if block is not None:
+            yield block
     if watch is not None:
         watch.end(number)
+
+
+def _block(contestant: Contestant, party: Party, calls: int, number: int) -> Block:
+    times = contestant.run(calls)
+    return Block(number, party, calls, times.elapsed_ns, times.claimed_ns, contestant.way, times.revealing_ns)

@@ -139,8 +139,23 @@ CASES: dict[str, Case] = {
     "repeat": _case("repeat.default", _normal(1, 4096), _dims(16, 1)),
     "softmax": _case("_softmax.default", _normal(16, 256), Scalar(-1), Scalar(False)),
     "softmax_large": _case("_softmax.default", _normal(16, 256, std=60.0), Scalar(-1), Scalar(False)),
+    "softmax_timed": _case("_softmax.default", _normal(64, 128), Scalar(-1), Scalar(False), timed=True),
+    "softmax_large_varied": _case("_softmax.default", _normal(128, 512), Scalar(-1), Scalar(False), jitter=True),
+    "layer_norm": _case(
+        "native_layer_norm.default", _normal(24, 320), _dims(320), _normal(320), _normal(320), Scalar(1e-5)
+    ),
     "nansum": _case("nansum.default", _normal(32, 65), _dims(1)),
     "index": _case("index.Tensor", _normal(64, 33), Sequence((Tensor((50,), "int64", Integers(0, 64)),))),
+    "index_large_varied": _case(
+        "index.Tensor", _normal(4096, 64), Sequence((Tensor((512,), "int64", Integers(0, 4096)),)), jitter=True
+    ),
+    "rnn": _case(
+        "rnn_tanh.input",
+        _normal(7, 12, 20),
+        _normal(1, 12, 32),
+        Sequence((_normal(32, 20), _normal(32, 32), _normal(32), _normal(32))),
+        *[Scalar(value) for value in (True, 1, 0.0, False, False, False)],
+    ),
     "nll_loss": _case(
         "nll_loss_forward.default",
         _normal(64, 10),
@@ -163,6 +178,7 @@ CASES: dict[str, Case] = {
     "mm_timed": _case("mm.default", _normal(512, 512), _normal(512, 512), timed=True),
     "mm_large": _case("mm.default", _normal(512, 512), _normal(512, 512)),
     "sum_gradient": _gradient("sum.dim_IntList", _normal(16), _normal(16, 256), _dims(-1)),
+    "gelu_gradient_large": _gradient("gelu.default", *[_normal(128, 256)] * 2),
     "mul_gradient_timed": _gradient("mul.Tensor", *[_normal(64, 128)] * 3, timed=True),
     "mlp_model_timed": _model(
         "mlp", _MLP, tuple([_normal(64, 64, std=0.1), _normal(64)] * 12), _normal(32, 64), timed=True
@@ -177,6 +193,7 @@ CASES: dict[str, Case] = {
     "gelu_cuda_timed": _case("gelu.default", _normal(1024, 2048), timed=True),
     "relu_cuda_small_timed": _case("relu.default", _normal(64, 64), timed=True),
     "logsumexp_cuda_timed": _case("logsumexp.default", _normal(256, 1024), _dims(1), timed=True),
+    "softmax_cuda_timed": _case("_softmax.default", _normal(256, 512), Scalar(-1), Scalar(False), timed=True),
     "mm_cuda_timed": _case("mm.default", _normal(1024, 1024), _normal(1024, 1024), timed=True),
 }
 """Name -> case. The timed ones are large enough that a call outweighs what calling it costs, but for the small one."""
