@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,6 +19,7 @@ from torchstone.judging import distribution
 from torchstone.judging.dependence import Dependence
 from torchstone.judging.evaluation import Evaluation, Evaluator, Place, Tensors
 from torchstone.judging.inputs import DrawnCall, batched_view
+from torchstone.judging.numbers import real_rows, unlikelihood
 from torchstone.judging.probing import inside_view
 from torchstone.judging.recurrence import Recurrence
 
@@ -26,6 +27,12 @@ _ALWAYS_RANDOM = "bernoulli"
 """Its draws may all be equal, and yet the next one is not."""
 _ENOUGH_TO_DIFFER = 1 << 14
 """Elements that are drawn before they count as constant: one in a thousand is dropped among them for sure."""
+_UNSEEN = 20.0
+"""What is not seen among so many elements has less than this chance for all of them together, but for exp(-20)."""
+_RARE_EXPONENT = 24.0
+"""More elements differ from what torch always draws with a probability of less than exp(-this)."""
+_ROUGHLY = 0.02
+"""Values that differ by less, relative to the largest, are rounded otherwise, not drawn."""
 
 _ALWAYS, _ONE_IN = 8, 16
 _AT_FIRST = 3
@@ -41,6 +48,44 @@ def _constant(evaluation: Evaluation) -> bool:
     return all(bool((tensor == tensor[:1]).all()) for tensor in evaluation.tensors.values())
 
 
+def _generators() -> list[torch.Tensor]:
+    """The state of every generator that an operator without one of its own draws from."""
+    devices = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in range(devices))]
+
+
+class _Drawn(NamedTuple):
+    """torch's own draws of one call."""
+
+    evaluation: Evaluation | None
+    constant: bool
+    """Whether they are all equal."""
+    moved: bool
+    """Whether a generator has been asked for anything. If not, they are equal because nothing is drawn."""
+
+
+class _Rarity:
+    """Of a result for which torch drew, and always the same: what differs may be chance, but only so often."""
+
+    def __init__(self, drawn: int) -> None:
+        self._chance = _UNSEEN / max(1, drawn)
+        self._looked_at, self._different = 0, 0
+
+    def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
+        """``own``: torch's draw of the same call. Counted over all calls, so that few elements tell as well."""
+        expected, result = real_rows(torch.stack([own, got])).to(torch.float64)
+        room = _ROUGHLY * float(expected.abs().amax()) if own.dtype.is_floating_point or own.dtype.is_complex else 0.0
+        same = (expected == result) | ((expected - result).abs() <= room) | (expected.isnan() & result.isnan())
+        self._looked_at += same.numel()
+        self._different += int((~same).sum())
+        if unlikelihood(self._different, self._chance * self._looked_at) <= _RARE_EXPONENT:
+            return None
+        return (
+            f"{self._different} of {self._looked_at} elements (of all calls) are not what torch always draws there, "
+            f"worst by {float((expected - result).abs().amax()):.3g}"
+        )
+
+
 class Lottery:
     """One case's random results, call after call."""
 
@@ -52,6 +97,9 @@ class Lottery:
         self._dependences: dict[Place, Dependence] = {}
         self._calls = 0
         self._widened: dict[Place, float] = {}
+        self._equal = 0
+        """Elements that torch drew before any differed; 0: some do."""
+        self._rarities: dict[Place, _Rarity] = {}
         self.idle: bool | None = None
         """Whether nothing is drawn with the arguments of this case, as far as calls judged in full have shown."""
 
@@ -76,17 +124,24 @@ class Lottery:
         return {place: torch.cat([drawn, other.tensors[place]]) for place, drawn in one.items()}
 
     def draws(self, call: DrawnCall, elements: int) -> Tensors | None:
-        """torch's own draws of a call, stacked; None if they are all the same: nothing random, so values are judged."""
-        evaluation = self._evaluator.native([call] * distribution.count_for(elements))
-        constant = evaluation is not None and _constant(evaluation)
-        if constant and 0 < elements < _ENOUGH_TO_DIFFER and self.idle is None:
-            evaluation = self._evaluator.native([call] * -(-_ENOUGH_TO_DIFFER // elements))
-            constant = evaluation is not None and _constant(evaluation)
-        if evaluation is None:
+        """torch's own draws of a call, stacked; None if nothing is drawn, so that values are judged."""
+        drawn = self._drawn(call, distribution.count_for(elements))
+        if drawn.constant and drawn.moved and 0 < elements < _ENOUGH_TO_DIFFER and self.idle is None:
+            drawn = self._drawn(call, -(-_ENOUGH_TO_DIFFER // elements))
+        if drawn.evaluation is None:
             return None
-        small = elements < distribution.FEW_ELEMENTS or self._name.startswith(_ALWAYS_RANDOM)
-        self.idle = constant and not small and self.idle is not False
-        return None if self.idle else evaluation.tensors
+        may_differ = elements < distribution.FEW_ELEMENTS or self._name.startswith(_ALWAYS_RANDOM)
+        idle = drawn.constant and not (drawn.moved and may_differ)
+        if self.idle is None and drawn.constant and not idle:
+            self._equal = elements * len(next(iter(drawn.evaluation.tensors.values()), ()))
+        self.idle = idle and self.idle is not False
+        return None if self.idle else drawn.evaluation.tensors
+
+    def _drawn(self, call: DrawnCall, times: int) -> _Drawn:
+        before = _generators()
+        evaluation = self._evaluator.native([call] * times)
+        moved = not all(map(torch.equal, before, _generators()))
+        return _Drawn(evaluation, evaluation is not None and _constant(evaluation), moved)
 
     def misfit(
         self, draws: Tensors, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor], in_full: bool
@@ -100,7 +155,8 @@ class Lottery:
                     return place, "elements outside the view changed"
                 drawn, got = self._inside(place, drawn), self._inside(place, got.unsqueeze(0))[0]
             text = (
-                self._text(place, drawn, got, in_full)
+                self._rarely(place, drawn, got)
+                or self._text(place, drawn, got, in_full)
                 or (self._dependences.setdefault(place, Dependence()).misfit(drawn, got) if len(drawn) > 1 else None)
                 or self._repetition(place, drawn, got)
             )
@@ -109,6 +165,11 @@ class Lottery:
             seen[place] = got.clone()
         self._last = seen
         return None
+
+    def _rarely(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+        if not self._equal or not got.numel():
+            return None
+        return self._rarities.setdefault(place, _Rarity(self._equal)).misfit(drawn[0], got)
 
     def _text(self, place: Place, drawn: torch.Tensor, got: torch.Tensor, in_full: bool) -> str | None:
         if in_full:
