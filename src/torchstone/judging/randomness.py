@@ -3,7 +3,8 @@
 Separate from :mod:`torchstone.judging.distribution`, which knows numbers and nothing of calls. Of the candidate's draws
 the last is kept, because a draw that is right once and returned for ever is not random; and of every other as much as
 :mod:`torchstone.judging.recurrence` needs, because a few of them in turn are not either. What elements depend on is
-looked at in every call (:mod:`torchstone.judging.dependence`). The first call of a case is judged in full, and of the
+looked at in every call (:mod:`torchstone.judging.dependence`), and how often values lie where is counted over all of
+them (:mod:`torchstone.judging.rates`). The first call of a case is judged in full, and of the
 others some that are drawn in secret.
 """
 
@@ -21,6 +22,7 @@ from torchstone.judging.evaluation import Evaluation, Evaluator, Place, Tensors
 from torchstone.judging.inputs import DrawnCall, batched_view
 from torchstone.judging.numbers import real_rows, unlikelihood
 from torchstone.judging.probing import inside_view
+from torchstone.judging.rates import Rates
 from torchstone.judging.recurrence import Recurrence
 
 _ALWAYS_RANDOM = "bernoulli"
@@ -95,6 +97,7 @@ class Lottery:
         self._last: Tensors = {}
         self._earlier: dict[Place, Recurrence] = {}
         self._dependences: dict[Place, Dependence] = {}
+        self._rates: dict[Place, Rates] = {}
         self._calls = 0
         self._widened: dict[Place, float] = {}
         self._equal = 0
@@ -157,6 +160,7 @@ class Lottery:
             text = (
                 self._rarely(place, drawn, got)
                 or self._text(place, drawn, got, in_full)
+                or self._rate(place, drawn, got)
                 or (self._dependences.setdefault(place, Dependence()).misfit(drawn, got) if len(drawn) > 1 else None)
                 or self._repetition(place, drawn, got)
             )
@@ -177,6 +181,12 @@ class Lottery:
             self._widened[place] = widened
             return distribution.misfit(distribution.Draws(self._name, drawn, self._last.get(place), widened), got)
         return distribution.quick_misfit(self._name, drawn[0], got, self._widened.get(place, 1.0))
+
+    def _rate(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+        """How often values lie where, over all calls. The first call is judged in full, so that torch's draws are many."""
+        if place not in self._rates:
+            self._rates[place] = Rates(self._name, drawn)
+        return self._rates[place].misfit(drawn, got, self._widened.get(place, 1.0))
 
     def _repetition(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         """How the result repeats an earlier call. The first call is judged in full, so that torch's draws are many."""
