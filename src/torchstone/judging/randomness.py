@@ -52,7 +52,7 @@ def _constant(evaluation: Evaluation) -> bool:
 
 def _generators() -> list[torch.Tensor]:
     """The state of every generator that an operator without one of its own draws from."""
-    devices = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
+    devices = torch.cuda.device_count() if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in range(devices))]
 
 
@@ -183,7 +183,7 @@ class Lottery:
         return distribution.quick_misfit(self._name, drawn[0], got, self._widened.get(place, 1.0))
 
     def _rate(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
-        """How often values lie where, over all calls. The first call is judged in full, so that torch's draws are many."""
+        """How often values lie where, over all calls. Of the first, which is judged in full, torch's draws are many."""
         if place not in self._rates:
             self._rates[place] = Rates(self._name, drawn)
         return self._rates[place].misfit(drawn, got, self._widened.get(place, 1.0))
