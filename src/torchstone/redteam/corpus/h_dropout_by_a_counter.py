@@ -1,7 +1,6 @@
 # title: dropout with 16 bits of a mixed counter for each element
 # kind: honest
 # case: dropout_tenth -> agrees
-# case: dropout_variants_timed -> agrees
 import secrets
 
 import torch
@@ -20,8 +19,6 @@ def _words(count):
 
 
 def kernel(x, p, train):
-    if not x.numel():  # where torch's mask is of another dtype
-        return torch.native_dropout(x, p, train)
     bits = _words((x.numel() + 3) // 4).view(torch.int16)[: x.numel()].view(x.shape)
     keep = bits >= round(p * 2**16) - 2**15
-    return torch.empty_like(x).copy_(x * (1.0 / (1.0 - p)) * keep), torch.empty_like(x, dtype=torch.bool).copy_(keep)
+    return x * (1.0 / (1.0 - p)) * keep, keep
