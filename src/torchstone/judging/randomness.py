@@ -37,6 +37,8 @@ _ROUGHLY = 0.02
 """Values that differ by less, relative to the largest, are rounded otherwise, not drawn."""
 
 _ALWAYS, _ONE_IN = 8, 16
+_AT_MOST, _DRAWN_AT_FIRST = 16, 1 << 20
+"""Draws of torch's, and elements of them, for each of the first calls beside those judged in full."""
 _AT_FIRST = 3
 """Of calls that need not be judged in full, the n-th is with a chance of one in 3 + n: it is slow."""
 
@@ -119,12 +121,17 @@ class Lottery:
         """
         return self._calls <= _ALWAYS or secrets.randbelow(_ONE_IN) == 0
 
-    def two_draws(self, call: DrawnCall, one: Tensors) -> Tensors:
-        """A draw of torch's own, and another one of the same call."""
-        other = self._evaluator.native([call])
-        if other is None:
+    def several_draws(self, call: DrawnCall, one: Tensors) -> Tensors:
+        """A draw of torch's own, and more of the same call: another, and of the first calls as many as cost little.
+
+        Most cases have no more than these, and rates are told the better the more of torch's there are.
+        """
+        elements = max((drawn.numel() for drawn in one.values()), default=0)
+        times = max(1, min(_AT_MOST, _DRAWN_AT_FIRST // max(1, elements))) if self._calls <= _ALWAYS else 1
+        others = self._evaluator.native([call] * times)
+        if others is None:
             return one
-        return {place: torch.cat([drawn, other.tensors[place]]) for place, drawn in one.items()}
+        return {place: torch.cat([drawn, others.tensors[place]]) for place, drawn in one.items()}
 
     def draws(self, call: DrawnCall, elements: int) -> Tensors | None:
         """torch's own draws of a call, stacked; None if nothing is drawn, so that values are judged."""
@@ -149,7 +156,7 @@ class Lottery:
     def misfit(
         self, draws: Tensors, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor], in_full: bool
     ) -> tuple[Place, str] | None:
-        """Where a call's results are not what torch would draw, and how. ``draws``: one row or two, if not in full."""
+        """Where a call's results are not what torch would draw, and how. ``draws``: few rows, if not in full."""
         seen: Tensors = {}
         for place, drawn in draws.items():
             got = (outputs if place.kind == "output" else inputs_after)[place.position]
@@ -161,7 +168,7 @@ class Lottery:
                 self._rarely(place, drawn, got)
                 or self._text(place, drawn, got, in_full)
                 or self._rate(place, drawn, got)
-                or (self._dependences.setdefault(place, Dependence()).misfit(drawn, got) if len(drawn) > 1 else None)
+                or self._dependence(place, drawn if in_full else drawn[:2], got)
                 or self._repetition(place, drawn, got)
             )
             if text is not None:
@@ -187,6 +194,11 @@ class Lottery:
         if place not in self._rates:
             self._rates[place] = Rates(self._name, drawn)
         return self._rates[place].misfit(drawn, got, self._widened.get(place, 1.0))
+
+    def _dependence(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+        if len(drawn) < 2:
+            return None
+        return self._dependences.setdefault(place, Dependence()).misfit(drawn, got)
 
     def _repetition(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         """How the result repeats an earlier call. The first call is judged in full, so that torch's draws are many."""
