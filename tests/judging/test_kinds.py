@@ -140,6 +140,50 @@ def test_draws_of_another_distribution_are_refused(name: str) -> None:
     assert isinstance(judge(HONEST[honest][0], kernel), Mismatch)
 
 
+# Operators that may draw and do not, or always the same.
+
+ATTENTION = case(
+    "aten._scaled_dot_product_flash_attention_for_cpu.default",
+    tensor(1, 1, 1, 8),
+    tensor(1, 1, 33, 8),
+    tensor(1, 1, 33, 8),
+)
+QUIET: dict[str, tuple[Case, Callable[..., Any]]] = {
+    "attention": (ATTENTION, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default),
+    "not training": (case("aten.dropout.default", tensor(3, 5), 0.5, False), lambda x, *_: x.clone()),
+    "never": (case("aten.bernoulli.p", tensor(5), 0.0), torch.ops.aten.bernoulli.p),
+    "never, many": (case("aten.bernoulli.p", tensor(500), 0.0), torch.ops.aten.bernoulli.p),
+    "hardly ever": (case("aten.bernoulli.p", tensor(5), 1e-4), torch.ops.aten.bernoulli.p),
+    "one of one": (case("aten.randint_like.default", tensor(1), 1), torch.randint_like),
+    "all dropped": (case("aten.native_dropout.default", tensor(7), 1.0, True), torch.ops.aten.native_dropout.default),
+}
+
+
+def noise(like: Callable[..., Any]) -> Callable[..., Any]:
+    """What the operator gives, each tensor in place of random numbers."""
+
+    def kernel(*args: Any) -> Any:
+        given = like(*args)
+        drawn = [torch.randn(leaf.shape).to(leaf.dtype) for leaf in operators.flatten_outputs(given)]
+        return tuple(drawn) if isinstance(given, tuple) else drawn[0]
+
+    return kernel
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_where_nothing_differs_from_draw_to_draw_noise_is_refused_however_few_the_elements(name: str) -> None:
+    wanted, kernel = QUIET[name]
+    assert isinstance(judge(wanted, kernel, calls=12), Agreement)
+    assert isinstance(judge(wanted, noise(kernel), calls=12), Mismatch)
+
+
+def test_what_hardly_ever_differs_may_do_so_once() -> None:
+    wanted, _ = QUIET["hardly ever"]
+    turns = iter(range(1000))
+    kernel = lambda x, _: torch.eye(5)[0] if next(turns) == 3 else torch.zeros(5)  # noqa: E731
+    assert isinstance(judge(wanted, kernel, calls=12), Agreement)
+
+
 # Ties.
 
 TIED = tensor(6, 40, fill=Integers(0, 5))

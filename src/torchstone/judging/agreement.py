@@ -127,7 +127,7 @@ def _random_mismatch(
         draws = lottery.draws(expected.call, elements)
     else:
         one = {place: tensor[expected.index].unsqueeze(0) for place, tensor in tensors.items()}
-        draws = lottery.two_draws(expected.call, one) if lottery.wants_dependence() else one
+        draws = lottery.several_draws(expected.call, one) if lottery.wants_dependence() else one
     if draws is None:
         return False
     found = lottery.misfit(draws, outputs, inputs_after, in_full)

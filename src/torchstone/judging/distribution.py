@@ -14,13 +14,14 @@ repeated            the share of elements equal to those of the call before: a d
 Thresholds: a number stands out when it is off by more than :data:`DEVIATIONS` standard deviations of torch's plus what
 :data:`SINGLES` elements at the far end of the range do, so that rare values (a bernoulli of 0.001) cannot make it, or
 as many groups of elements that change together;
-with at least 24 draws of normal numbers that is less than once in ten million, as computed, not measured.
+with at least 24 draws of normal numbers that is less than once in 5e9 calls (Student), as computed, not measured.
 Repeating too little is no fault.
-The Kolmogorov-Smirnov test is at 1e-9, and conservative where elements have different distributions or tie; where they
+The Kolmogorov-Smirnov test is at 1e-13, and conservative where elements have different distributions or tie; where they
 depend on one another, so that torch's own draws lie farther apart, its bound is widened by as much.
 
-What this cannot tell: dependence between elements that are no neighbours (:mod:`torchstone.judging.dependence` does),
-between outputs (a mask that is not the one that was applied), and on a generator's state.
+What this cannot tell: small differences, which show over many calls (:mod:`torchstone.judging.rates`); dependence
+between elements that are no neighbours (:mod:`torchstone.judging.dependence` does), between outputs (a mask that is not
+the one that was applied), and on a generator's state.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ from torchstone.judging.numbers import real_rows
 
 MIN_DRAWS, MAX_DRAWS = 24, 32
 DRAWN_ELEMENTS = 1 << 22
-DEVIATIONS = 8.0
+DEVIATIONS = 12.0
 SINGLES = 3.0
-KOLMOGOROV_ALPHA = 1e-9
+KOLMOGOROV_ALPHA = 1e-13
+"""A trial may have ten thousand calls."""
 FEW_ELEMENTS = 16
 """Below, only the support is judged. Elements that depend on one another count for fewer."""
 _COMPARED = 9

@@ -1,6 +1,8 @@
-"""Values of any dtype as numbers that every kernel takes: random results are judged by them."""
+"""Values of any dtype as numbers that every kernel takes: random results are judged by them. And how odd a count is."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 
@@ -17,3 +19,10 @@ def real_rows(values: torch.Tensor) -> torch.Tensor:
         values = values.to(torch.float32)
     values = values.to(_WIDER.get(values.dtype, values.dtype))
     return values.reshape(values.shape[0], -1) if values.numel() else values.new_empty((values.shape[0], 0))
+
+
+def unlikelihood(count: float, mean: float) -> float:
+    """Chernoff: so many of what comes ``mean`` times on average, or more, have less than exp(-this) of a chance."""
+    if count <= mean:
+        return 0.0
+    return math.inf if mean <= 0.0 else count * math.log(count / mean) - count + mean

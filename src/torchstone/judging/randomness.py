@@ -3,7 +3,8 @@
 Separate from :mod:`torchstone.judging.distribution`, which knows numbers and nothing of calls. Of the candidate's draws
 the last is kept, because a draw that is right once and returned for ever is not random; and of every other as much as
 :mod:`torchstone.judging.recurrence` needs, because a few of them in turn are not either. What elements depend on is
-looked at in every call (:mod:`torchstone.judging.dependence`). The first call of a case is judged in full, and of the
+looked at in every call (:mod:`torchstone.judging.dependence`), and how often values lie where is counted over all of
+them (:mod:`torchstone.judging.rates`). The first call of a case is judged in full, and of the
 others some that are drawn in secret.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,15 +20,25 @@ from torchstone.judging import distribution
 from torchstone.judging.dependence import Dependence
 from torchstone.judging.evaluation import Evaluation, Evaluator, Place, Tensors
 from torchstone.judging.inputs import DrawnCall, batched_view
+from torchstone.judging.numbers import real_rows, unlikelihood
 from torchstone.judging.probing import inside_view
+from torchstone.judging.rates import Rates
 from torchstone.judging.recurrence import Recurrence
 
 _ALWAYS_RANDOM = "bernoulli"
 """Its draws may all be equal, and yet the next one is not."""
 _ENOUGH_TO_DIFFER = 1 << 14
 """Elements that are drawn before they count as constant: one in a thousand is dropped among them for sure."""
+_UNSEEN = 20.0
+"""What is not seen among so many elements has less than this chance for all of them together, but for exp(-20)."""
+_RARE_EXPONENT = 24.0
+"""More elements differ from what torch always draws with a probability of less than exp(-this)."""
+_ROUGHLY = 0.02
+"""Values that differ by less, relative to the largest, are rounded otherwise, not drawn."""
 
 _ALWAYS, _ONE_IN = 8, 16
+_AT_MOST, _DRAWN_AT_FIRST = 16, 1 << 20
+"""Draws of torch's, and elements of them, for each of the first calls beside those judged in full."""
 _AT_FIRST = 3
 """Of calls that need not be judged in full, the n-th is with a chance of one in 3 + n: it is slow."""
 
@@ -41,6 +52,44 @@ def _constant(evaluation: Evaluation) -> bool:
     return all(bool((tensor == tensor[:1]).all()) for tensor in evaluation.tensors.values())
 
 
+def _generators() -> list[torch.Tensor]:
+    """The state of every generator that an operator without one of its own draws from."""
+    devices = torch.cuda.device_count() if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in range(devices))]
+
+
+class _Drawn(NamedTuple):
+    """torch's own draws of one call."""
+
+    evaluation: Evaluation | None
+    constant: bool
+    """Whether they are all equal."""
+    moved: bool
+    """Whether a generator has been asked for anything. If not, they are equal because nothing is drawn."""
+
+
+class _Rarity:
+    """Of a result for which torch drew, and always the same: what differs may be chance, but only so often."""
+
+    def __init__(self, drawn: int) -> None:
+        self._chance = _UNSEEN / max(1, drawn)
+        self._looked_at, self._different = 0, 0
+
+    def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
+        """``own``: torch's draw of the same call. Counted over all calls, so that few elements tell as well."""
+        expected, result = real_rows(torch.stack([own, got])).to(torch.float64)
+        room = _ROUGHLY * float(expected.abs().amax()) if own.dtype.is_floating_point or own.dtype.is_complex else 0.0
+        same = (expected == result) | ((expected - result).abs() <= room) | (expected.isnan() & result.isnan())
+        self._looked_at += same.numel()
+        self._different += int((~same).sum())
+        if unlikelihood(self._different, self._chance * self._looked_at) <= _RARE_EXPONENT:
+            return None
+        return (
+            f"{self._different} of {self._looked_at} elements (of all calls) are not what torch always draws there, "
+            f"worst by {float((expected - result).abs().amax()):.3g}"
+        )
+
+
 class Lottery:
     """One case's random results, call after call."""
 
@@ -50,8 +99,12 @@ class Lottery:
         self._last: Tensors = {}
         self._earlier: dict[Place, Recurrence] = {}
         self._dependences: dict[Place, Dependence] = {}
+        self._rates: dict[Place, Rates] = {}
         self._calls = 0
         self._widened: dict[Place, float] = {}
+        self._equal = 0
+        """Elements that torch drew before any differed; 0: some do."""
+        self._rarities: dict[Place, _Rarity] = {}
         self.idle: bool | None = None
         """Whether nothing is drawn with the arguments of this case, as far as calls judged in full have shown."""
 
@@ -68,30 +121,42 @@ class Lottery:
         """
         return self._calls <= _ALWAYS or secrets.randbelow(_ONE_IN) == 0
 
-    def two_draws(self, call: DrawnCall, one: Tensors) -> Tensors:
-        """A draw of torch's own, and another one of the same call."""
-        other = self._evaluator.native([call])
-        if other is None:
+    def several_draws(self, call: DrawnCall, one: Tensors) -> Tensors:
+        """A draw of torch's own, and more of the same call: another, and of the first calls as many as cost little.
+
+        Most cases have no more than these, and rates are told the better the more of torch's there are.
+        """
+        elements = max((drawn.numel() for drawn in one.values()), default=0)
+        times = max(1, min(_AT_MOST, _DRAWN_AT_FIRST // max(1, elements))) if self._calls <= _ALWAYS else 1
+        others = self._evaluator.native([call] * times)
+        if others is None:
             return one
-        return {place: torch.cat([drawn, other.tensors[place]]) for place, drawn in one.items()}
+        return {place: torch.cat([drawn, others.tensors[place]]) for place, drawn in one.items()}
 
     def draws(self, call: DrawnCall, elements: int) -> Tensors | None:
-        """torch's own draws of a call, stacked; None if they are all the same: nothing random, so values are judged."""
-        evaluation = self._evaluator.native([call] * distribution.count_for(elements))
-        constant = evaluation is not None and _constant(evaluation)
-        if constant and 0 < elements < _ENOUGH_TO_DIFFER and self.idle is None:
-            evaluation = self._evaluator.native([call] * -(-_ENOUGH_TO_DIFFER // elements))
-            constant = evaluation is not None and _constant(evaluation)
-        if evaluation is None:
+        """torch's own draws of a call, stacked; None if nothing is drawn, so that values are judged."""
+        drawn = self._drawn(call, distribution.count_for(elements))
+        if drawn.constant and drawn.moved and 0 < elements < _ENOUGH_TO_DIFFER and self.idle is None:
+            drawn = self._drawn(call, -(-_ENOUGH_TO_DIFFER // elements))
+        if drawn.evaluation is None:
             return None
-        small = elements < distribution.FEW_ELEMENTS or self._name.startswith(_ALWAYS_RANDOM)
-        self.idle = constant and not small and self.idle is not False
-        return None if self.idle else evaluation.tensors
+        may_differ = elements < distribution.FEW_ELEMENTS or self._name.startswith(_ALWAYS_RANDOM)
+        idle = drawn.constant and not (drawn.moved and may_differ)
+        if self.idle is None and drawn.constant and not idle:
+            self._equal = elements * len(next(iter(drawn.evaluation.tensors.values()), ()))
+        self.idle = idle and self.idle is not False
+        return None if self.idle else drawn.evaluation.tensors
+
+    def _drawn(self, call: DrawnCall, times: int) -> _Drawn:
+        before = _generators()
+        evaluation = self._evaluator.native([call] * times)
+        moved = not all(map(torch.equal, before, _generators()))
+        return _Drawn(evaluation, evaluation is not None and _constant(evaluation), moved)
 
     def misfit(
         self, draws: Tensors, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor], in_full: bool
     ) -> tuple[Place, str] | None:
-        """Where a call's results are not what torch would draw, and how. ``draws``: one row or two, if not in full."""
+        """Where a call's results are not what torch would draw, and how. ``draws``: few rows, if not in full."""
         seen: Tensors = {}
         for place, drawn in draws.items():
             got = (outputs if place.kind == "output" else inputs_after)[place.position]
@@ -100,8 +165,10 @@ class Lottery:
                     return place, "elements outside the view changed"
                 drawn, got = self._inside(place, drawn), self._inside(place, got.unsqueeze(0))[0]
             text = (
-                self._text(place, drawn, got, in_full)
-                or (self._dependences.setdefault(place, Dependence()).misfit(drawn, got) if len(drawn) > 1 else None)
+                self._rarely(place, drawn, got)
+                or self._text(place, drawn, got, in_full)
+                or self._rate(place, drawn, got)
+                or self._dependence(place, drawn if in_full else drawn[:2], got)
                 or self._repetition(place, drawn, got)
             )
             if text is not None:
@@ -110,12 +177,28 @@ class Lottery:
         self._last = seen
         return None
 
+    def _rarely(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+        if not self._equal or not got.numel():
+            return None
+        return self._rarities.setdefault(place, _Rarity(self._equal)).misfit(drawn[0], got)
+
     def _text(self, place: Place, drawn: torch.Tensor, got: torch.Tensor, in_full: bool) -> str | None:
         if in_full:
             widened = max(self._widened.get(place, 1.0), distribution.widening(drawn))
             self._widened[place] = widened
             return distribution.misfit(distribution.Draws(self._name, drawn, self._last.get(place), widened), got)
         return distribution.quick_misfit(self._name, drawn[0], got, self._widened.get(place, 1.0))
+
+    def _rate(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+        """How often values lie where, over all calls. Of the first, which is judged in full, torch's draws are many."""
+        if place not in self._rates:
+            self._rates[place] = Rates(self._name, drawn)
+        return self._rates[place].misfit(drawn, got, self._widened.get(place, 1.0))
+
+    def _dependence(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+        if len(drawn) < 2:
+            return None
+        return self._dependences.setdefault(place, Dependence()).misfit(drawn, got)
 
     def _repetition(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         """How the result repeats an earlier call. The first call is judged in full, so that torch's draws are many."""

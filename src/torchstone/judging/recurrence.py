@@ -18,7 +18,8 @@ with a probability of less than exp(-DEVIATIONS**2 / 2) (Hoeffding). With 1024 r
 results and four products of either sign that is 1e-9 a trial. Elements that depend on one another (attention with
 dropout) make the sum wider; how much is measured on torch's own draws, and allowed for.
 Single values coincide by chance where a dtype or a generator has few. A generator may have as few as 2**20 where
-torch's has more: the bound is that for these, or for what torch's own draws share if that is more.
+torch's has more: the bound is that for these, or for what torch's own draws share if that is more. There are up to ten
+million comparisons in a trial, so that it grows with their number (Chernoff): all together less than 1e-9.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ from random import SystemRandom
 
 import torch
 
-from torchstone.judging.numbers import real_rows
+from torchstone.judging.numbers import real_rows, unlikelihood
 
 PLACES = 1024
 CLASSES = 256
 REMEMBERED = 1024
 """Calls; beyond, a new one takes the place of any other."""
 DEVIATIONS = 9.0
+EXPONENT = 24.0
+"""The n-th comparison of single values is beyond chance with a probability of less than exp(-EXPONENT) / n."""
 MARGIN = 1.2
 """On the measured width of likenesses."""
 OWN_DRAWS = 24
@@ -242,8 +245,9 @@ class _Values:
         self._classes = _Classes()
         self._memory = _Memory(CLASSES, torch.int32, own.device)
         held = -math.expm1(-min(own.shape[1], _VALUES) / LEAST_GRID)
-        by_chance = max(CLASSES * held / (2.0 - held), self._shared_by(own))
-        self._allowed = 6.0 + by_chance + DEVIATIONS * math.sqrt(by_chance)
+        self._by_chance = max(CLASSES * held / (2.0 - held), self._shared_by(own))
+        self._allowed = 6.0 + self._by_chance + DEVIATIONS * math.sqrt(self._by_chance)
+        self._comparisons = 0
 
     def _shared_by(self, own: torch.Tensor) -> float:
         """At most so many on average, of two of torch's own draws."""
@@ -265,8 +269,10 @@ class _Values:
         if len(earlier):
             most, torchs = torch.stack([_found(row, earlier).sum(dim=1).amax() for row in rows]).tolist()
         self._memory.add(rows[0])
+        self._comparisons += len(earlier)
         allowed = self._allowed + 2.0 * torchs
-        if most <= allowed:
+        odds = unlikelihood(most - 2.0 * torchs, self._by_chance)
+        if most <= allowed or odds <= EXPONENT + math.log(self._comparisons):
             return None
         return (
             f"values are those of an earlier call: of {CLASSES} that are looked at {most} occurred in one, bound "

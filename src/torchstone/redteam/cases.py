@@ -131,6 +131,16 @@ CASES: dict[str, Case] = {
     "dropout_variants_timed": _case(
         "native_dropout.default", _normal(96, 320), Scalar(0.5), Scalar(True), timed=True, jitter=True
     ),
+    "dropout_few_not_training": _case("dropout.default", _normal(3, 5), Scalar(0.5), Scalar(False)),
+    "dropout_tenth": _case("native_dropout.default", _normal(256, 512), Scalar(0.1), Scalar(True)),
+    "attention_few": _case(
+        "_scaled_dot_product_flash_attention_for_cpu.default",
+        _normal(1, 1, 1, 8),
+        _normal(1, 1, 33, 8),
+        _normal(1, 1, 33, 8),
+    ),
+    "randn_like": _case("randn_like.default", _normal(1024, 512)),
+    "bernoulli_few_never": _case("bernoulli.p", _normal(8), Scalar(0.0)),
     "bernoulli_timed": _case("bernoulli.p", _normal(128, 256), Scalar(0.3), timed=True),
     "copy_special": _case("copy_.default", _normal(64, 64), Tensor((64, 64), "float32", Normal(specials=True))),
     "relu_small_timed": _case("relu.default", _normal(64, 256), timed=True),

@@ -1,6 +1,7 @@
 # title: the operator, called plainly
 # kind: honest
 # case: bernoulli_timed -> agrees
+# case: bernoulli_few_never -> agrees
 import torch
 
 
