@@ -157,20 +157,32 @@ def test_a_case_can_opt_out_and_one_without_tensors_has_none() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_large_timed_case_has_a_variant_of_its_own_magnitude(seed: int) -> None:
+def test_a_large_timed_case_has_variants_of_its_own_magnitude(seed: int) -> None:
     large = msgspec.structs.replace(case("aten.add.Tensor", tensor(300, 512), tensor(512)), timed=True)
-    option, _ = stated_size_cases(large, random.Random(seed))
-    assert {abs(new - old) for new, old in zip(option.args[0].shape, (300, 512), strict=True)} == {1}
-    assert option.args[0].shape[1] == option.args[1].shape[0]
-    assert is_valid(option, 1)
+    found = stated_size_cases(large, random.Random(seed))
+    assert len(found) == 2
+    for option, _ in found:
+        assert {abs(new - old) for new, old in zip(option.args[0].shape, (300, 512), strict=True)} == {1}
+        assert option.args[0].shape[1] == option.args[1].shape[0]
+        assert is_valid(option, 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_of_them_lies_as_stated_and_the_other_does_not(seed: int) -> None:
+    large = msgspec.structs.replace(case("aten.relu.default", tensor(300, 512)), timed=True)
+    (plain, _), (other, _) = stated_size_cases(large, random.Random(seed))
+    assert not layout_of(tensors_of(plain)[0])
+    assert layout_of(tensors_of(other)[0]) & {"transposed", "stepped", "expanded"}
 
 
 def test_indices_of_a_large_variant_stay_in_range() -> None:
     index = Tensor((70_000,), "int64", Integers(0, 300))
     large = msgspec.structs.replace(case("aten.index_select.default", tensor(300, 512), 0, index), timed=True)
     for seed in range(10):
-        (option,) = stated_size_cases(large, random.Random(seed))
-        assert [recipe.shape for recipe in tensors_of(option)] == [(300, 512), (70_000,)]
+        (plain, _), (other,) = stated_size_cases(large, random.Random(seed))
+        assert [recipe.shape for recipe in tensors_of(plain)] == [(301, 513), (70_001,)]
+        assert tensors_of(plain)[1].fill == Integers(0, 300)
+        assert [recipe.shape for recipe in tensors_of(other)] == [(300, 512), (70_000,)]
 
 
 def test_small_cases_and_those_that_are_not_timed_have_none() -> None:

@@ -77,8 +77,8 @@ class Lots:
     def __init__(self) -> None:
         self._drawn: list[int] = []
         self._next = 0
-        self.variants: tuple[Sequence[schema.Case], Sequence[schema.Case]] | None = None
-        """The hidden ones, once they were drawn: small ones, and ways to make one of the stated size."""
+        self.variants: tuple[Sequence[schema.Case], Sequence[Sequence[schema.Case]]] | None = None
+        """The hidden ones, once they were drawn: small ones, and ways to make each of the stated size."""
 
     def draw(self) -> int:
         """63 bits that no candidate can foresee."""

@@ -40,7 +40,8 @@ def check_hidden(hearing: Hearing, stand: Stand) -> None:
         hearing.allow(stand.release)
         for case in variants:
             passed[key] += _check_variant(hearing, case, calls=2)
-        any(_check_variant(hearing, case, calls=1) for case in of_stated_size)
+        for ways in of_stated_size:
+            any(_check_variant(hearing, case, calls=1) for case in ways)
         hearing.allow(stand.bind)
 
 

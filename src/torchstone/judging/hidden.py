@@ -31,11 +31,11 @@ def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[
     return _pool_of(schema.content_key(case)).draw(case, count, random_) if case.jitter else []
 
 
-def stated_size_cases(case: schema.Case, random_: random.Random) -> list[schema.Case]:
-    """For a timed case that is larger than any variant: one as large as it is, in the ways in which it can be meant.
+def stated_size_cases(case: schema.Case, random_: random.Random) -> list[list[schema.Case]]:
+    """For a timed case that is larger than any variant: some as large as it is, each in the ways it can be meant.
 
     What is timed is the way that a kernel takes for much work, and smaller variants never meet that. Not tried
-    beforehand, which would take long: whoever calls it takes the first that torch takes.
+    beforehand, which would take long: whoever calls them takes the first way that torch takes.
     """
     return large_options(case, random_) if case.jitter and case.timed else []
 

@@ -75,21 +75,28 @@ def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schem
     return [_hidden(option) for option in found]
 
 
-def large_options(case: schema.Case, random_: random.Random) -> list[schema.Case]:
-    """A variant of the stated magnitude, likewise; none of a case that is small enough for the others.
+def large_options(case: schema.Case, random_: random.Random) -> list[list[schema.Case]]:
+    """Two variants of the stated magnitude, likewise; none of a case that is small enough for the others.
 
-    One more or less of everything, on other memory. Sizes stay where whole numbers are drawn, which may be indices:
-    without a trial nobody knows into what.
+    One more or less of everything: once on memory as it is stated, which is what a kernel's quickest way is made for,
+    once on other memory. Whole numbers that are drawn may be indices, and without a trial nobody knows into what: where
+    there are any, sizes only grow and their ranges stay, so that what they point at is still there, and on other memory
+    nothing changes.
     """
     symbols = _symbols(case)
     if not symbols or not _too_large(case, {size: size for size in symbols}):
         return []
     draws_whole_numbers = any(not isinstance(t.fill, _REAL_FILLS) for t in schema.tensors_of(case))
-    step = 0 if draws_whole_numbers else random_.choice((-1, 1))
-    sizes = {size: size + step for size in symbols}
+    steps = (1, 0) if draws_whole_numbers else (random_.choice((-1, 1)), random_.choice((-1, 1)))
+    plain, other = (_all_moved(case, symbols, step) for step in steps)
     layout_seed = random_.getrandbits(63)
-    found = [resized(case, sizes, numbers=numbers) for numbers in ((True, False) if step else (False,))]
-    return [_hidden(_laid_out(option, random.Random(layout_seed), scattered=True)) for option in found]
+    scattered = [_laid_out(option, random.Random(layout_seed), scattered=True) for option in other]
+    return [[_hidden(option) for option in options_] for options_ in (plain, scattered)]
+
+
+def _all_moved(case: schema.Case, symbols: list[int], step: int) -> list[schema.Case]:
+    sizes = {size: size + step for size in symbols}
+    return [resized(case, sizes, numbers=numbers, ranges=False) for numbers in ((True, False) if step else (False,))]
 
 
 def _hidden(case: schema.Case) -> schema.Case:
@@ -176,9 +183,12 @@ def _elements(tensor: schema.Tensor, sizes: Sizes) -> int:
     return product
 
 
-def resized(case: schema.Case, sizes: Sizes, *, numbers: bool) -> schema.Case:
-    """With other sizes; ``numbers``: whole numbers among the arguments that equal a size change with it."""
-    return _mapped(case, lambda argument: _resized_argument(argument, sizes, numbers))
+def resized(case: schema.Case, sizes: Sizes, *, numbers: bool, ranges: bool = True) -> schema.Case:
+    """With other sizes; ``numbers``: whole numbers among the arguments that equal a size change with it; ``ranges``:
+    so do those of drawn indices.
+    """
+    followed = sizes if ranges else {}
+    return _mapped(case, lambda argument: _resized_argument(argument, sizes, numbers, followed))
 
 
 def _mapped(case: schema.Case, change: Callable[[schema.Argument], schema.Argument]) -> schema.Case:
@@ -187,14 +197,14 @@ def _mapped(case: schema.Case, change: Callable[[schema.Argument], schema.Argume
     return msgspec.structs.replace(case, args=args, kwargs=kwargs)
 
 
-def _resized_argument(argument: schema.Argument, sizes: Sizes, numbers: bool) -> schema.Argument:
+def _resized_argument(argument: schema.Argument, sizes: Sizes, numbers: bool, ranges: Sizes) -> schema.Argument:
     match argument:
         case schema.Tensor(shape=shape, strides=strides, fill=fill):
             new = tuple(sizes.get(size, size) for size in shape)
             layout = None if strides is None else _strides_like(strides, new)
-            return msgspec.structs.replace(argument, shape=new, strides=layout, fill=_resized_fill(fill, sizes))
+            return msgspec.structs.replace(argument, shape=new, strides=layout, fill=_resized_fill(fill, ranges))
         case schema.Sequence(items=items):
-            return schema.Sequence(tuple(_resized_argument(item, sizes, numbers) for item in items))
+            return schema.Sequence(tuple(_resized_argument(item, sizes, numbers, ranges) for item in items))
         case schema.Scalar(value=int() as value) if numbers and not isinstance(value, bool):
             return schema.Scalar(sizes.get(value, value))
         case _:
