@@ -92,6 +92,19 @@ def test_sizes_are_off_by_one_ragged_one_and_zero() -> None:
     assert any(size % 16 and size not in (1, 31, 33) for size in columns)
 
 
+def test_every_job_gets_a_batch_of_one_and_often_other_sizes_of_one() -> None:
+    wanted = case("aten.sum.dim_IntList", tensor(16, 32, 64), [-1])
+    jobs = [hidden_cases(wanted, 3, random.Random(seed)) for seed in range(60)]
+    shapes = [[tensors_of(variant)[0].shape for variant in job] for job in jobs]
+    assert all(any(shape[0] == 1 for shape in job) for job in shapes)
+    assert all(sum(any(shape[dimension] == 1 for shape in job) for job in shapes) >= 15 for dimension in (1, 2))
+
+
+def test_several_sizes_may_be_zero() -> None:
+    shapes = [tensors_of(variant)[0].shape for variant in many(case("aten.relu.default", tensor(8, 24, 40)))]
+    assert {shape.count(0) for shape in shapes} == {0, 1, 2, 3}
+
+
 def test_equal_sizes_change_together_with_lists_that_hold_them() -> None:
     followed = 0
     for variant in many(LAYER_NORM):

@@ -15,9 +15,9 @@ from torchstone.court.stand import Stand
 from torchstone.errors import UsageError
 from torchstone.judging import Reference, ReferenceFailure, desk_of, hidden_cases, stated_size_cases
 
-_HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 4, "normal": 4, "thorough": 10}
-"""Of six kinds, so that four hold odd sizes for sure. Each is called twice: in full, and as far as need be."""
-_FEWER_CASES: dict[schema.Effort, int] = {"quick": 2, "normal": 4, "thorough": 10}
+_HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 5, "normal": 5, "thorough": 10}
+"""Some of kinds that every job gets, the others of any. Each is called twice: in full, and as far as need be."""
+_FEWER_CASES: dict[schema.Effort, int] = {"quick": 3, "normal": 5, "thorough": 10}
 """For a candidate that has passed many: its other cases have sizes and layouts of their own."""
 _MANY_PASSED = 32
 

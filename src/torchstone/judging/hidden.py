@@ -14,7 +14,7 @@ from collections import deque
 from functools import lru_cache
 
 from torchstone import schema
-from torchstone.judging.jitter import KINDS, Kind, identity, is_valid, large_options, options
+from torchstone.judging.jitter import ALWAYS, KINDS, Kind, identity, is_valid, large_options, options
 
 _TRIES = 3
 """Per variant that is asked for."""
@@ -49,20 +49,29 @@ class VariantPool:
     """Valid variants of one case, by kind."""
 
     def __init__(self) -> None:
-        self._kept: dict[Kind, deque[tuple[str, schema.Case]]] = {kind: deque(maxlen=_KEPT_PER_KIND) for kind in KINDS}
+        self._kept: dict[Kind, deque[tuple[str, schema.Case]]] = {
+            kind: deque(maxlen=_KEPT_PER_KIND) for kind in (*ALWAYS, *KINDS)
+        }
 
     def draw(self, case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
         """Variants of different kinds, as far as there are, in an order that nobody foresees."""
         found: list[schema.Case] = []
         seen = {identity(case)}
+        for kind in ALWAYS[:count]:
+            tries = (self._one(case, kind, seen, random_) for _ in range(_TRIES))
+            found += itertools.islice((variant for variant in tries if variant is not None), 1)
         kinds = random_.sample(KINDS, len(KINDS))
         for kind in itertools.islice(itertools.cycle(kinds), _TRIES * count):
-            variant = self._remembered(kind, seen, random_) or self._fresh(case, kind, seen, random_)
-            if variant is not None:
-                found.append(variant)
             if len(found) >= count:
                 break
+            variant = self._one(case, kind, seen, random_)
+            if variant is not None:
+                found.append(variant)
+        random_.shuffle(found)
         return found
+
+    def _one(self, case: schema.Case, kind: Kind, seen: set[str], random_: random.Random) -> schema.Case | None:
+        return self._remembered(kind, seen, random_) or self._fresh(case, kind, seen, random_)
 
     def _remembered(self, kind: Kind, seen: set[str], random_: random.Random) -> schema.Case | None:
         unseen = [(key, variant) for key, variant in self._kept[kind] if key not in seen]

@@ -128,17 +128,32 @@ def _ragged(sizes: Sizes, random_: random.Random) -> Sizes:
     return _in_order(sizes, draw)
 
 
-def _one(sizes: Sizes, random_: random.Random) -> Sizes:
-    chosen = random_.choice(sorted(sizes))
-    return {old: 1 if old == chosen else new for old, new in sizes.items()}
+def _batch_of_one(sizes: Sizes, random_: random.Random) -> Sizes:
+    """The leading size, and with it others: rows or columns of one come with a batch of one."""
+    leading = next(iter(sizes))
+    return _each(sizes, {leading, *_some(sizes, random_)}, 1)
 
 
-def _zero(sizes: Sizes, random_: random.Random) -> Sizes:
-    chosen = random_.choice(sorted(sizes))
-    return {old: 0 if old == chosen else new for old, new in sizes.items()}
+def _ones(sizes: Sizes, random_: random.Random) -> Sizes:
+    return _each(sizes, _some(sizes, random_), 1)
 
 
-KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _one, _primes, _kept, _zero, _off_by_one)
+def _zeros(sizes: Sizes, random_: random.Random) -> Sizes:
+    return _each(sizes, _some(sizes, random_), 0)
+
+
+KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _ones, _primes, _kept, _zeros, _off_by_one)
+ALWAYS: tuple[Kind, ...] = (_batch_of_one,)
+"""Kinds of which every job gets one, as far as torch takes it."""
+
+
+def _some(sizes: Sizes, random_: random.Random) -> set[int]:
+    """At least one of them, each as likely as not."""
+    return {old for old in sorted(sizes) if random_.random() < 0.5} or {random_.choice(sorted(sizes))}
+
+
+def _each(sizes: Sizes, chosen: set[int], size: int) -> Sizes:
+    return {old: size if old in chosen else new for old, new in sizes.items()}
 
 
 def _in_order(sizes: Sizes, draw: Callable[[int], int]) -> Sizes:
@@ -150,9 +165,9 @@ def _in_order(sizes: Sizes, draw: Callable[[int], int]) -> Sizes:
 
 
 def _symbols(case: schema.Case) -> list[int]:
-    """The different sizes; 0 and 1 have a meaning of their own, unless there are no others."""
-    sizes = {size for tensor in schema.tensors_of(case) for size in tensor.shape}
-    return sorted(size for size in sizes if size > 1) or sorted(sizes)
+    """The different sizes as they come; 0 and 1 have a meaning of their own, unless there are no others."""
+    sizes = dict.fromkeys(size for tensor in schema.tensors_of(case) for size in tensor.shape)
+    return [size for size in sizes if size > 1] or list(sizes)
 
 
 def _shrunk(case: schema.Case, symbols: list[int]) -> dict[int, int]:

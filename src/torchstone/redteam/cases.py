@@ -153,6 +153,7 @@ CASES: dict[str, Case] = {
     "round": _case("round.default", _normal(33, 65)),
     "item_special": _case("_local_scalar_dense.default", Tensor((), "float32", Normal(specials=True))),
     "sum": _case("sum.dim_IntList", _normal(16, 4096), _dims(-1)),
+    "sum_varied": _case("sum.dim_IntList", _normal(16, 32, 64), _dims(-1), jitter=True),
     "mean": _case("mean.dim", _normal(16, 65536), _dims(-1)),
     "any_sparse": _case("any.default", Tensor((64, 64), "bool", Booleans(p_true=0.0002))),
     "isnan": _case("isnan.default", Tensor((64, 64), "float32", Normal(specials=True))),
