@@ -56,6 +56,11 @@ def is_valid(case: schema.Case, seed: int) -> bool:
     return True
 
 
+def is_hidden(case: schema.Case) -> bool:
+    """Whether it is a variant."""
+    return HIDDEN in case.tags
+
+
 def identity(case: schema.Case) -> str:
     """The same for variants that are called alike."""
     return schema.content_key(case.args, case.kwargs)
@@ -258,6 +263,21 @@ def _with_largest_indices(case: schema.Case) -> schema.Case:
 
 
 # Memory.
+
+
+def on_plain_memory(case: schema.Case) -> schema.Case:
+    """With every tensor contiguous."""
+
+    def change(argument: schema.Argument) -> schema.Argument:
+        match argument:
+            case schema.Tensor(strides=tuple()):
+                return msgspec.structs.replace(argument, strides=None, offset=0)
+            case schema.Sequence(items=items):
+                return schema.Sequence(tuple(change(item) for item in items))
+            case _:
+                return argument
+
+    return _mapped(case, change)
 
 
 def _laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = False) -> schema.Case:

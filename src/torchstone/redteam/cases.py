@@ -154,6 +154,10 @@ CASES: dict[str, Case] = {
     "item_special": _case("_local_scalar_dense.default", Tensor((), "float32", Normal(specials=True))),
     "sum": _case("sum.dim_IntList", _normal(16, 4096), _dims(-1)),
     "sum_varied": _case("sum.dim_IntList", _normal(16, 32, 64), _dims(-1), jitter=True),
+    "attention_varied": _case(
+        "_scaled_dot_product_flash_attention_for_cpu.default", *[_normal(2, 4, 33, 16)] * 3, jitter=True
+    ),
+    "dropout_varied": _case("native_dropout.default", _normal(64, 128), Scalar(0.5), Scalar(True), jitter=True),
     "mean": _case("mean.dim", _normal(16, 65536), _dims(-1)),
     "any_sparse": _case("any.default", Tensor((64, 64), "bool", Booleans(p_true=0.0002))),
     "isnan": _case("isnan.default", Tensor((64, 64), "float32", Normal(specials=True))),
