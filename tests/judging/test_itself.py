@@ -8,13 +8,14 @@ import torch
 from torchstone.judging import (
     Expected,
     Reference,
+    agrees_about_nothing,
     agrees_on_plain_memory,
     agrees_with_itself,
     draw_call,
     has_the_kinds_of,
 )
 from torchstone.judging.evaluation import Evaluation, Evaluator
-from torchstone.schema import Argument, Case, Normal, Scalar, Tensor
+from torchstone.schema import Argument, Case, Normal, Scalar, Sequence, Tensor
 
 CPU = torch.device("cpu")
 CASE = Case("test", "aten.exp.default", (Tensor((33, 65), "float32", Normal()),))
@@ -92,3 +93,15 @@ def test_lists_may_be_longer() -> None:
     short, long = (expected_of("aten.unbind.int", real(size, 8)) for size in (2, 5))
     assert has_the_kinds_of(long, short.outputs)
     assert has_the_kinds_of(short, long.outputs)
+
+
+def test_the_mean_of_nothing_is_no_answer_and_its_sum_is() -> None:
+    def layer_norm(columns: int) -> Expected:
+        weights = [real(columns)] * 2
+        return expected_of(
+            "aten.native_layer_norm.default", real(4, columns), Sequence((Scalar(columns),)), *weights, Scalar(1e-5)
+        )
+
+    assert not agrees_about_nothing(layer_norm(0))
+    assert agrees_about_nothing(layer_norm(3))
+    assert agrees_about_nothing(expected_of("aten.sum.dim_IntList", real(4, 0), Sequence((Scalar(1),))))

@@ -15,7 +15,8 @@ from torchstone import operators
 from torchstone.judging import Agreement, Reference, compare, draw_call, hidden_cases, stated_size_cases
 from torchstone.judging.hidden import VariantPool
 from torchstone.judging.jitter import MOST_ELEMENTS, is_valid, variants
-from torchstone.schema import Case, Integers, Scalar, Sequence, Tensor, tensors_of
+from torchstone.judging.scaling import scaled
+from torchstone.schema import Case, Integers, Scalar, Sequence, Tensor, Uniform, tensors_of
 from torchstone.suites import CaseQuery
 from torchstone.suites.smoke import SmokeSuite
 
@@ -202,3 +203,43 @@ def test_small_cases_and_those_that_are_not_timed_have_none() -> None:
     small = msgspec.structs.replace(ADD, timed=True)
     assert stated_size_cases(small, random.Random(1)) == []
     assert stated_size_cases(case("aten.relu.default", tensor(512, 512)), random.Random(1)) == []
+
+
+def scalars_of(wanted: Case) -> list[object]:
+    return [argument.value for argument in wanted.args if isinstance(argument, Scalar)]
+
+
+def test_every_second_variant_has_another_epsilon_and_it_only_grows() -> None:
+    for seed in range(20):
+        found = [scalars_of(variant)[0] for variant in VariantPool().draw(LAYER_NORM, 4, random.Random(seed))]
+        others = {value for value in found if value != 1e-5}
+        assert 1 <= len(others) <= 2
+        assert others <= {1e-5 * 2**exponent for exponent in range(2, 9)}
+
+
+def test_limits_keep_their_order_and_whole_numbers_and_flags_stay() -> None:
+    for seed in range(30):
+        found = scaled(case("aten.clamp.default", tensor(8, 8), 0.25, 0.5), random.Random(seed))
+        assert found is not None
+        low, high = scalars_of(found)
+        assert isinstance(low, float)
+        assert low == high / 2 != 0.25  # type: ignore[operator]
+    assert scaled(case("aten.add.Scalar", tensor(8, 8), 2), random.Random(1)) is None
+    assert scaled(case("aten.cumsum.default", tensor(8, 8), True), random.Random(1)) is None
+
+
+def test_numbers_of_random_operators_and_sizes_of_results_stay() -> None:
+    assert scaled(case("aten.native_dropout.default", tensor(8, 8), 0.5, True), random.Random(1)) is None
+    image = tensor(1, 1, 4, 4)
+    assert scaled(case("aten.upsample_nearest2d.default", image, [8, 8], 2.0, 2.0), random.Random(1)) is None
+    assert scaled(case("aten.upsample_nearest2d.vec", image, None, [2.0, 2.0]), random.Random(1)) is None
+
+
+def test_numbers_that_torch_refuses_or_that_leave_nothing_finite_stay() -> None:
+    quantile = case("aten.quantile.scalar", tensor(9, 33), 0.5)
+    power = case("aten.pow.Tensor_Scalar", tensor(9, 33, fill=Uniform(2.0**30, 2.0**31)), 4.0)
+    for seed in range(10):
+        for variant in VariantPool().draw(quantile, 4, random.Random(seed)):
+            assert 0.0 <= scalars_of(variant)[0] <= 1.0  # type: ignore[operator]
+        for variant in VariantPool().draw(power, 4, random.Random(seed)):
+            assert scalars_of(variant)[0] <= 4.0 or 0 in tensors_of(variant)[0].shape  # type: ignore[operator]

@@ -27,6 +27,7 @@ from torchstone.judging import (
     Mismatch,
     Reference,
     ReferenceFailure,
+    agrees_about_nothing,
     agrees_on_plain_memory,
     agrees_with_itself,
     compare_many,
@@ -207,7 +208,7 @@ class Hearing:
         case, places = failed.call.case, (stand.device, stand.desk)
         repeats = not stand.on_device or agrees_with_itself(failed, *places)
         if is_hidden(case):
-            return repeats and agrees_on_plain_memory(failed, *places)
+            return repeats and agrees_about_nothing(failed) and agrees_on_plain_memory(failed, *places)
         if not repeats:
             raise ReferenceFailure(f"{case.operator} in torch: gives other results for the same arguments")
         return True

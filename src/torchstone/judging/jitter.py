@@ -17,7 +17,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.errors import UsageError
-from torchstone.judging.evaluation import Evaluator, ReferenceFailure
+from torchstone.judging.evaluation import Evaluation, Evaluator, ReferenceFailure
 from torchstone.judging.inputs import draw_call
 
 HIDDEN = "hidden"
@@ -46,14 +46,32 @@ def variants(case: schema.Case, random_: random.Random) -> list[schema.Case]:
 
 def is_valid(case: schema.Case, seed: int) -> bool:
     """Whether torch takes the case, with values as they come and with every index as large as it may be."""
+    return _tried(case, seed) is not None
+
+
+def is_as_finite_as(case: schema.Case, other: schema.Case, seed: int) -> bool:
+    """Whether both have finite results in as many places, of the same values, shapes and dtypes."""
+    one, two = _tried(case, seed), _tried(other, seed)
+    if one is None or two is None or one.tensors.keys() != two.tensors.keys():
+        return False
+    return all(_finite(tensor) == _finite(two.tensors[place]) for place, tensor in one.tensors.items())
+
+
+def _tried(case: schema.Case, seed: int) -> Evaluation | None:
+    """The results on the CPU, if torch takes it with the largest indices, too."""
+    found: Evaluation | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "degrees of freedom <= 0": the answer is NaN, and defined
         try:
             for tried in (_with_largest_indices(case), case):
-                Evaluator(tried, _CPU).native([draw_call(tried, seed, _CPU)])
+                found = Evaluator(tried, _CPU).native([draw_call(tried, seed, _CPU)])
         except (ReferenceFailure, UsageError):
-            return False
-    return True
+            return None
+    return found
+
+
+def _finite(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size, int]:
+    return tensor.dtype, tensor.shape, int(torch.isfinite(tensor).sum())
 
 
 def is_hidden(case: schema.Case) -> bool:

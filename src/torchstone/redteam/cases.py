@@ -158,6 +158,9 @@ CASES: dict[str, Case] = {
         "_scaled_dot_product_flash_attention_for_cpu.default", *[_normal(2, 4, 33, 16)] * 3, jitter=True
     ),
     "dropout_varied": _case("native_dropout.default", _normal(64, 128), Scalar(0.5), Scalar(True), jitter=True),
+    "layer_norm_varied": _case(
+        "native_layer_norm.default", _normal(24, 48), _dims(48), _normal(48), _normal(48), Scalar(1e-5), jitter=True
+    ),
     "mean": _case("mean.dim", _normal(16, 65536), _dims(-1)),
     "any_sparse": _case("any.default", Tensor((64, 64), "bool", Booleans(p_true=0.0002))),
     "isnan": _case("isnan.default", Tensor((64, 64), "float32", Normal(specials=True))),
