@@ -16,6 +16,7 @@ from torchstone.judging import Agreement, Reference, compare, draw_call, hidden_
 from torchstone.judging.hidden import VariantPool
 from torchstone.judging.jitter import MOST_ELEMENTS, is_valid, variants
 from torchstone.judging.scaling import scaled
+from torchstone.judging.uneven import uneven
 from torchstone.schema import Case, Integers, Scalar, Sequence, Tensor, Uniform, tensors_of
 from torchstone.suites import CaseQuery
 from torchstone.suites.smoke import SmokeSuite
@@ -243,3 +244,48 @@ def test_numbers_that_torch_refuses_or_that_leave_nothing_finite_stay() -> None:
             assert 0.0 <= scalars_of(variant)[0] <= 1.0  # type: ignore[operator]
         for variant in VariantPool().draw(power, 4, random.Random(seed)):
             assert scalars_of(variant)[0] <= 4.0 or 0 in tensors_of(variant)[0].shape  # type: ignore[operator]
+
+
+def uneven_of(wanted: Case, jobs: int = 20) -> list[Case]:
+    return [found for seed in range(jobs) for found in uneven(wanted, random.Random(seed)) if is_valid(found, seed)]
+
+
+def test_square_matrices_become_oblong_in_every_job() -> None:
+    square = case("aten.mm.default", tensor(96, 96), tensor(96, 96))
+    for seed in range(20):
+        shapes = [[t.shape for t in tensors_of(found)] for found in hidden_cases(square, 3, random.Random(seed))]
+        assert any(len({*left, *right} - {1}) > 1 for left, right in shapes)
+    assert all(left.shape[1] == right.shape[0] for left, right in map(tensors_of, uneven_of(square)))
+
+
+def test_numbers_go_with_the_sizes_that_they_mean() -> None:
+    wanted = case("aten.layer_norm.default", tensor(24, 24), [24], tensor(24), tensor(24), 1e-5)
+    found = uneven_of(wanted)
+    assert found
+    for variant in found:
+        values, weight = tensors_of(variant)[:2]
+        assert values.shape[0] != values.shape[1]
+        assert variant.args[1] == Sequence((Scalar(weight.shape[0]),))
+
+
+def test_indices_point_into_what_is_smaller() -> None:
+    index = tensor(24, dtype="int64", fill=Integers(0, 24))
+    found = uneven_of(case("aten.index_select.default", tensor(24, 24), 1, index))
+    assert found
+    for variant in found:
+        values, where = tensors_of(variant)
+        assert isinstance(where.fill, Integers)
+        assert where.fill.high == min(*values.shape, *where.shape)
+
+
+@pytest.mark.parametrize("operator", ["aten.add.out", "aten.threshold_backward.default", "aten._foobar.default"])
+def test_what_does_not_check_shapes_is_left_alone(operator: str) -> None:
+    wanted = Case("test", operator, (tensor(8, 8), tensor(8, 8)))
+    assert not any(uneven(wanted, random.Random(seed)) for seed in range(10))
+
+
+def test_sizes_that_must_agree_do_and_nothing_is_broadcast() -> None:
+    for variant in uneven_of(case("aten.add.Tensor", tensor(8, 8), tensor(8, 8))):
+        one, other = tensors_of(variant)
+        assert one.shape == other.shape
+    assert not uneven_of(case("aten.linalg_inv_ex.default", tensor(8, 8)))

@@ -62,16 +62,15 @@ class VariantPool:
         """
         found: list[schema.Case] = []
         seen = {identity(case)}
-        turns = itertools.cycle(random_.sample((True, False), 2))
+        turn = random_.getrandbits(1)
         for kind in ALWAYS[:count]:
-            scaling = next(turns)
-            tries = (self._one(case, kind, scaling, seen, random_) for _ in range(_TRIES))
-            found += itertools.islice((variant for variant in tries if variant is not None), 1)
+            tries = (self._one(case, kind, len(found) % 2 == turn, seen, random_) for _ in range(_TRIES))
+            found += list(itertools.islice((variant for variant in tries if variant is not None), 1))
         kinds = random_.sample(KINDS, len(KINDS))
         for kind in itertools.islice(itertools.cycle(kinds), _TRIES * count):
             if len(found) >= count:
                 break
-            variant = self._one(case, kind, next(turns), seen, random_)
+            variant = self._one(case, kind, len(found) % 2 == turn, seen, random_)
             if variant is not None:
                 found.append(variant)
         random_.shuffle(found)

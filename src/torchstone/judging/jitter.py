@@ -1,9 +1,10 @@
 """Variants of a case: the stated one with other sizes and other memory, which no candidate is told beforehand.
 
-A kernel may be exact on the shapes that a suite states and wrong one element further. Each variant changes every
-dimension of one size together (what was equal stays equal), and what else goes with it: lists and numbers that equal
-the size, ranges of indices. Nothing here knows operators: a variant counts only if torch's own operator takes it, tried
-on the CPU, where an index out of range is an error and not the end of the device's context.
+A kernel may be exact on the shapes that a suite states and wrong one element further. Most variants change every
+dimension of one size together (what was equal stays equal, but for :mod:`torchstone.judging.uneven`), and what else goes
+with it: lists and numbers that equal the size, ranges of indices. Nothing here knows operators: a variant counts only if
+torch's own operator takes it, tried on the CPU, where an index out of range is an error and not the end of the device's
+context.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torchstone import operators, schema
 from torchstone.errors import UsageError
 from torchstone.judging.evaluation import Evaluation, Evaluator, ReferenceFailure
 from torchstone.judging.inputs import draw_call
+from torchstone.judging.uneven import uneven
 
 HIDDEN = "hidden"
 """The tag of a variant."""
@@ -92,6 +94,8 @@ def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schem
     symbols = _symbols(case)
     sizes = kind(_shrunk(case, symbols), random_) if symbols else {}
     found = [resized(case, sizes, numbers=numbers) for numbers in (True, False)]
+    if kind is _uneven:
+        found = [option for base in found for option in uneven(base, random_)]
     if kind is _kept or random_.random() < 0.5:
         layout_seed = random_.getrandbits(63)
         found = [_laid_out(option, random.Random(layout_seed)) for option in found]
@@ -131,6 +135,11 @@ def _kept(sizes: Sizes, random_: random.Random) -> Sizes:
     return sizes
 
 
+def _uneven(sizes: Sizes, random_: random.Random) -> Sizes:
+    """What is equal does not stay so: the stated sizes, likewise, of which some places then get others."""
+    return sizes
+
+
 def _off_by_one(sizes: Sizes, random_: random.Random) -> Sizes:
     """One more or one less of everything."""
     step = random_.choice((-1, 1))
@@ -166,7 +175,7 @@ def _zeros(sizes: Sizes, random_: random.Random) -> Sizes:
 
 
 KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _ones, _primes, _kept, _zeros, _off_by_one)
-ALWAYS: tuple[Kind, ...] = (_batch_of_one,)
+ALWAYS: tuple[Kind, ...] = (_batch_of_one, _uneven)
 """Kinds of which every job gets one, as far as torch takes it."""
 
 

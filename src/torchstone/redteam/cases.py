@@ -165,6 +165,7 @@ CASES: dict[str, Case] = {
     "any_sparse": _case("any.default", Tensor((64, 64), "bool", Booleans(p_true=0.0002))),
     "isnan": _case("isnan.default", Tensor((64, 64), "float32", Normal(specials=True))),
     "mm": _case("mm.default", _normal(96, 128), _normal(128, 80)),
+    "mm_square_varied": _case("mm.default", _normal(96, 96), _normal(96, 96), jitter=True),
     "mm_bf16": _case("mm.default", _normal(96, 128, dtype="bfloat16"), _normal(128, 80, dtype="bfloat16")),
     "mm_small_timed": _case("mm.default", _normal(16, 16), _normal(16, 16), timed=True),
     "mm_timed": _case("mm.default", _normal(512, 512), _normal(512, 512), timed=True),
