@@ -1,10 +1,10 @@
 """Variants of a case: the stated one with other sizes and other memory, which no candidate is told beforehand.
 
 A kernel may be exact on the shapes that a suite states and wrong one element further. Most variants change every
-dimension of one size together (what was equal stays equal, but for :mod:`torchstone.judging.uneven`), and what else goes
-with it: lists and numbers that equal the size, ranges of indices. Nothing here knows operators: a variant counts only if
-torch's own operator takes it, tried on the CPU, where an index out of range is an error and not the end of the device's
-context.
+dimension of one size together (what was equal stays equal, but for :mod:`torchstone.judging.uneven`), and what else
+goes with it: lists and numbers that equal the size, ranges of indices. Nothing here knows operators: a variant counts
+only if torch's own operator takes it, tried on the CPU, where an index out of range is an error and not the end of the
+device's context.
 """
 
 from __future__ import annotations

@@ -161,6 +161,11 @@ CASES: dict[str, Case] = {
     "layer_norm_varied": _case(
         "native_layer_norm.default", _normal(24, 48), _dims(48), _normal(48), _normal(48), Scalar(1e-5), jitter=True
     ),
+    "floor_divide_wide": _case(
+        "floor_divide.default",
+        Tensor((33, 65), "int32", Integers(-(1 << 31), 1 << 31)),
+        Tensor((33, 65), "int32", Integers(1, 100)),
+    ),
     "mean": _case("mean.dim", _normal(16, 65536), _dims(-1)),
     "any_sparse": _case("any.default", Tensor((64, 64), "bool", Booleans(p_true=0.0002))),
     "isnan": _case("isnan.default", Tensor((64, 64), "float32", Normal(specials=True))),
