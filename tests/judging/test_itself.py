@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchstone.judging import Reference, agrees_with_itself, draw_call
+from torchstone.judging import (
+    Expected,
+    Reference,
+    agrees_about_nothing,
+    agrees_on_plain_memory,
+    agrees_with_itself,
+    draw_call,
+    has_the_kinds_of,
+)
 from torchstone.judging.evaluation import Evaluation, Evaluator
-from torchstone.schema import Case, Normal, Tensor
+from torchstone.schema import Argument, Case, Normal, Scalar, Sequence, Tensor
 
 CPU = torch.device("cpu")
 CASE = Case("test", "aten.exp.default", (Tensor((33, 65), "float32", Normal()),))
@@ -34,3 +42,66 @@ def test_nobody_expects_it_of_random_numbers() -> None:
     case = Case("test", "aten.rand_like.default", CASE.args)
     (expected,) = Reference(case, CPU).expect_many([draw_call(case, 7, CPU)])
     assert agrees_with_itself(expected, CPU, CPU)
+
+
+def expected_of(operator: str, *arguments: Argument) -> Expected:
+    wanted = Case("test", operator, arguments)
+    return Reference(wanted, CPU).expect(draw_call(wanted, 7, CPU))
+
+
+def real(*shape: int, strides: tuple[int, ...] | None = None, offset: int = 0) -> Tensor:
+    return Tensor(shape, "float32", Normal(), strides, offset)
+
+
+def test_torch_agrees_with_itself_on_plain_memory_as_a_rule() -> None:
+    transposed = real(12, 9, strides=(1, 12), offset=3)
+    assert agrees_on_plain_memory(expected_of("aten.mm.default", transposed, real(9, 5, offset=2)), CPU, CPU)
+    assert agrees_on_plain_memory(expected_of("aten.add_.Tensor", transposed, real(9, strides=(2,))), CPU, CPU)
+    assert agrees_on_plain_memory(expected_of("aten.relu.default", real(12, 9)), CPU, CPU)
+    assert agrees_on_plain_memory(expected_of("aten.rand_like.default", transposed), CPU, CPU)
+
+
+def test_attention_with_a_step_in_the_last_dimension_does_not() -> None:
+    query, plain = real(2, 4, 21, 9, strides=(1512, 378, 18, 2), offset=7), real(2, 4, 21, 9)
+    name = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+    assert not agrees_on_plain_memory(expected_of(name, query, plain, plain), CPU, CPU)
+    assert agrees_on_plain_memory(expected_of(name, plain, plain, plain), CPU, CPU)
+
+
+def test_what_is_written_to_other_memory_is_compared_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = expected_of("aten.relu_.default", real(12, 9, strides=(1, 12), offset=3))
+    native_on = Evaluator.native_on
+
+    def otherwise(self: Evaluator, storages: list[torch.Tensor], count: int) -> Evaluation | None:
+        found = native_on(self, storages, count)
+        storages[0].sub_(1.0)
+        return found
+
+    monkeypatch.setattr(Evaluator, "native_on", otherwise)
+    assert not agrees_on_plain_memory(expected, CPU, CPU)
+
+
+def test_a_variant_returns_what_the_stated_case_does() -> None:
+    def dropout(rows: int) -> Expected:
+        return expected_of("aten.native_dropout.default", real(rows, 8), Scalar(0.5), Scalar(True))
+
+    assert has_the_kinds_of(dropout(3), dropout(5).outputs)
+    assert not has_the_kinds_of(dropout(0), dropout(5).outputs), "its mask is none"
+
+
+def test_lists_may_be_longer() -> None:
+    short, long = (expected_of("aten.unbind.int", real(size, 8)) for size in (2, 5))
+    assert has_the_kinds_of(long, short.outputs)
+    assert has_the_kinds_of(short, long.outputs)
+
+
+def test_the_mean_of_nothing_is_no_answer_and_its_sum_is() -> None:
+    def layer_norm(columns: int) -> Expected:
+        weights = [real(columns)] * 2
+        return expected_of(
+            "aten.native_layer_norm.default", real(4, columns), Sequence((Scalar(columns),)), *weights, Scalar(1e-5)
+        )
+
+    assert not agrees_about_nothing(layer_norm(0))
+    assert agrees_about_nothing(layer_norm(3))
+    assert agrees_about_nothing(expected_of("aten.sum.dim_IntList", real(4, 0), Sequence((Scalar(1),))))

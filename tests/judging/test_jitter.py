@@ -15,7 +15,9 @@ from torchstone import operators
 from torchstone.judging import Agreement, Reference, compare, draw_call, hidden_cases, stated_size_cases
 from torchstone.judging.hidden import VariantPool
 from torchstone.judging.jitter import MOST_ELEMENTS, is_valid, variants
-from torchstone.schema import Case, Integers, Scalar, Sequence, Tensor, tensors_of
+from torchstone.judging.scaling import scaled
+from torchstone.judging.uneven import uneven
+from torchstone.schema import Case, Integers, Scalar, Sequence, Tensor, Uniform, tensors_of
 from torchstone.suites import CaseQuery
 from torchstone.suites.smoke import SmokeSuite
 
@@ -92,6 +94,19 @@ def test_sizes_are_off_by_one_ragged_one_and_zero() -> None:
     assert any(size % 16 and size not in (1, 31, 33) for size in columns)
 
 
+def test_every_job_gets_a_batch_of_one_and_often_other_sizes_of_one() -> None:
+    wanted = case("aten.sum.dim_IntList", tensor(16, 32, 64), [-1])
+    jobs = [hidden_cases(wanted, 3, random.Random(seed)) for seed in range(60)]
+    shapes = [[tensors_of(variant)[0].shape for variant in job] for job in jobs]
+    assert all(any(shape[0] == 1 for shape in job) for job in shapes)
+    assert all(sum(any(shape[dimension] == 1 for shape in job) for job in shapes) >= 15 for dimension in (1, 2))
+
+
+def test_several_sizes_may_be_zero() -> None:
+    shapes = [tensors_of(variant)[0].shape for variant in many(case("aten.relu.default", tensor(8, 24, 40)))]
+    assert {shape.count(0) for shape in shapes} == {0, 1, 2, 3}
+
+
 def test_equal_sizes_change_together_with_lists_that_hold_them() -> None:
     followed = 0
     for variant in many(LAYER_NORM):
@@ -157,23 +172,120 @@ def test_a_case_can_opt_out_and_one_without_tensors_has_none() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_large_timed_case_has_a_variant_of_its_own_magnitude(seed: int) -> None:
+def test_a_large_timed_case_has_variants_of_its_own_magnitude(seed: int) -> None:
     large = msgspec.structs.replace(case("aten.add.Tensor", tensor(300, 512), tensor(512)), timed=True)
-    option, _ = stated_size_cases(large, random.Random(seed))
-    assert {abs(new - old) for new, old in zip(option.args[0].shape, (300, 512), strict=True)} == {1}
-    assert option.args[0].shape[1] == option.args[1].shape[0]
-    assert is_valid(option, 1)
+    found = stated_size_cases(large, random.Random(seed))
+    assert len(found) == 2
+    for option, _ in found:
+        assert {abs(new - old) for new, old in zip(option.args[0].shape, (300, 512), strict=True)} == {1}
+        assert option.args[0].shape[1] == option.args[1].shape[0]
+        assert is_valid(option, 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_of_them_lies_as_stated_and_the_other_does_not(seed: int) -> None:
+    large = msgspec.structs.replace(case("aten.relu.default", tensor(300, 512)), timed=True)
+    (plain, _), (other, _) = stated_size_cases(large, random.Random(seed))
+    assert not layout_of(tensors_of(plain)[0])
+    assert layout_of(tensors_of(other)[0]) & {"transposed", "stepped", "expanded"}
 
 
 def test_indices_of_a_large_variant_stay_in_range() -> None:
     index = Tensor((70_000,), "int64", Integers(0, 300))
     large = msgspec.structs.replace(case("aten.index_select.default", tensor(300, 512), 0, index), timed=True)
     for seed in range(10):
-        (option,) = stated_size_cases(large, random.Random(seed))
-        assert [recipe.shape for recipe in tensors_of(option)] == [(300, 512), (70_000,)]
+        (plain, _), (other,) = stated_size_cases(large, random.Random(seed))
+        assert [recipe.shape for recipe in tensors_of(plain)] == [(301, 513), (70_001,)]
+        assert tensors_of(plain)[1].fill == Integers(0, 300)
+        assert [recipe.shape for recipe in tensors_of(other)] == [(300, 512), (70_000,)]
 
 
 def test_small_cases_and_those_that_are_not_timed_have_none() -> None:
     small = msgspec.structs.replace(ADD, timed=True)
     assert stated_size_cases(small, random.Random(1)) == []
     assert stated_size_cases(case("aten.relu.default", tensor(512, 512)), random.Random(1)) == []
+
+
+def scalars_of(wanted: Case) -> list[object]:
+    return [argument.value for argument in wanted.args if isinstance(argument, Scalar)]
+
+
+def test_every_second_variant_has_another_epsilon_and_it_only_grows() -> None:
+    for seed in range(20):
+        found = [scalars_of(variant)[0] for variant in VariantPool().draw(LAYER_NORM, 4, random.Random(seed))]
+        others = {value for value in found if value != 1e-5}
+        assert 1 <= len(others) <= 2
+        assert others <= {1e-5 * 2**exponent for exponent in range(2, 9)}
+
+
+def test_limits_keep_their_order_and_whole_numbers_and_flags_stay() -> None:
+    for seed in range(30):
+        found = scaled(case("aten.clamp.default", tensor(8, 8), 0.25, 0.5), random.Random(seed))
+        assert found is not None
+        low, high = scalars_of(found)
+        assert isinstance(low, float)
+        assert low == high / 2 != 0.25  # type: ignore[operator]
+    assert scaled(case("aten.add.Scalar", tensor(8, 8), 2), random.Random(1)) is None
+    assert scaled(case("aten.cumsum.default", tensor(8, 8), True), random.Random(1)) is None
+
+
+def test_numbers_of_random_operators_and_sizes_of_results_stay() -> None:
+    assert scaled(case("aten.native_dropout.default", tensor(8, 8), 0.5, True), random.Random(1)) is None
+    image = tensor(1, 1, 4, 4)
+    assert scaled(case("aten.upsample_nearest2d.default", image, [8, 8], 2.0, 2.0), random.Random(1)) is None
+    assert scaled(case("aten.upsample_nearest2d.vec", image, None, [2.0, 2.0]), random.Random(1)) is None
+
+
+def test_numbers_that_torch_refuses_or_that_leave_nothing_finite_stay() -> None:
+    quantile = case("aten.quantile.scalar", tensor(9, 33), 0.5)
+    power = case("aten.pow.Tensor_Scalar", tensor(9, 33, fill=Uniform(2.0**30, 2.0**31)), 4.0)
+    for seed in range(10):
+        for variant in VariantPool().draw(quantile, 4, random.Random(seed)):
+            assert 0.0 <= scalars_of(variant)[0] <= 1.0  # type: ignore[operator]
+        for variant in VariantPool().draw(power, 4, random.Random(seed)):
+            assert scalars_of(variant)[0] <= 4.0 or 0 in tensors_of(variant)[0].shape  # type: ignore[operator]
+
+
+def uneven_of(wanted: Case, jobs: int = 20) -> list[Case]:
+    return [found for seed in range(jobs) for found in uneven(wanted, random.Random(seed)) if is_valid(found, seed)]
+
+
+def test_square_matrices_become_oblong_in_every_job() -> None:
+    square = case("aten.mm.default", tensor(96, 96), tensor(96, 96))
+    for seed in range(20):
+        shapes = [[t.shape for t in tensors_of(found)] for found in hidden_cases(square, 3, random.Random(seed))]
+        assert any(len({*left, *right} - {1}) > 1 for left, right in shapes)
+    assert all(left.shape[1] == right.shape[0] for left, right in map(tensors_of, uneven_of(square)))
+
+
+def test_numbers_go_with_the_sizes_that_they_mean() -> None:
+    wanted = case("aten.layer_norm.default", tensor(24, 24), [24], tensor(24), tensor(24), 1e-5)
+    found = uneven_of(wanted)
+    assert found
+    for variant in found:
+        values, weight = tensors_of(variant)[:2]
+        assert values.shape[0] != values.shape[1]
+        assert variant.args[1] == Sequence((Scalar(weight.shape[0]),))
+
+
+def test_indices_point_into_what_is_smaller() -> None:
+    index = tensor(24, dtype="int64", fill=Integers(0, 24))
+    found = uneven_of(case("aten.index_select.default", tensor(24, 24), 1, index))
+    assert found
+    for variant in found:
+        values, where = tensors_of(variant)
+        assert isinstance(where.fill, Integers)
+        assert where.fill.high == min(*values.shape, *where.shape)
+
+
+@pytest.mark.parametrize("operator", ["aten.add.out", "aten.threshold_backward.default", "aten._foobar.default"])
+def test_what_does_not_check_shapes_is_left_alone(operator: str) -> None:
+    wanted = Case("test", operator, (tensor(8, 8), tensor(8, 8)))
+    assert not any(uneven(wanted, random.Random(seed)) for seed in range(10))
+
+
+def test_sizes_that_must_agree_do_and_nothing_is_broadcast() -> None:
+    for variant in uneven_of(case("aten.add.Tensor", tensor(8, 8), tensor(8, 8))):
+        one, other = tensors_of(variant)
+        assert one.shape == other.shape
+    assert not uneven_of(case("aten.linalg_inv_ex.default", tensor(8, 8)))

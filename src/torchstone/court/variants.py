@@ -13,11 +13,11 @@ from torchstone.court.hearing import FAILURES, Hearing, VerdictError
 from torchstone.court.layout import Layout
 from torchstone.court.stand import Stand
 from torchstone.errors import UsageError
-from torchstone.judging import Reference, ReferenceFailure, desk_of, hidden_cases, stated_size_cases
+from torchstone.judging import Reference, ReferenceFailure, desk_of, has_the_kinds_of, hidden_cases, stated_size_cases
 
-_HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 4, "normal": 4, "thorough": 10}
-"""Of six kinds, so that four hold odd sizes for sure. Each is called twice: in full, and as far as need be."""
-_FEWER_CASES: dict[schema.Effort, int] = {"quick": 2, "normal": 4, "thorough": 10}
+_HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 5, "normal": 5, "thorough": 10}
+"""Some of kinds that every job gets, the others of any. Each is called twice: in full, and as far as need be."""
+_FEWER_CASES: dict[schema.Effort, int] = {"quick": 3, "normal": 5, "thorough": 10}
 """For a candidate that has passed many: its other cases have sizes and layouts of their own."""
 _MANY_PASSED = 32
 
@@ -39,18 +39,25 @@ def check_hidden(hearing: Hearing, stand: Stand) -> None:
     with hearing.in_stage("check", job.deadlines.check_seconds + job.deadlines.compile_seconds):
         hearing.allow(stand.release)
         for case in variants:
-            passed[key] += _check_variant(hearing, case, calls=2)
-        any(_check_variant(hearing, case, calls=1) for case in of_stated_size)
+            passed[key] += _check_variant(hearing, stand.layout, case, calls=2)
+        for ways in of_stated_size:
+            any(_check_variant(hearing, stand.layout, case, calls=1) for case in ways)
         hearing.allow(stand.bind)
 
 
-def _check_variant(hearing: Hearing, case: schema.Case, calls: int) -> bool:
-    """The first call in full, others and planted ones as far as need be. False: torch does not take it here."""
+def _check_variant(hearing: Hearing, stated: Layout, case: schema.Case, calls: int) -> bool:
+    """The first call in full, others and planted ones as far as need be.
+
+    False: torch does not take it here, returns something else than in the stated case, or does not stand by it.
+    """
     try:
         reference = Reference(case, hearing.room.device, desk_of(case, hearing.room.device))
         drawn, expected = hearing.draw(reference, calls, calibrate=True)
     except (ReferenceFailure, UsageError):
         return False
+    if not has_the_kinds_of(expected[0], stated.outputs):
+        return False
+    verified = hearing.verified
     layout = Layout(case, expected[0])
     planted = hearing.draw_planted(expected[0])
     wanted = [expected[0], *(replace(other, with_bounds=False) for other in expected[1:]), *planted]
@@ -58,7 +65,7 @@ def _check_variant(hearing: Hearing, case: schema.Case, calls: int) -> bool:
     with _naming(hearing, case), hearing.standing(case, layout, len(drawn)) as stand:
         hearing.call_and_verify(stand, drawn, wanted)
         hearing.allow(stand.release)
-    return True
+    return hearing.verified > verified
 
 
 @contextmanager

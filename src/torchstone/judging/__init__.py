@@ -7,7 +7,8 @@ from torchstone.judging.evaluation import Place, ReferenceFailure
 from torchstone.judging.hidden import hidden_cases, stated_size_cases
 from torchstone.judging.information import calls_to_tell
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
-from torchstone.judging.itself import agrees_with_itself
+from torchstone.judging.itself import agrees_about_nothing, agrees_on_plain_memory, agrees_with_itself, has_the_kinds_of
+from torchstone.judging.jitter import is_hidden
 from torchstone.judging.outcome import Agreement, Mismatch, worst_of
 from torchstone.judging.preparable import preparable_share
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
@@ -29,6 +30,8 @@ __all__ = [
     "UncapturableError",
     "Values",
     "Work",
+    "agrees_about_nothing",
+    "agrees_on_plain_memory",
     "agrees_with_itself",
     "batched_view",
     "calls_to_tell",
@@ -37,7 +40,9 @@ __all__ = [
     "desk_of",
     "draw_call",
     "draw_calls",
+    "has_the_kinds_of",
     "hidden_cases",
+    "is_hidden",
     "plans_among_timed",
     "plant",
     "plant_some",

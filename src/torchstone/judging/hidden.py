@@ -11,10 +11,12 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
+from collections.abc import Iterable
 from functools import lru_cache
 
 from torchstone import schema
-from torchstone.judging.jitter import KINDS, Kind, identity, is_valid, large_options, options
+from torchstone.judging.jitter import ALWAYS, KINDS, Kind, identity, is_as_finite_as, is_valid, large_options, options
+from torchstone.judging.scaling import scaled
 
 _TRIES = 3
 """Per variant that is asked for."""
@@ -31,11 +33,11 @@ def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[
     return _pool_of(schema.content_key(case)).draw(case, count, random_) if case.jitter else []
 
 
-def stated_size_cases(case: schema.Case, random_: random.Random) -> list[schema.Case]:
-    """For a timed case that is larger than any variant: one as large as it is, in the ways in which it can be meant.
+def stated_size_cases(case: schema.Case, random_: random.Random) -> list[list[schema.Case]]:
+    """For a timed case that is larger than any variant: some as large as it is, each in the ways it can be meant.
 
     What is timed is the way that a kernel takes for much work, and smaller variants never meet that. Not tried
-    beforehand, which would take long: whoever calls it takes the first that torch takes.
+    beforehand, which would take long: whoever calls them takes the first way that torch takes.
     """
     return large_options(case, random_) if case.jitter and case.timed else []
 
@@ -49,35 +51,65 @@ class VariantPool:
     """Valid variants of one case, by kind."""
 
     def __init__(self) -> None:
-        self._kept: dict[Kind, deque[tuple[str, schema.Case]]] = {kind: deque(maxlen=_KEPT_PER_KIND) for kind in KINDS}
+        self._kept: dict[tuple[Kind, bool], deque[tuple[str, schema.Case]]] = {
+            (kind, scaling): deque(maxlen=_KEPT_PER_KIND) for kind in (*ALWAYS, *KINDS) for scaling in (True, False)
+        }
 
     def draw(self, case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
-        """Variants of different kinds, as far as there are, in an order that nobody foresees."""
+        """Variants of different kinds, as far as there are, in an order that nobody foresees.
+
+        Every second one has other floating-point scalars, too, if there are any and torch takes it.
+        """
         found: list[schema.Case] = []
         seen = {identity(case)}
+        turn = random_.getrandbits(1)
+        for kind in ALWAYS[:count]:
+            tries = (self._one(case, kind, len(found) % 2 == turn, seen, random_) for _ in range(_TRIES))
+            found += list(itertools.islice((variant for variant in tries if variant is not None), 1))
         kinds = random_.sample(KINDS, len(KINDS))
         for kind in itertools.islice(itertools.cycle(kinds), _TRIES * count):
-            variant = self._remembered(kind, seen, random_) or self._fresh(case, kind, seen, random_)
-            if variant is not None:
-                found.append(variant)
             if len(found) >= count:
                 break
+            variant = self._one(case, kind, len(found) % 2 == turn, seen, random_)
+            if variant is not None:
+                found.append(variant)
+        random_.shuffle(found)
         return found
 
-    def _remembered(self, kind: Kind, seen: set[str], random_: random.Random) -> schema.Case | None:
-        unseen = [(key, variant) for key, variant in self._kept[kind] if key not in seen]
-        if not unseen or random_.random() < _FRESH_SHARE:
-            return None
-        key, variant = random_.choice(unseen)
-        seen.add(key)
+    def _one(
+        self, case: schema.Case, kind: Kind, scaling: bool, seen: set[str], random_: random.Random
+    ) -> schema.Case | None:
+        kept = self._kept[kind, scaling]
+        variant = _remembered(kept, seen, random_)
+        if variant is not None:
+            return variant
+        variant = _fresh(case, kind, scaling, seen, random_)
+        if variant is not None:
+            kept.append((identity(variant), variant))
         return variant
 
-    def _fresh(self, case: schema.Case, kind: Kind, seen: set[str], random_: random.Random) -> schema.Case | None:
-        drawn = {identity(option): option for option in options(case, kind, random_)}
-        unseen = {key: option for key, option in drawn.items() if key not in seen}
-        seen.update(drawn)
-        for key, option in unseen.items():
-            if is_valid(option, random_.getrandbits(63)):
-                self._kept[kind].append((key, option))
-                return option
+
+def _remembered(kept: Iterable[tuple[str, schema.Case]], seen: set[str], random_: random.Random) -> schema.Case | None:
+    unseen = [(key, variant) for key, variant in kept if key not in seen]
+    if not unseen or random_.random() < _FRESH_SHARE:
         return None
+    key, variant = random_.choice(unseen)
+    seen.add(key)
+    return variant
+
+
+def _fresh(case: schema.Case, kind: Kind, scaling: bool, seen: set[str], random_: random.Random) -> schema.Case | None:
+    drawn = {identity(option): option for option in options(case, kind, random_)}
+    unseen = [option for key, option in drawn.items() if key not in seen]
+    seen.update(drawn)
+    for option in unseen:
+        seed = random_.getrandbits(63)
+        if is_valid(option, seed):
+            return (_rescaled(option, seed, random_) if scaling else None) or option
+    return None
+
+
+def _rescaled(option: schema.Case, seed: int, random_: random.Random) -> schema.Case | None:
+    """With other scalars, if torch has as much to say about them."""
+    found = scaled(option, random_)
+    return found if found is not None and is_as_finite_as(found, option, seed) else None

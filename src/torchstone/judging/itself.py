@@ -1,17 +1,27 @@
 """Whether torch meets its own bounds when it is asked again.
 
 On a device some of torch's operators add by atomics, in whatever order they come; where terms cancel, no two results
-are alike. What holds for torch cannot be asked of a kernel: such a case has no answer, and that is said, but only once
-somebody fails it. A candidate cannot bring that about: torch is asked without it.
+are alike. And some are wrong on memory that they were not written for (attention on the CPU, with a step in the last
+dimension), where nobody but a hidden variant ever calls them. What torch does not hold for itself cannot be asked of a
+kernel: such a call has no answer, and that is said, but only once somebody fails it. A candidate cannot bring that
+about: torch is asked without it.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 
+from torchstone import operators, schema
 from torchstone.judging.agreement import compare
+from torchstone.judging.inputs import DrawnTensor
+from torchstone.judging.jitter import on_plain_memory
 from torchstone.judging.outcome import Mismatch
-from torchstone.judging.reference import Expected, Reference
+from torchstone.judging.reference import Expected, ExpectedOutput, Reference
+from torchstone.judging.vetting import stands_by
 
 _TIMES = 4
 
@@ -27,3 +37,60 @@ def agrees_with_itself(expected: Expected, device: torch.device, desk: torch.dev
         if isinstance(compare(expected, outputs, again.inputs_after), Mismatch):
             return False
     return True
+
+
+def agrees_on_plain_memory(expected: Expected, device: torch.device, desk: torch.device) -> bool:
+    """Ask torch for the same values on contiguous memory, and compare its answer in full, as a candidate's would be.
+
+    Of operators that draw, by distribution: one that reads beside its memory looks as if it drew, too.
+    """
+    call = expected.call
+    plain = on_plain_memory(call.case)
+    if plain == call.case:
+        return True
+    reference = Reference(plain, device, desk)
+    tensors = tuple(map(_moved, call.tensors, schema.tensors_of(plain)))
+    (again,) = reference.expect_many([replace(call, case=plain, tensors=tensors)], with_bounds=False)
+    after = [drawn.storage for drawn in call.tensors]
+    for position in reference.contract.mutated:
+        written = operators.view_of(again.inputs_after[position], tensors[position].recipe)
+        after[position] = _storage_with(written, call.tensors[position])
+    outputs = [output.native for output in again.outputs]
+    return not isinstance(compare(replace(expected, with_bounds=True), outputs, after), Mismatch)
+
+
+def agrees_about_nothing(expected: Expected) -> bool:
+    """Where an argument is empty, whether torch's answer is also what float64 and its own decomposition give.
+
+    The mean of no elements is 0 in its layer norm, and NaN by the formula.
+    """
+    empty = any(0 in recipe.shape for recipe in schema.tensors_of(expected.call.case))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "degrees of freedom <= 0"
+        return not empty or stands_by(expected)
+
+
+def _moved(drawn: DrawnTensor, recipe: schema.Tensor) -> DrawnTensor:
+    """The same values, lying as another recipe says."""
+    storage = drawn.storage.new_zeros(operators.storage_extent(recipe))
+    view = operators.view_of(storage, recipe)
+    return DrawnTensor(recipe, storage, view.copy_(drawn.view))
+
+
+def _storage_with(values: torch.Tensor, drawn: DrawnTensor) -> torch.Tensor:
+    storage = drawn.storage.clone()
+    operators.view_of(storage, drawn.recipe).copy_(values)
+    return storage
+
+
+def has_the_kinds_of(one: Expected, stated: Sequence[ExpectedOutput]) -> bool:
+    """Whether a call returns what the stated case does: as many results, of the same dtypes.
+
+    torch itself sometimes does not where there is nothing to compute (the mask of a dropout of nothing is no mask),
+    and a kernel is asked for what torch documents. Lists may be longer or shorter: that is a matter of sizes.
+    """
+    kinds = [[output.dtype or type(output.native) for output in outputs] for outputs in (one.outputs, stated)]
+    returns = one.batch.reference.evaluator.operator._schema.returns
+    if any(isinstance(item.type, torch.ListType) for item in returns):
+        return set(kinds[0]) <= set(kinds[1])
+    return kinds[0] == kinds[1]

@@ -1,9 +1,10 @@
 """Variants of a case: the stated one with other sizes and other memory, which no candidate is told beforehand.
 
-A kernel may be exact on the shapes that a suite states and wrong one element further. Each variant changes every
-dimension of one size together (what was equal stays equal), and what else goes with it: lists and numbers that equal
-the size, ranges of indices. Nothing here knows operators: a variant counts only if torch's own operator takes it, tried
-on the CPU, where an index out of range is an error and not the end of the device's context.
+A kernel may be exact on the shapes that a suite states and wrong one element further. Most variants change every
+dimension of one size together (what was equal stays equal, but for :mod:`torchstone.judging.uneven`), and what else
+goes with it: lists and numbers that equal the size, ranges of indices. Nothing here knows operators: a variant counts
+only if torch's own operator takes it, tried on the CPU, where an index out of range is an error and not the end of the
+device's context.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.errors import UsageError
-from torchstone.judging.evaluation import Evaluator, ReferenceFailure
+from torchstone.judging.evaluation import Evaluation, Evaluator, ReferenceFailure
 from torchstone.judging.inputs import draw_call
+from torchstone.judging.uneven import uneven
 
 HIDDEN = "hidden"
 """The tag of a variant."""
@@ -46,14 +48,37 @@ def variants(case: schema.Case, random_: random.Random) -> list[schema.Case]:
 
 def is_valid(case: schema.Case, seed: int) -> bool:
     """Whether torch takes the case, with values as they come and with every index as large as it may be."""
+    return _tried(case, seed) is not None
+
+
+def is_as_finite_as(case: schema.Case, other: schema.Case, seed: int) -> bool:
+    """Whether both have finite results in as many places, of the same values, shapes and dtypes."""
+    one, two = _tried(case, seed), _tried(other, seed)
+    if one is None or two is None or one.tensors.keys() != two.tensors.keys():
+        return False
+    return all(_finite(tensor) == _finite(two.tensors[place]) for place, tensor in one.tensors.items())
+
+
+def _tried(case: schema.Case, seed: int) -> Evaluation | None:
+    """The results on the CPU, if torch takes it with the largest indices, too."""
+    found: Evaluation | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "degrees of freedom <= 0": the answer is NaN, and defined
         try:
             for tried in (_with_largest_indices(case), case):
-                Evaluator(tried, _CPU).native([draw_call(tried, seed, _CPU)])
+                found = Evaluator(tried, _CPU).native([draw_call(tried, seed, _CPU)])
         except (ReferenceFailure, UsageError):
-            return False
-    return True
+            return None
+    return found
+
+
+def _finite(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size, int]:
+    return tensor.dtype, tensor.shape, int(torch.isfinite(tensor).sum())
+
+
+def is_hidden(case: schema.Case) -> bool:
+    """Whether it is a variant."""
+    return HIDDEN in case.tags
 
 
 def identity(case: schema.Case) -> str:
@@ -69,27 +94,36 @@ def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schem
     symbols = _symbols(case)
     sizes = kind(_shrunk(case, symbols), random_) if symbols else {}
     found = [resized(case, sizes, numbers=numbers) for numbers in (True, False)]
+    if kind is _uneven:
+        found = [option for base in found for option in uneven(base, random_)]
     if kind is _kept or random_.random() < 0.5:
         layout_seed = random_.getrandbits(63)
         found = [_laid_out(option, random.Random(layout_seed)) for option in found]
     return [_hidden(option) for option in found]
 
 
-def large_options(case: schema.Case, random_: random.Random) -> list[schema.Case]:
-    """A variant of the stated magnitude, likewise; none of a case that is small enough for the others.
+def large_options(case: schema.Case, random_: random.Random) -> list[list[schema.Case]]:
+    """Two variants of the stated magnitude, likewise; none of a case that is small enough for the others.
 
-    One more or less of everything, on other memory. Sizes stay where whole numbers are drawn, which may be indices:
-    without a trial nobody knows into what.
+    One more or less of everything: once on memory as it is stated, which is what a kernel's quickest way is made for,
+    once on other memory. Whole numbers that are drawn may be indices, and without a trial nobody knows into what: where
+    there are any, sizes only grow and their ranges stay, so that what they point at is still there, and on other memory
+    nothing changes.
     """
     symbols = _symbols(case)
     if not symbols or not _too_large(case, {size: size for size in symbols}):
         return []
     draws_whole_numbers = any(not isinstance(t.fill, _REAL_FILLS) for t in schema.tensors_of(case))
-    step = 0 if draws_whole_numbers else random_.choice((-1, 1))
-    sizes = {size: size + step for size in symbols}
+    steps = (1, 0) if draws_whole_numbers else (random_.choice((-1, 1)), random_.choice((-1, 1)))
+    plain, other = (_all_moved(case, symbols, step) for step in steps)
     layout_seed = random_.getrandbits(63)
-    found = [resized(case, sizes, numbers=numbers) for numbers in ((True, False) if step else (False,))]
-    return [_hidden(_laid_out(option, random.Random(layout_seed), scattered=True)) for option in found]
+    scattered = [_laid_out(option, random.Random(layout_seed), scattered=True) for option in other]
+    return [[_hidden(option) for option in options_] for options_ in (plain, scattered)]
+
+
+def _all_moved(case: schema.Case, symbols: list[int], step: int) -> list[schema.Case]:
+    sizes = {size: size + step for size in symbols}
+    return [resized(case, sizes, numbers=numbers, ranges=False) for numbers in ((True, False) if step else (False,))]
 
 
 def _hidden(case: schema.Case) -> schema.Case:
@@ -98,6 +132,11 @@ def _hidden(case: schema.Case) -> schema.Case:
 
 def _kept(sizes: Sizes, random_: random.Random) -> Sizes:
     """The stated sizes, as far as they are not too large: only the memory is another."""
+    return sizes
+
+
+def _uneven(sizes: Sizes, random_: random.Random) -> Sizes:
+    """What is equal does not stay so: the stated sizes, likewise, of which some places then get others."""
     return sizes
 
 
@@ -121,17 +160,32 @@ def _ragged(sizes: Sizes, random_: random.Random) -> Sizes:
     return _in_order(sizes, draw)
 
 
-def _one(sizes: Sizes, random_: random.Random) -> Sizes:
-    chosen = random_.choice(sorted(sizes))
-    return {old: 1 if old == chosen else new for old, new in sizes.items()}
+def _batch_of_one(sizes: Sizes, random_: random.Random) -> Sizes:
+    """The leading size, and with it others: rows or columns of one come with a batch of one."""
+    leading = next(iter(sizes))
+    return _each(sizes, {leading, *_some(sizes, random_)}, 1)
 
 
-def _zero(sizes: Sizes, random_: random.Random) -> Sizes:
-    chosen = random_.choice(sorted(sizes))
-    return {old: 0 if old == chosen else new for old, new in sizes.items()}
+def _ones(sizes: Sizes, random_: random.Random) -> Sizes:
+    return _each(sizes, _some(sizes, random_), 1)
 
 
-KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _one, _primes, _kept, _zero, _off_by_one)
+def _zeros(sizes: Sizes, random_: random.Random) -> Sizes:
+    return _each(sizes, _some(sizes, random_), 0)
+
+
+KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _ones, _primes, _kept, _zeros, _off_by_one)
+ALWAYS: tuple[Kind, ...] = (_batch_of_one, _uneven)
+"""Kinds of which every job gets one, as far as torch takes it."""
+
+
+def _some(sizes: Sizes, random_: random.Random) -> set[int]:
+    """At least one of them, each as likely as not."""
+    return {old for old in sorted(sizes) if random_.random() < 0.5} or {random_.choice(sorted(sizes))}
+
+
+def _each(sizes: Sizes, chosen: set[int], size: int) -> Sizes:
+    return {old: size if old in chosen else new for old, new in sizes.items()}
 
 
 def _in_order(sizes: Sizes, draw: Callable[[int], int]) -> Sizes:
@@ -143,9 +197,9 @@ def _in_order(sizes: Sizes, draw: Callable[[int], int]) -> Sizes:
 
 
 def _symbols(case: schema.Case) -> list[int]:
-    """The different sizes; 0 and 1 have a meaning of their own, unless there are no others."""
-    sizes = {size for tensor in schema.tensors_of(case) for size in tensor.shape}
-    return sorted(size for size in sizes if size > 1) or sorted(sizes)
+    """The different sizes as they come; 0 and 1 have a meaning of their own, unless there are no others."""
+    sizes = dict.fromkeys(size for tensor in schema.tensors_of(case) for size in tensor.shape)
+    return [size for size in sizes if size > 1] or list(sizes)
 
 
 def _shrunk(case: schema.Case, symbols: list[int]) -> dict[int, int]:
@@ -176,9 +230,12 @@ def _elements(tensor: schema.Tensor, sizes: Sizes) -> int:
     return product
 
 
-def resized(case: schema.Case, sizes: Sizes, *, numbers: bool) -> schema.Case:
-    """With other sizes; ``numbers``: whole numbers among the arguments that equal a size change with it."""
-    return _mapped(case, lambda argument: _resized_argument(argument, sizes, numbers))
+def resized(case: schema.Case, sizes: Sizes, *, numbers: bool, ranges: bool = True) -> schema.Case:
+    """With other sizes; ``numbers``: whole numbers among the arguments that equal a size change with it; ``ranges``:
+    so do those of drawn indices.
+    """
+    followed = sizes if ranges else {}
+    return _mapped(case, lambda argument: _resized_argument(argument, sizes, numbers, followed))
 
 
 def _mapped(case: schema.Case, change: Callable[[schema.Argument], schema.Argument]) -> schema.Case:
@@ -187,14 +244,14 @@ def _mapped(case: schema.Case, change: Callable[[schema.Argument], schema.Argume
     return msgspec.structs.replace(case, args=args, kwargs=kwargs)
 
 
-def _resized_argument(argument: schema.Argument, sizes: Sizes, numbers: bool) -> schema.Argument:
+def _resized_argument(argument: schema.Argument, sizes: Sizes, numbers: bool, ranges: Sizes) -> schema.Argument:
     match argument:
         case schema.Tensor(shape=shape, strides=strides, fill=fill):
             new = tuple(sizes.get(size, size) for size in shape)
             layout = None if strides is None else _strides_like(strides, new)
-            return msgspec.structs.replace(argument, shape=new, strides=layout, fill=_resized_fill(fill, sizes))
+            return msgspec.structs.replace(argument, shape=new, strides=layout, fill=_resized_fill(fill, ranges))
         case schema.Sequence(items=items):
-            return schema.Sequence(tuple(_resized_argument(item, sizes, numbers) for item in items))
+            return schema.Sequence(tuple(_resized_argument(item, sizes, numbers, ranges) for item in items))
         case schema.Scalar(value=int() as value) if numbers and not isinstance(value, bool):
             return schema.Scalar(sizes.get(value, value))
         case _:
@@ -233,6 +290,21 @@ def _with_largest_indices(case: schema.Case) -> schema.Case:
 
 
 # Memory.
+
+
+def on_plain_memory(case: schema.Case) -> schema.Case:
+    """With every tensor contiguous."""
+
+    def change(argument: schema.Argument) -> schema.Argument:
+        match argument:
+            case schema.Tensor(strides=tuple()):
+                return msgspec.structs.replace(argument, strides=None, offset=0)
+            case schema.Sequence(items=items):
+                return schema.Sequence(tuple(change(item) for item in items))
+            case _:
+                return argument
+
+    return _mapped(case, change)
 
 
 def _laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = False) -> schema.Case:

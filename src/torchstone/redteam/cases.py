@@ -179,10 +179,24 @@ CASES: dict[str, Case] = {
     "round": _case("round.default", _normal(33, 65)),
     "item_special": _case("_local_scalar_dense.default", Tensor((), "float32", Normal(specials=True))),
     "sum": _case("sum.dim_IntList", _normal(16, 4096), _dims(-1)),
+    "sum_varied": _case("sum.dim_IntList", _normal(16, 32, 64), _dims(-1), jitter=True),
+    "attention_varied": _case(
+        "_scaled_dot_product_flash_attention_for_cpu.default", *[_normal(2, 4, 33, 16)] * 3, jitter=True
+    ),
+    "dropout_varied": _case("native_dropout.default", _normal(64, 128), Scalar(0.5), Scalar(True), jitter=True),
+    "layer_norm_varied": _case(
+        "native_layer_norm.default", _normal(24, 48), _dims(48), _normal(48), _normal(48), Scalar(1e-5), jitter=True
+    ),
+    "floor_divide_wide": _case(
+        "floor_divide.default",
+        Tensor((33, 65), "int32", Integers(-(1 << 31), 1 << 31)),
+        Tensor((33, 65), "int32", Integers(1, 100)),
+    ),
     "mean": _case("mean.dim", _normal(16, 65536), _dims(-1)),
     "any_sparse": _case("any.default", Tensor((64, 64), "bool", Booleans(p_true=0.0002))),
     "isnan": _case("isnan.default", Tensor((64, 64), "float32", Normal(specials=True))),
     "mm": _case("mm.default", _normal(96, 128), _normal(128, 80)),
+    "mm_square_varied": _case("mm.default", _normal(96, 96), _normal(96, 96), jitter=True),
     "mm_bf16": _case("mm.default", _normal(96, 128, dtype="bfloat16"), _normal(128, 80, dtype="bfloat16")),
     "mm_small_timed": _case("mm.default", _normal(16, 16), _normal(16, 16), timed=True),
     "mm_timed": _case("mm.default", _normal(512, 512), _normal(512, 512), timed=True),

@@ -195,7 +195,8 @@ def _add() -> Iterator[Row]:
     yield add(real(5, 1, 33), real(7, 1), tags="broadcast odd", floats=HALVES, alpha=0.5)
     yield add(strided(real(13, 19), (1, 13)), strided(real(13, 19), (0, 1)), tags="noncontiguous expanded")
     yield add(real(6, 11), whole(11, dtype="int64"), tags="promotion broadcast")
-    yield add(whole(6, 11), whole(6, 1), tags="integer broadcast", alpha=-3)
+    wide = 1 << 28
+    yield add(whole(6, 11, low=-wide, high=wide), whole(6, 1, low=-wide, high=wide), tags="integer broadcast", alpha=-3)
     yield add(real(768, 512), real(768, 512), timed=True)
     yield add(real(1024, 512), real(512), tags="broadcast", alpha=2, timed=True)
 
@@ -290,7 +291,8 @@ def _in_place() -> Iterator[Row]:
 
 
 def _integer() -> Iterator[Row]:
-    wide = 1 << 40
+    """With numbers that no floating-point dtype holds exactly: whole numbers are more than that."""
+    wide, wide32 = 1 << 60, 1 << 31
     bitwise_and = Operator("bitwise_and.Tensor", "integer binary")
     yield bitwise_and(whole(0, 4), whole(4), tags="empty broadcast")
     yield bitwise_and(whole(1), whole(1), tags="one-element")
@@ -302,19 +304,22 @@ def _integer() -> Iterator[Row]:
     yield bitwise_and(
         strided(whole(9, 33, dtype="uint8", low=0), (1, 9)), whole(9, 33, dtype="uint8", low=0), tags="noncontiguous"
     )
-    yield bitwise_and(whole(1024, 512), whole(1024, 512), timed=True)
+    any32 = whole(1024, 512, low=-wide32, high=wide32)
+    yield bitwise_and(any32, any32, timed=True)
     floor_divide = Operator("floor_divide", "integer binary")
     yield floor_divide(whole(0, 4), whole(4, low=1), tags="empty broadcast")
     yield floor_divide(whole(1), whole(1, low=1), tags="one-element")
     yield floor_divide(
-        whole(5, 21, dtype="int64"), whole(21, dtype="int64", low=-9, high=0), tags="odd broadcast negative"
+        whole(5, 21, dtype="int64", low=-wide, high=wide),
+        whole(21, dtype="int64", low=-9, high=0),
+        tags="odd broadcast negative",
     )
     yield floor_divide(
         strided(whole(8, 15, dtype="int16"), (1, 8), offset=3),
         whole(8, 15, dtype="int16", low=1),
         tags="noncontiguous offset",
     )
-    yield floor_divide(whole(256, 512), whole(256, 512, low=1), timed=True)
+    yield floor_divide(whole(256, 512, low=-wide32, high=wide32), whole(256, 512, low=1), timed=True)
 
 
 def _boolean() -> Iterator[Row]:
@@ -329,7 +334,8 @@ def _boolean() -> Iterator[Row]:
     yield gt(real(1), real(), tags="one-element scalar")
     yield gt(real(5, 1, 19), real(3, 1), tags="odd broadcast", floats=F16)
     yield gt(strided(real(14, 9), (18, 2), offset=1), real(9), tags="noncontiguous offset")
-    yield gt(whole(4, 31, low=-3, high=3), whole(4, 31, low=-3, high=3), tags="integer ties")
+    neighbours = whole(4, 31, low=(1 << 30) - 3, high=(1 << 30) + 3)  # one and the same number in float32
+    yield gt(neighbours, neighbours, tags="integer ties")
     yield gt(real(1024, 512), real(1024, 512), timed=True)
     yield gt(real(13, 17, fill=SPECIAL), real(13, 17, fill=SPECIAL), tags="specials")
     where = Operator("where.self", "boolean")
@@ -391,7 +397,8 @@ def _view() -> Iterator[Row]:
     yield select(real(0, 3), 1, 2, tags="empty")
     yield select(real(1), 0, 0, tags="one-element")
     yield select(real(5, 13), 1, -1, tags="odd", floats=BF16)
-    yield select(strided(whole(7, 6), (1, 7)), 0, 3, tags="integer noncontiguous")
+    any32 = whole(7, 6, low=-(1 << 31), high=1 << 31)
+    yield select(strided(any32, (1, 7)), 0, 3, tags="integer noncontiguous")
 
 
 TABLE = tuple(_table())
