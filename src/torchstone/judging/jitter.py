@@ -65,7 +65,8 @@ def _tried(case: schema.Case, seed: int) -> Evaluation | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "degrees of freedom <= 0": the answer is NaN, and defined
         try:
-            for tried in (_with_largest_indices(case), case):
+            largest = _with_largest_indices(case)
+            for tried in (largest, case) if largest != case else (case,):
                 found = Evaluator(tried, _CPU).native([draw_call(tried, seed, _CPU)])
         except (ReferenceFailure, UsageError):
             return None
