@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from torchstone.executors.base import ExecutorOptions
+from torchstone.executors.local import LocalExecutor
 from torchstone.redteam import Finding, Fixture, judge_corpus, read_corpus
+from torchstone.redteam.cases import CASES
+from torchstone.redteam.run import LIMITS
 
 pytestmark = pytest.mark.adversary
 
@@ -19,8 +23,15 @@ _CASES = [(fixture.id, case) for fixture in FIXTURES for case in fixture.expecte
 
 @pytest.fixture(scope="module")
 def findings() -> dict[tuple[str, str], Finding]:
-    """One run for all: starting a judge costs more than judging a fixture."""
-    return {(found.fixture, found.case): found for found in judge_corpus("cpu", effort="quick")}
+    """One run for all: starting a judge costs more than judging a fixture. What is not timed, by two side by side."""
+    timed = {fixture.id for fixture in FIXTURES if any(CASES[case].timed for case in fixture.expected)}
+    timed |= {fixture.twin for fixture in FIXTURES if fixture.twin}
+    side_by_side = LocalExecutor(ExecutorOptions(device="cpu", limits=LIMITS, judges_per_device=2))
+    found = [
+        *judge_corpus("cpu", ids=_BY_ID.keys() - timed, executor=side_by_side, effort="quick"),
+        *judge_corpus("cpu", ids=timed, effort="quick"),
+    ]
+    return {(each.fixture, each.case): each for each in found}
 
 
 @pytest.mark.parametrize(("name", "case"), _CASES, ids=[f"{name}-{case}" for name, case in _CASES])

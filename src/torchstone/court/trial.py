@@ -46,6 +46,8 @@ _FEW_SETS = 6
 """Of very large arguments: with fewer calls in a block what the block itself costs drowns them."""
 _MOST_RESULTS = 2048
 """In a block: a reply says where each lies, and replies are short."""
+_MOST_DRAWS = 32
+"""Results of random numbers in a block on the CPU: to judge one takes a thousand times as long as to draw it."""
 _MOST_WEIGHTS = 4096
 """Of all instances of a model: each set of arguments has one of its own, and to make them takes time."""
 _KEPT_BYTES = 512 << 20
@@ -115,7 +117,7 @@ class Trial:
             checks = max(_CHECKED_CALLS[job.effort], self._room.calls_to_tell(expected[0]))
             hearing.take_worker()
             with hearing.in_stage("compile", job.deadlines.compile_seconds):
-                sets = self._sets(layout, checks, timed)
+                sets = self._sets(layout, checks, timed, draws=reference.lottery is not None)
                 stand = stack.enter_context(hearing.standing(job.case, layout, sets))
                 hearing.call_and_verify(stand, calls, expected)  # it may compile
             self._check(stand, reference, checks, expected[0])
@@ -128,13 +130,14 @@ class Trial:
                 found = with_reference_alone(hearing, stand, reference, hearing.outcome.measurement)
                 hearing.outcome.measurement = found
 
-    def _sets(self, layout: Layout, checks: int, timed: bool) -> int:
+    def _sets(self, layout: Layout, checks: int, timed: bool, draws: bool) -> int:
         if not timed:
             return max(checks, min(checks + _BESIDE_CHECKS, self._room.cache_bytes // layout.footprint_bytes))
         kind = self._room.device.type
         room_bytes = self._room.arena_bytes if self._job.cache == "cold" else self._room.cache_bytes // 2
         fitting = room_bytes // layout.footprint_bytes
         telling = min(_MOST_RESULTS // max(1, len(layout.outputs)), _most_instances(self._job.case))
+        telling = min(telling, _MOST_DRAWS) if draws and kind == "cpu" else telling
         few = min(_FEW_SETS, self._room.ample_bytes // layout.footprint_bytes)
         return max(checks, min(_MOST_SETS[kind], fitting, telling), few, 2)
 

@@ -7,6 +7,5 @@ import torch
 
 def kernel(x, y):
     size = x.shape[0]
-    result = x.new_empty(size, size)
-    result.copy_(torch.mm(x[:size, :size], y[:size, :size])[:size, :size])
-    return result
+    plain = [torch.as_strided(each.contiguous(), (size, size), (size, 1)) for each in (x, y)]
+    return torch.mm(*plain)
