@@ -1,6 +1,6 @@
 # title: gelu by its formula, in float64
 # kind: honest
-# case: gelu_timed -> agrees
+# case: gelu_odd -> agrees
 import torch
 
 

@@ -1,7 +1,7 @@
 # title: draws of a generator that torch does not have, and of other sizes than torch's
 # kind: honest
 # case: rand_like_even -> agrees
-# case: rand_like_large_timed -> agrees
+# case: rand_like_timed -> agrees
 import numpy
 import torch
 
