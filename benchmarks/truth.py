@@ -18,6 +18,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +59,24 @@ def all_cases() -> dict[str, Case]:
 
 def subject(name: str) -> None:
     """What ncu watches: calls of one kernel on values of their own."""
-    case = all_cases()[name]
-    device = torch.device("cuda", 0)
-    calls = [draw_call(case, seed, device) for seed in range(3)]
-    operator = _operator(case)
-    for call in calls:
-        operator(*call.args, **call.kwargs)
-    torch.cuda.synchronize()
+    make_calls = _calls_of(all_cases()[name])
     torch.cuda.profiler.start()
-    for index in range(CALLS):
-        operator(*calls[index % 3].args, **calls[index % 3].kwargs)
-    torch.cuda.synchronize()
+    make_calls()
     torch.cuda.profiler.stop()
+
+
+def _calls_of(case: Case) -> Callable[[], None]:
+    """What makes a row of calls in turn on a few values, after each was called once."""
+    drawn = [draw_call(case, seed, torch.device("cuda", 0)) for seed in range(3)]
+    operator = _operator(case)
+
+    def call(times: int) -> None:
+        for index in range(times):
+            operator(*drawn[index % len(drawn)].args, **drawn[index % len(drawn)].kwargs)
+        torch.cuda.synchronize()
+
+    call(len(drawn))
+    return lambda: call(CALLS)
 
 
 def _operator(case: Case) -> Any:
@@ -104,16 +111,9 @@ def by_cupti(case: Case) -> float:
     """Nanoseconds per call between the beginning and the end of its kernels, in a row of calls on other values."""
     from torch.profiler import ProfilerActivity, profile
 
-    device = torch.device("cuda", 0)
-    calls = [draw_call(case, seed, device) for seed in range(3)]
-    operator = _operator(case)
-    for call in calls:
-        operator(*call.args, **call.kwargs)
-    torch.cuda.synchronize()
+    make_calls = _calls_of(case)
     with profile(activities=[ProfilerActivity.CUDA]) as watched:
-        for index in range(CALLS):
-            operator(*calls[index % 3].args, **calls[index % 3].kwargs)
-        torch.cuda.synchronize()
+        make_calls()
     times = [event.time_range.elapsed_us() * 1e3 for event in watched.events() if event.device_type.name == "CUDA"]
     each = max(1, len(times) // CALLS)
     return statistics.median(sum(times[start : start + each]) for start in range(0, len(times), each))

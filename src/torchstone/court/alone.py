@@ -41,13 +41,13 @@ def with_reference_alone(
         room.pool.settle()
         with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
             draws = Draws(hearing, reference)
-            parties = (_played if captured else _called)(hearing, draws, own, blank)
+            parties = _played(hearing, draws, own, blank) if captured else _called(draws, own, blank)
             if captured:
                 draws.series(measurement.distinct_inputs, "captured").draw_unevaluated(secrets.randbits(63))
             return _extended(measurement, parties)
 
 
-def _called(hearing: Hearing, draws: Draws, own: Stand, blank: Stand) -> Parties:
+def _called(draws: Draws, own: Stand, blank: Stand) -> Parties:
     return {
         "candidate": ReferenceCalls(blank, draws, pretend=False),
         "reference": ReferenceCalls(own, draws, pretend=False),
