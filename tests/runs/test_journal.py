@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import making
@@ -133,6 +134,36 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path: Path, monkeypatch:
         monkeypatch.undo()
         written.append(second)
     assert list(read(tmp_path / RECORDS).records) == [first, second]
+
+
+def test_the_disk_has_everything_when_a_journal_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def slow_disk(descriptor: int) -> None:
+        size = os.fstat(descriptor).st_size
+        time.sleep(0.05)
+        sizes.append(size)
+
+    records = some(40)
+    with Journal(tmp_path) as written:
+        monkeypatch.setattr(os, "fdatasync", slow_disk)
+        for record in records:
+            written.append(record)
+    assert sizes[-1] == (tmp_path / RECORDS).stat().st_size
+    assert len(sizes) < len(records) / 2, "each record waited for the disk"
+
+
+def test_a_disk_that_does_not_keep_what_was_written_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken_disk(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", broken_disk)
+    written = Journal(tmp_path)
+    written.append(some(1)[0])
+    with pytest.raises(InfrastructureError, match=r"did not keep all of .*Input/output error"):
+        written.close()
 
 
 def test_compaction_moves_unjudged_unplanned_and_repeated_records(tmp_path: Path) -> None:

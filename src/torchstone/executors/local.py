@@ -107,13 +107,14 @@ def _feed(judges: list[JudgeProcess], queue: JobQueue, options: ExecutorOptions)
         while queue or any(judge.job is not None for judge in judges):
             for judge in judges:
                 judge.end_if_stuck()
-                if judge.opened and judge.job is None and queue:
-                    judge.give(*queue.take(judge.last_implementation, _in_hand(judges)))
+                _occupy(judge, judges, queue)
             for key, _ in selector.select(_LOOK_SECONDS):
                 judge = key.data
                 announcement = judge.hear()
                 if isinstance(announcement, Judged):
-                    yield judge.finish(announcement.record)
+                    record = judge.finish(announcement.record)
+                    _occupy(judge, judges, queue)  # before the record: it does not wait while that is kept
+                    yield record
                 elif isinstance(announcement, Closed):
                     raise _error(announcement)
                 elif announcement is None:
@@ -121,6 +122,11 @@ def _feed(judges: list[JudgeProcess], queue: JobQueue, options: ExecutorOptions)
                     yield from _replace(judge, judges, queue, options)
                     if judge in judges:
                         selector.register(judge.connection, selectors.EVENT_READ, judge)
+
+
+def _occupy(judge: JudgeProcess, judges: list[JudgeProcess], queue: JobQueue) -> None:
+    if judge.opened and judge.job is None and queue:
+        judge.give(*queue.take(judge.last_implementation, _in_hand(judges)))
 
 
 def _in_hand(judges: list[JudgeProcess]) -> set[str]:

@@ -1,4 +1,4 @@
-"""The journal: one line per record, appended and flushed as soon as the record is there.
+"""The journal: one line per record, appended as soon as the record is there and on the disk a moment later.
 
 Separate from the run folder because it is the one file whose loss would lose results: it knows nothing of plans and
 reports, only how to stay whole when the process, the disk or the power fails.
@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from torchstone.durable import sync_folder, write_atomically
+from torchstone.durable import SyncedBehind, sync_folder, write_atomically
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.schema import FORMAT_VERSION, Record, Unjudged, decode, encode
 
@@ -127,13 +127,12 @@ class Journal:
         return tuple(line.record for line in self._lines)
 
     def append(self, record: Record) -> None:
-        """Write one line and wait until the disk has it."""
+        """Write one line. It outlives this process at once, and a power cut as soon as the disk has it."""
         text = encode(record)
         try:
             written = os.write(self._descriptor, text + b"\n")
             if written != len(text) + 1:
                 raise OSError(0, "the disk took only part of the line")
-            os.fdatasync(self._descriptor)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self._bytes)
@@ -143,6 +142,10 @@ class Journal:
             ) from error
         self._bytes += written
         self._lines.append(Line(text, record))
+        try:
+            self._synced.wrote()
+        except OSError as error:
+            raise self._not_kept(error) from error
 
     def compact(self, planned: Collection[str]) -> int:
         """Move what a resumed run does not count to ``superseded.jsonl``; the number of lines moved.
@@ -162,15 +165,30 @@ class Journal:
         _add_lines(self.path.with_name(SUPERSEDED), [line.text for line in moved])
         data = b"".join(line.text + b"\n" for line in kept)
         write_atomically(self.path, data)
-        os.close(self._descriptor)
+        self._close_file()
         self._lines = kept
         self._descriptor = self._open_at(len(data))
         return len(moved)
 
     def close(self) -> None:
-        """Let the next run have it."""
-        os.close(self._descriptor)
-        os.close(self._lock)
+        """Wait for the disk, then let the next run have it."""
+        try:
+            self._close_file()
+        except OSError as error:
+            raise self._not_kept(error) from error
+        finally:
+            os.close(self._lock)
+
+    def _not_kept(self, error: OSError) -> InfrastructureError:
+        return InfrastructureError(
+            f"the disk did not keep all of {self.path}: {error.strerror}. Look at the disk, then use --resume."
+        )
+
+    def _close_file(self) -> None:
+        try:
+            self._synced.close()
+        finally:
+            os.close(self._descriptor)
 
     def _open_at(self, whole_bytes: int) -> int:
         """Open for appending after the first `whole_bytes`, whatever follows them cut off."""
@@ -183,6 +201,7 @@ class Journal:
         os.fsync(descriptor)
         sync_folder(self.path.parent)
         self._bytes = whole_bytes
+        self._synced = SyncedBehind(descriptor)
         return descriptor
 
 
