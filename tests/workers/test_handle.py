@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 
 import pytest
 
+from torchstone.workers import handle
 from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError, descendants
 from torchstone.workers.pool import WorkerPool
 from torchstone.workers.protocol import Done, Failed, Load
@@ -65,6 +67,30 @@ def test_how_a_worker_ended_is_told(
         load(worker, source)
     assert caught.value.ending is not None
     assert (caught.value.ending.signal_number, caught.value.ending.exit_code) == (signal_number, exit_code)
+
+
+def test_a_worker_that_was_killed_is_gone(worker: Worker) -> None:
+    load(worker, "import subprocess; subprocess.Popen(['sleep', '60'])\ndef kernel(x): return x")
+    assert worker.warden_pid is not None
+    pids = descendants(worker.warden_pid)
+    assert len(pids) == 3
+    worker.kill()
+    assert worker.is_gone
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_one_that_does_not_end_is_not_said_to_be_gone(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its warden, which ends everything, is stopped: as if the system were busy clearing up."""
+    monkeypatch.setattr(handle, "_GONE_SECONDS", 0.3)
+    worker.check_silence()
+    assert worker.warden_pid is not None
+    warden = os.pidfd_open(worker.warden_pid)
+    os.kill(worker.warden_pid, signal.SIGSTOP)
+    worker.kill()
+    assert not worker.is_gone
+    signal.pidfd_send_signal(warden, signal.SIGCONT)
+    assert select.select([warden], [], [], 20)[0]
+    os.close(warden)
 
 
 def test_a_warden_killed_from_outside_leaves_no_ending(worker: Worker) -> None:

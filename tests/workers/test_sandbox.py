@@ -112,6 +112,12 @@ def test_there_is_no_network(inside: Inside) -> None:
         "ctypes.CDLL(None).setns(0, 0)",
         "ctypes.CDLL(None).syscall(425, 8, 0)",
         "ctypes.CDLL(None).prctl(62, 1, 0, 0, 0)",
+        "ctypes.CDLL(None).prctl(22, 1, 0, 0, 0)",
+        "ctypes.CDLL(None).syscall({'x86_64': 317, 'aarch64': 277}[os.uname().machine], 1, 0, bytes(16))",
+        "ctypes.CDLL(None).syscall(444, (4).to_bytes(8, 'little'), 8, 0)",
+        "ctypes.CDLL(None).shmget(0, 4096, 0o1600)",
+        "ctypes.CDLL(None).semget(0, 1, 0o1600)",
+        "ctypes.CDLL(None).msgget(0, 0o1600)",
         "ctypes.CDLL(None).fallocate(os.memfd_create('hole'), 3, ctypes.c_long(0), ctypes.c_long(4096))",
     ],
 )

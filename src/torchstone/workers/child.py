@@ -61,6 +61,7 @@ from torchstone.workers.protocol import (
     TensorLeaf,
     Trace,
     Traced,
+    Wear,
     frame,
     frame_length,
     same_steps,
@@ -128,6 +129,7 @@ def _choose_device(policy: sandbox.Policy) -> torch.device:
     if policy.few_queues:
         os.environ.update(FEW_QUEUES)
     torch.cuda.init()  # type: ignore[no-untyped-call]
+    torch.cuda.device_count()  # torch looks at CUDA's variables whenever it is asked, until it has counted
     return torch.device(policy.device_type, 0)
 
 
@@ -257,13 +259,21 @@ class _Server:
                 assert self._bound is not None, "Trace before Bind"
                 assert self._candidate is not None, "Trace before Load"
                 assert descriptor is not None, "Trace without memory"
-                calls = self._bound.prepared(self._candidate)[:sets]
-                return Traced(token, trace(calls, command, descriptor, self._device))
-            case Call(token=token, first=first, count=count, pretend=pretend):
+                prepared = self._bound.prepared(self._candidate)[:sets]
+                return Traced(token, trace(prepared, command, descriptor, self._device))
+            case Call(token=token, first=first, count=count, pretend=pretend, keep=keep):
                 assert self._bound is not None, "Call before Bind"
                 candidate = self._bound.pretend if pretend else self._candidate
                 assert candidate is not None, "Call before Load"
+                self._bound.keep(keep)
                 return self._bound.call(token, candidate, first, count)
+            case Wear(token=token, blocks=blocks, count=count, keep=keep):
+                assert self._bound is not None, "Wear before Bind"
+                assert self._candidate is not None, "Wear before Load"
+                self._bound.keep(keep)
+                for _ in range(blocks):  # like any other from within: nobody is careful only where it is looked at
+                    self._bound.call(token, self._candidate, 0, count)
+                return Done(token)
             case Capture(pretend=pretend):
                 assert self._bound is not None, "Capture before Bind"
                 candidate = self._bound.pretend_on_device if pretend else self._candidate
@@ -318,6 +328,8 @@ class _BoundCase:
         self._prepared = [] if candidate is None else self._prepare(candidate)
         self._kept: list[Any] = []
         """Results of the last calls: the judge reads them where they lie."""
+        self._held: list[Any] = []
+        """Results of earlier ones: the judge sees whether they stay as they are."""
         self._recordings: dict[tuple[int, bool, bool], Recording] = {}
         self._ready_results: list[Any] | None = None
         self._pretended = 0
@@ -343,6 +355,7 @@ class _BoundCase:
 
     def close(self) -> None:
         self._kept.clear()
+        self._held.clear()
         self._recordings.clear()
         self._prepared.clear()
         self._pretended_calls.clear()
@@ -381,6 +394,12 @@ class _BoundCase:
             for output, dtype in self._outputs
         ]
         return leaves[0] if len(leaves) == 1 else tuple(leaves)
+
+    def keep(self, calls: tuple[int, ...]) -> None:
+        """Hold on to what these calls of the last block returned."""
+        tensors = sum(dtype is not None and output.argument is None for output, dtype in self._outputs)
+        for call in calls:
+            self._held += self._kept[call * tensors : (call + 1) * tensors]
 
     def call(self, token: str, candidate: Callable[..., Any], first: int, count: int) -> Done:
         """Call after call. Nothing but the calls is done between them."""

@@ -44,6 +44,8 @@ _WATCH_SECONDS = 0.05
 _SPIN_SECONDS = 0.05
 """How long an answer is looked for again and again before the judge sleeps: longer than any timed block takes."""
 _END_SECONDS = 5.0
+_GONE_SECONDS = 30.0
+"""Until all processes of a worker that was killed have ended: to give back its memory can take the system seconds."""
 _GRACE_SECONDS = 0.1
 """A reply that lies in the pipe when the deadline passes is still read; one that never ends is not."""
 
@@ -93,6 +95,7 @@ class Worker:
         self._status = status
         self._leash = leash
         self._limits = limits
+        self.cores = cores
         judges_cores = os.sched_getaffinity(0)
         self._may_spin = bool(judges_cores - set(cores)) if cores else len(judges_cores) > 1
         self.is_urgent = True
@@ -105,6 +108,8 @@ class Worker:
         self._spin_until = 0.0
         self._ended = False
         self._closed = False
+        self.is_gone = False
+        """Whether it was killed, and not a process of it is left."""
         self._ending: Ending | None = None
         self.warden_pid: int | None = None
         self.pid = 0
@@ -376,7 +381,10 @@ class Worker:
             raise WorkerEndedError(None)
 
     def kill(self) -> None:
-        """End the worker and everything that it started, and wait until the kernel says so."""
+        """End the worker and everything that it started, and wait until the kernel says so, or for long enough.
+
+        Then :attr:`is_gone` tells which.
+        """
         if self._closed:
             return
         self._read_status()
@@ -384,8 +392,7 @@ class Worker:
             self._hold.release()  # what stands still is slow to die where a device driver has to clean up after it
             self._hold.close()
         os.close(self._leash)
-        if self.warden_pid is not None:
-            self._wait_for_exit(self.warden_pid)
+        self.is_gone = self.warden_pid is None or self._wait_for_exit(self.warden_pid)
         if self.reader is not None:
             self.reader.close()
         if self.arenas is not None:
@@ -396,17 +403,23 @@ class Worker:
         for descriptor in (self._replies, self._log, self._status):
             os.close(descriptor)
 
-    def _wait_for_exit(self, pid: int) -> None:
-        """Until the process is gone. A warden is only gone when its whole pid namespace is."""
-        with contextlib.suppress(ProcessLookupError):
+    def _wait_for_exit(self, pid: int) -> bool:
+        """Whether the process is gone in time. A warden is only gone when its whole pid namespace is."""
+        try:
             descriptor = os.pidfd_open(pid)
-            try:
-                if self._hold is None:
-                    select.select([descriptor], [], [], _END_SECONDS)
-                else:
-                    self._hold.bury(_END_SECONDS, lambda seconds: bool(select.select([descriptor], [], [], seconds)[0]))
-            finally:
-                os.close(descriptor)
+        except ProcessLookupError:
+            return True
+        try:
+            if self._hold is None:
+                return _has_ended(descriptor, _GONE_SECONDS)
+            self._hold.bury(_GONE_SECONDS, lambda seconds: _has_ended(descriptor, seconds))
+            return _has_ended(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+
+def _has_ended(process: int, seconds: float) -> bool:
+    return bool(select.select([process], [], [], seconds)[0])
 
 
 def _read(descriptor: int) -> bytes | None:

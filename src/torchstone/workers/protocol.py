@@ -109,6 +109,18 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     count: int
     pretend: bool = False
     """Skip the candidate and return ready results: what the shim itself costs. Only asked of the reference's worker."""
+    keep: tuple[int, ...] = ()
+    """Calls of the last block whose results are to be kept until the case is released."""
+
+
+class Wear(msgspec.Struct, frozen=True, tag="wear"):
+    """Make so many blocks of calls on the first input sets, and drop the results. Never timed."""
+
+    token: str
+    blocks: int
+    count: int
+    """Calls in each."""
+    keep: tuple[int, ...] = ()
 
 
 class Capture(msgspec.Struct, frozen=True, tag="capture"):
@@ -170,7 +182,7 @@ class Trace(msgspec.Struct, frozen=True, tag="trace"):
     """Of the memory file. A longer trace is not written at all."""
 
 
-Command = Load | Open | Bind | Call | Capture | Play | Release | Attribute | Trace
+Command = Load | Open | Bind | Call | Wear | Capture | Play | Release | Attribute | Trace
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

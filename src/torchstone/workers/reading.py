@@ -32,6 +32,7 @@ _VECTORS = 1024
 """IOV_MAX."""
 _DEVICE_ALIGNMENT = 512
 _MOST_OPENED = 64
+_KEPT_OPEN_BYTES = 256 << 20
 _NEAR_BYTES = 64 << 10
 """Spans on a device that lie no further apart are copied as one: a copy costs more than these bytes."""
 
@@ -81,6 +82,10 @@ class Reader(Protocol):
 
     def overwrite(self, spans: Sequence[Span], garbage: torch.Tensor) -> None:
         """Fill the spans, which were read last, with the beginning of this, which is at least as long as each."""
+        ...
+
+    def let_go(self) -> None:
+        """A case is over: what its results lay in is the worker's to free."""
         ...
 
     def close(self) -> None: ...
@@ -162,6 +167,9 @@ class HostReader:
             if moved != int(here[:, 1].sum()):
                 raise UnreadableError("no such memory")
 
+    def let_go(self) -> None:
+        """Nothing of the worker's is held open."""
+
     def close(self) -> None:
         if self._pages is not None:
             os.close(self._pages)
@@ -197,7 +205,7 @@ class DeviceReader:
         self._here: list[int] = []
 
     def locate(self, spans: Sequence[Span], segments: Sequence[Segment]) -> list[int]:
-        """Where the judge sees these spans, for as long as this reader is open."""
+        """Where the judge sees these spans, until it lets go."""
         self._lasting |= {segment.handle for segment in segments}
         return [self._locate(span, segments)[0] for span in spans]
 
@@ -242,9 +250,12 @@ class DeviceReader:
                 raise UnreadableError(str(error)) from error
         return self._opened[handle]
 
-    def forget_lasting(self) -> None:
-        """What was located is not read again."""
+    def let_go(self) -> None:
+        """What is small stays open: the next case's results will lie there, too."""
         self._lasting.clear()
+        if sum(span.size_bytes for span in self._opened.values()) > _KEPT_OPEN_BYTES:
+            for handle in list(self._opened):
+                self._close(handle)
 
     def overwrite(self, spans: Sequence[Span], garbage: torch.Tensor) -> None:
         if not spans:

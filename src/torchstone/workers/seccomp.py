@@ -63,6 +63,16 @@ _REFUSED = {
     "adjtimex": (159, 171),
     "sethostname": (170, 161),
     "setdomainname": (171, 162),
+    # What is stacked on the sandbox is in no limit, and the system itself frees it, when its owner has long ended.
+    "seccomp": (317, 277),
+    "landlock_create_ruleset": (444, 444),
+    "landlock_add_rule": (445, 445),
+    "landlock_restrict_self": (446, 446),
+    # Memory that belongs to no process, and is in no limit.
+    "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
     # More cores or a higher priority than the reference had would be speed that was not earned.
     "sched_setaffinity": (203, 122),
     "sched_setscheduler": (144, 119),
@@ -73,8 +83,8 @@ _REFUSED_WITH = {
     # name: (x86_64, aarch64), which argument, and its values that are refused
     # Larger pages, or holes that read as zeros, in memory that the judge has laid out alike for all parties.
     "madvise": ((28, 233), 2, (9, 14, 25)),  # MADV_REMOVE, MADV_HUGEPAGE, MADV_COLLAPSE
-    # A core to itself, with nobody on its sibling.
-    "prctl": ((157, 167), 0, (62,)),  # PR_SCHED_CORE
+    # Filters, as by seccomp; a core to itself, with nobody on its sibling.
+    "prctl": ((157, 167), 0, (22, 62)),  # PR_SET_SECCOMP, PR_SCHED_CORE
 }
 _FALLOCATE = (285, 47)
 _MORE_THAN_ALLOCATING = 0xFFFFFFFE
