@@ -2,7 +2,8 @@
 
 ``torchstone_grad.mul.Tensor`` takes what the operator takes, and before it a list: for each result how much it counts
 (a cotangent), or None for results that have no derivative. It returns the operator's own results, then the gradient of
-every floating-point argument: whoever skips the forward pass is not right. torch's own is registered when it is first
+every floating-point argument, or of those that are ``asking`` (by their places among them), as where weights are
+frozen: whoever skips the forward pass is not right. torch's own is registered when it is first
 asked for; a candidate is turned into the same thing by :class:`Differentiated`. Judge and worker share this, since both
 must make the same calls; whoever has a gradient under a name can be drawn for, compared and timed like anything else.
 """
@@ -18,6 +19,8 @@ import torch
 
 from torchstone.schema import forward_operator, is_gradient
 
+ASKING = "asking"
+"""The name of the argument that says which arguments ask for a gradient."""
 _LOOKS, _CALLS_IN_A_LOOK = 15, 20
 _registered: dict[str, torch.library.Library] = {}
 
@@ -32,7 +35,9 @@ def register(operator: str) -> None:
     namespace, name, variant = operator.split(".")
     library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
     declared = name if variant == "default" else f"{name}.{variant}"
-    signature = f"{declared}(Tensor?[] cotangents, {_arguments(overload)}) -> Tensor[]"
+    arguments = _arguments(overload)
+    named = "" if "*, " in arguments else "*, "
+    signature = f"{declared}(Tensor?[] cotangents, {arguments}, {named}int[]? {ASKING}=None) -> Tensor[]"
     library.define(signature)  # type: ignore[no-untyped-call]
     library.impl(declared, Differentiated(overload), "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
     _registered[operator] = library
@@ -50,9 +55,13 @@ class Differentiated:
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], list[torch.Tensor]]:
         """The call with these arguments, to be made again and again: they ask for gradients once and for all."""
         cotangents, *others = args
-        leaves: list[torch.Tensor] = []
-        told = [_as_leaf(argument, leaves) for argument in others]
-        named = {name: _as_leaf(argument, leaves) for name, argument in kwargs.items()}
+        floating: list[torch.Tensor] = []
+        told = [_as_leaf(argument, floating) for argument in others]
+        named = {name: _as_leaf(argument, floating) for name, argument in kwargs.items() if name != ASKING}
+        asking = kwargs.get(ASKING)
+        leaves = floating if asking is None else [floating[place] for place in asking]
+        for leaf in leaves:
+            leaf.requires_grad_()
         given = [cotangent for cotangent in cotangents if cotangent is not None]
         function = self._function
 
@@ -98,12 +107,12 @@ def _sources(results: Sequence[Any], cotangents: Sequence[torch.Tensor | None]) 
 
 
 def _as_leaf(argument: Any, leaves: list[torch.Tensor]) -> Any:
-    """Floating-point tensors as the leaves of a graph of their own, everything else as it is."""
+    """Floating-point tensors as what may be the leaves of a graph of their own, everything else as it is."""
     if isinstance(argument, list | tuple):
         return [_as_leaf(item, leaves) for item in argument]
     if not isinstance(argument, torch.Tensor) or not (argument.is_floating_point() or argument.is_complex()):
         return argument
-    leaf = argument.detach().requires_grad_()
+    leaf = argument.detach()
     leaves.append(leaf)
     return leaf
 

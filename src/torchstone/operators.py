@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 
@@ -68,19 +69,44 @@ class Contract:
 def contract_of(case: schema.Case) -> Contract:
     """Read the contract for the arguments of this case from the operator's schema."""
     models.register(case)
-    declared = resolve(case.operator)._schema
-    undeclared = _undeclared_writes(case, [argument.name for argument in declared.arguments])
+    # Operators of ours (gradients, models) may be registered anew.
+    declared = (_remembered if case.operator.startswith("aten.") else _declaration)(case.operator)
+    undeclared = _undeclared_writes(case, declared.names)
     alias_to_position: dict[str, int] = {}
     mutated: set[int] = set(models.written(case))
-    for argument, positions in _positions(case, [argument.name for argument in declared.arguments]).items():
-        alias = next(item.alias_info for item in declared.arguments if item.name == argument)
+    for argument, positions in _positions(case, declared.names).items():
         if positions and argument in undeclared:
             mutated.update(positions)
-        if positions and alias is not None and alias.is_write:
+        if positions and argument in declared.written:
             mutated.update(positions)
-            alias_to_position.update(dict.fromkeys(alias.before_set, positions.start))
-    returned = tuple(_returned_argument(item.alias_info, alias_to_position) for item in declared.returns)
-    return Contract(frozenset(mutated), returned, tuple(item.alias_info is None for item in declared.returns))
+            alias_to_position.update(dict.fromkeys(declared.written[argument], positions.start))
+    returned = tuple(_returned_argument(alias, alias_to_position) for alias in declared.returned)
+    return Contract(frozenset(mutated), returned, tuple(alias is None for alias in declared.returned))
+
+
+def argument_names(operator: str) -> tuple[str, ...]:
+    """In the order of the schema."""
+    return (_remembered if operator.startswith("aten.") else _declaration)(operator).names
+
+
+class _Declaration(NamedTuple):
+    """What a schema says, whatever the arguments."""
+
+    names: tuple[str, ...]
+    written: dict[str, frozenset[str]]
+    """Arguments that are written to, and the names under which the schema knows their memory."""
+    returned: tuple[Any, ...]
+    """For each return, what it shares memory with."""
+
+
+def _declaration(operator: str) -> _Declaration:
+    declared = resolve(operator)._schema
+    aliases = {argument.name: argument.alias_info for argument in declared.arguments}
+    written = {name: frozenset(alias.before_set) for name, alias in aliases.items() if alias and alias.is_write}
+    return _Declaration(tuple(aliases), written, tuple(item.alias_info for item in declared.returns))
+
+
+_remembered = lru_cache(maxsize=4096)(_declaration)
 
 
 def _positions(case: schema.Case, names: Sequence[str]) -> dict[str, range]:

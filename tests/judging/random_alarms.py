@@ -2,7 +2,7 @@
 
 ``PYTHONPATH=src:tests python -m judging.random_alarms 20 105 0 cpu rand``: trials per kind and dtype, calls per trial,
 first seed, device, and how the names of the kinds begin. Every 25th call is compared in full, the others as timed calls
-are.
+are; some have the arguments of others.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import torch
 
 from judging.variants import case, storages_of, tensor
 from torchstone import operators
-from torchstone.judging import Mismatch, Reference, compare_many, draw_call
+from torchstone.judging import Mismatch, Reference, compare_many, draw_calls
 from torchstone.schema import Booleans, Case, Fill, Integers, Uniform
 
 FLOATS = ("float32", "float64", "bfloat16", "float16")
 SIZES = (16, 40, 257, 3000)
+BLOCK = 5
+"""Calls that are drawn together, some of them in the place of others."""
 _UNIT = Uniform(0.0, 1.0)
 _FEW = Uniform(0.0, 0.01)
 
@@ -100,13 +102,15 @@ KINDS: dict[str, tuple[Make, tuple[str, ...]]] = {
 def trial(wanted: Case, calls: int, seed: int, device: torch.device) -> tuple[int, str | None]:
     """Judge torch's own draws until one is refused: how many were judged, and what was said."""
     reference = Reference(wanted, device)
-    for index in range(calls):
-        call = draw_call(wanted, seed * calls + index, device)
-        (expected,) = reference.expect_many([call], with_bounds=index % 25 == 0)
-        outputs, after = called(reference, call)
-        found = compare_many([expected], [outputs], [after])
-        if isinstance(found, Mismatch):
-            return index + 1, found.message
+    assert reference.lottery is not None
+    for begin in range(0, calls, BLOCK):
+        drawn = draw_calls(wanted, seed * calls + begin, min(BLOCK, calls - begin), device)
+        for index, call in enumerate(reference.lottery.with_repeats(drawn), begin):
+            (expected,) = reference.expect_many([call], with_bounds=index % 25 == 0)
+            outputs, after = called(reference, call)
+            found = compare_many([expected], [outputs], [after])
+            if isinstance(found, Mismatch):
+                return index + 1, found.message
     return calls, None
 
 

@@ -558,3 +558,34 @@ def test_law_scaling_everything_by_a_power_of_two_changes_no_verdict(seed: int, 
         assert exact is not None
         verdicts.append(type(judged(expected, (exact + off * scale).float())))
     assert verdicts[0] is verdicts[1]
+
+
+@pytest.mark.parametrize("stated", ["contiguous_format", "channels_last"])
+def test_where_a_memory_format_is_stated_strides_are_part_of_the_answer(stated: str) -> None:
+    wanted = case("aten.clone.default", tensor(2, 3, 4, 5, strides=(60, 1, 3, 12)))
+    wanted = msgspec.structs.replace(wanted, kwargs={"memory_format": schema.MemoryFormat(stated)})
+    expected = expected_for(wanted)
+    (right,) = natives(expected)
+    assert isinstance(judged(expected, right), Agreement)
+    other = torch.preserve_format if stated == "channels_last" else torch.channels_last
+    wrong = expected.call.args[0].clone(memory_format=other)
+    found = refused(expected, wrong)
+    assert found.reason == "structure"
+    assert f"got strides {list(wrong.stride())}, expected {list(right.stride())}" in found.message
+    (quick,) = Reference(wanted, CPU).expect_many([expected.call])
+    assert isinstance(compare_many([quick], [[wrong]], [quick.inputs_after]), Mismatch)
+
+
+def test_single_slices_and_nothing_lie_as_they_like() -> None:
+    stated = {"memory_format": schema.MemoryFormat("contiguous_format")}
+    for shape, strides in (((4, 1), (1, 9)), ((0, 3), (1, 1))):
+        expected = expected_for(msgspec.structs.replace(case("aten.clone.default", tensor(*shape)), kwargs=stated))
+        (right,) = natives(expected)
+        assert isinstance(judged(expected, torch.empty_strided(shape, strides).copy_(right)), Agreement)
+
+
+def test_elsewhere_strides_are_the_kernels_own() -> None:
+    for kwargs in ({}, {"memory_format": schema.MemoryFormat("preserve_format")}):
+        expected = expected_for(msgspec.structs.replace(case("aten.clone.default", tensor(4, 6)), kwargs=kwargs))
+        (right,) = natives(expected)
+        assert isinstance(judged(expected, right.t().contiguous().t()), Agreement)

@@ -15,6 +15,7 @@ from torchstone.judging import (
     has_the_kinds_of,
 )
 from torchstone.judging.evaluation import Evaluation, Evaluator
+from torchstone.judging.inputs import DrawnCall
 from torchstone.schema import Argument, Case, Normal, Scalar, Sequence, Tensor
 
 CPU = torch.device("cpu")
@@ -29,12 +30,13 @@ def test_who_repeats_itself_does() -> None:
 def test_who_does_not_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     (expected,) = Reference(CASE, CPU).expect_many([draw_call(CASE, 7, CPU)])
     assert expected.values()
-    native_on = Evaluator.native_on
+    natives = Evaluator.natives
+    other = draw_call(CASE, 8, CPU)
 
-    def otherwise(self: Evaluator, storages: list[torch.Tensor], count: int) -> Evaluation | None:
-        return native_on(self, [storage + 0.01 for storage in storages], count)
+    def otherwise(self: Evaluator, calls: list[DrawnCall]) -> list[Evaluation]:
+        return natives(self, [other for _ in calls])
 
-    monkeypatch.setattr(Evaluator, "native_on", otherwise)
+    monkeypatch.setattr(Evaluator, "natives", otherwise)
     assert not agrees_with_itself(expected, CPU, CPU)
 
 
@@ -70,14 +72,15 @@ def test_attention_with_a_step_in_the_last_dimension_does_not() -> None:
 
 def test_what_is_written_to_other_memory_is_compared_there(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = expected_of("aten.relu_.default", real(12, 9, strides=(1, 12), offset=3))
-    native_on = Evaluator.native_on
+    natives = Evaluator.natives
 
-    def otherwise(self: Evaluator, storages: list[torch.Tensor], count: int) -> Evaluation | None:
-        found = native_on(self, storages, count)
-        storages[0].sub_(1.0)
+    def otherwise(self: Evaluator, calls: list[DrawnCall]) -> list[Evaluation]:
+        found = natives(self, calls)
+        for tensor in found[0].tensors.values():
+            tensor.sub_(1.0)
         return found
 
-    monkeypatch.setattr(Evaluator, "native_on", otherwise)
+    monkeypatch.setattr(Evaluator, "natives", otherwise)
     assert not agrees_on_plain_memory(expected, CPU, CPU)
 
 

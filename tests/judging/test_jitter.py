@@ -17,7 +17,7 @@ from torchstone.judging.hidden import VariantPool
 from torchstone.judging.jitter import MOST_ELEMENTS, is_valid, variants
 from torchstone.judging.scaling import scaled
 from torchstone.judging.uneven import uneven
-from torchstone.schema import Case, Integers, Scalar, Sequence, Tensor, Uniform, tensors_of
+from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform, tensors_of
 from torchstone.suites import CaseQuery
 from torchstone.suites.smoke import SmokeSuite
 
@@ -296,3 +296,12 @@ def test_attention_is_not_tried_on_nothing() -> None:
     query = Tensor((2, 0, 4, 8), "float32", Uniform(-1.0, 1.0))
     attention = Case("test", "aten._scaled_dot_product_flash_attention_for_cpu.default", (query,) * 3)
     assert not is_valid(attention, 1)
+
+
+def test_a_mode_is_no_size_though_it_equals_one() -> None:
+    image, grid = Tensor((2, 3, 4, 4), "float32", Normal()), Tensor((2, 5, 5, 2), "float32", Normal())
+    modes = (Scalar(1), Scalar(2), Scalar(False))
+    case = Case("test", "aten.grid_sampler_2d.default", (image, grid, *modes))
+    drawn = [hidden for seed in range(40) for hidden in hidden_cases(case, 5, random.Random(seed))]
+    assert any(hidden.args[0] != image for hidden in drawn)
+    assert {hidden.args[2:] for hidden in drawn} == {modes}

@@ -5,7 +5,8 @@ bounds of :mod:`torchstone.judging.bounds`, then the arguments that the operator
 it must leave alone, bit for bit. The first thing that is wrong is the answer.
 
 Many calls are first screened against torch's own results, all together; the others are compared in full, one by one.
-Aliasing of outputs is reported by the worker and judged in the trial; strides are not judged.
+Aliasing of outputs is reported by the worker and judged in the trial; strides are not judged, unless the case has a
+``memory_format``.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import torch
 from torchstone.judging import ties
 from torchstone.judging.evaluation import Place
 from torchstone.judging.metadata import metadata_misfit
-from torchstone.judging.moved import lost_sign
+from torchstone.judging.moved import LostSigns, signs_to_keep
 from torchstone.judging.nearness import TALLIED, Subject, closer_look, statistics_of, subjects_of, tally, together
 from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch, worst_of
 from torchstone.judging.reference import Expected, Values
 from torchstone.judging.screening import screened
 from torchstone.judging.untouched import Change, kept
-from torchstone.judging.vetting import as_far_as_promised, stands_by
+from torchstone.judging.vetting import as_far_as_promised, stands_by, where_it_stands
 from torchstone.schema import ErrorStatistics
 
 
@@ -48,7 +49,10 @@ def compare(
         return random
     wanted = {} if random or expected.batch.reference.undefined else expected.values() if values is None else values
     subjects = list(subjects_of(wanted, outputs, inputs_after))
-    changes = [Change(position, expected, inputs_after[position]) for position in kept(expected)]
+    changes: list[Change | LostSigns] = [
+        *(Change(position, expected, inputs_after[position]) for position in kept(expected)),
+        *_signs_to_keep(expected, outputs, inputs_after),
+    ]
     tallies = [tally(subject) for subject in subjects]
     counts = [torch.nn.functional.pad(change.count().reshape(1), (0, TALLIED - 1)) for change in changes]
     rows = torch.stack([*tallies, *counts]).tolist() if subjects or changes else []
@@ -63,7 +67,7 @@ def compare(
     for change, row in zip(changes, rows[len(subjects) :], strict=True):
         if row[0]:
             return change.mismatch()
-    return _lost_sign(expected, outputs, inputs_after) or Agreement(errors)
+    return Agreement(errors)
 
 
 def compare_many(
@@ -74,11 +78,8 @@ def compare_many(
     What differs on planted values counts only if torch stands by its own answer there.
     """
     errors = UNKNOWN
-    for call, passed in enumerate(screened(expected, outputs, inputs_after)):
-        lost = _lost_sign(expected[call], outputs[call], inputs_after[call]) if passed else None
-        if passed and lost is None:
-            continue
-        found = lost or compare(expected[call], outputs[call], inputs_after[call])
+    for call in _not_passed(expected, outputs, inputs_after):
+        found = compare(expected[call], outputs[call], inputs_after[call])
         if isinstance(found, Mismatch) and expected[call].call.planted:
             found = _reconsidered(found, expected[call], outputs[call], inputs_after[call])
         if isinstance(found, Mismatch):
@@ -92,21 +93,44 @@ def _reconsidered(
 ) -> Agreement | Mismatch:
     """A mismatch on planted values: none where torch does not stand by its answer, or leaves it open."""
     if not stands_by(expected):
-        return Agreement(UNKNOWN)
+        stood_by = where_it_stands(expected, outputs, inputs_after)
+        if stood_by is None:
+            return Agreement(UNKNOWN)
+        outputs, inputs_after = stood_by
+        again = compare(expected, outputs, inputs_after)
+        if isinstance(again, Agreement):
+            return again
+        found = again
     if found.reason != "nonfinite" and found.reason != "mutation":
         return found
     return compare(expected, *as_far_as_promised(expected, outputs, inputs_after))
 
 
-def _lost_sign(expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> Mismatch | None:
+def _not_passed(
+    expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
+) -> list[int]:
+    """Calls that are not certainly right. Two waits for a device, however many calls and results there are."""
+    passed = list(screened(expected, outputs, inputs_after))
+    signs = {
+        call: _signs_to_keep(expected[call], outputs[call], inputs_after[call])
+        for call, right in enumerate(passed)
+        if right
+    }
+    looked_at = [(call, each) for call, all_signs in signs.items() for each in all_signs]
+    counts = torch.stack([each.count() for _, each in looked_at]).tolist() if looked_at else []
+    lost = {call for (call, _), count in zip(looked_at, counts, strict=True) if count}
+    return [call for call, right in enumerate(passed) if not right or call in lost]
+
+
+def _signs_to_keep(expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> list[LostSigns]:
     """Of values that fit as numbers: where the operator only moves them, a zero keeps its sign.
 
     Not a planted one: relu moves it, and ``where(x > 0, x, 0)`` does not.
     """
     if expected.call.planted or not expected.batch.reference.only_moves(expected.call):
-        return None
+        return []
     native = {place: tensor[expected.index] for place, tensor in expected.batch.evaluation.tensors.items()}
-    return lost_sign(native, outputs, inputs_after)
+    return signs_to_keep(native, outputs, inputs_after)
 
 
 def _tied(expected: Expected, subject: Subject) -> bool:
@@ -130,7 +154,7 @@ def _random_mismatch(
         draws = lottery.several_draws(expected.call, one) if lottery.wants_dependence() else one
     if draws is None:
         return False
-    found = lottery.misfit(draws, outputs, inputs_after, in_full)
+    found = lottery.misfit(expected.call, draws, outputs, inputs_after, in_full)
     if found is None:
         return True
     place, text = found

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -22,23 +21,42 @@ import torch
 from torchstone import operators, schema
 from torchstone.errors import UsageError
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, next_up, overlaps
+from torchstone.judging.lots import ONCE, Lot, Values, count_of, elements, places_in, plant_into
+from torchstone.judging.rows import (
+    is_maskable,
+    may_be_flat,
+    place_ends,
+    places_matter,
+    plant_flat,
+    plant_masks,
+    plant_placed,
+)
+from torchstone.judging.wide import is_number, plant_wide, takes_wide
 
-ONCE = " once"
-"""Ends the name of a plan that repeats no value: for results that say where a value stands, if that may be anywhere."""
 _EVERY = 16
 """One element in so many is planted, and at least one."""
 _EVERY_NONFINITE = 64
 """Fewer: one of them takes a whole sum with it."""
 _EVERY_SHARED = 8
 _EVERY_NEGATIVE = 4
-_MOST = 4096
-"""Of a tensor."""
 _SMALL = tuple(sign * k / 2.0 for k in range(1, 14) for sign in (1.0, -1.0))
 """Integers and halves."""
 _MODERATE, _LARGE = (16.0, 80.0), (90.0, 100.0)
 """Magnitudes of hundreds. Not where ``exp`` overflows in float16 or float32: honest formulas differ by a factor."""
-_HUGE_EXPONENTS = (0.25, 0.45)
-"""Of the largest number of the dtype: a sum of squares of these is still finite."""
+_MOST_OF_MAX = 0.45
+"""An exponent of the largest number of the dtype: a sum of squares of these is still finite."""
+_TOPS = (4.0, 4.0, 10.0, 128.0)
+"""Powers of two that a call's magnitudes end at, one of them drawn, as far as the dtype goes: where values meet, as in
+a softmax, larger ones would hide what becomes of those between 6 and 16."""
+_USUAL_EXPONENTS = (-6.0, 10.0)
+_OVERFLOWS = {
+    torch.float16: (10.5, 12.5),
+    torch.bfloat16: (80.0, 90.0),
+    torch.float32: (80.0, 90.0),
+    torch.float64: (700.0, 715.0),
+}
+"""Where ``exp`` does, about: honest formulas of ``cosh`` and the like overflow a little earlier or later."""
+_EVERY_MAGNITUDE = 4
 _MOVED_EXPONENTS = (12.0, 13.0)
 """By how many deviations, as powers of two: float32 still tells values apart, and their squares no longer do."""
 _DECOMPOSE = frozenset({
@@ -51,37 +69,6 @@ _COUNT_BACK = frozenset({"index", "index_put", "take", "put"})
 _ABOUT_INFINITIES = ("isinf", "isfinite", "isposinf", "isneginf")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
-
-Values = Callable[["_Lot", DrawnTensor, int], torch.Tensor]
-"""So many values for one tensor; fewer, or none, where fewer fit."""
-
-
-class _Lot:
-    """The randomness of one plan, on the host: the same for every device."""
-
-    def __init__(self, call: DrawnCall, plan: str) -> None:
-        self.case = call.case
-        self.once = plan.endswith(ONCE)
-        self.structure = random.Random(f"{call.seed}/{call.count}/{call.index}/{plan}")
-        self._values = torch.Generator().manual_seed(self.structure.getrandbits(63))
-
-    def uniform(self, low: float, high: float, count: int) -> torch.Tensor:
-        return torch.rand(count, generator=self._values, dtype=torch.float64) * (high - low) + low
-
-    def below(self, high: int, count: int) -> torch.Tensor:
-        return torch.randint(0, high, (count,), generator=self._values)
-
-    def signs(self, count: int) -> torch.Tensor:
-        return self.below(2, count) * 2.0 - 1.0
-
-    def chosen(self, table: Sequence[float], count: int) -> torch.Tensor:
-        """Any of these, each at most once if none may come again."""
-        if not table:
-            return torch.empty(0, dtype=torch.float64)
-        values = torch.tensor(table, dtype=torch.float64)
-        if self.once:
-            return values[torch.randperm(len(table), generator=self._values)[:count]]
-        return values[self.below(len(table), count)]
 
 
 def plans_for(case: schema.Case, *, once: bool) -> list[str]:
@@ -97,10 +84,18 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
         found.append("numbers")
     if any(_is_unbounded(recipe) for recipe in recipes):
         found.append("hundreds")
-        if not gradient and not model and not _decomposes(case.operator):
-            found += ["huge", "nan", "infinities"] if _is_about_no_numbers(case, recipes) else ["huge"]
+        if not gradient and not model and not decomposes(case.operator):
+            found += [] if _counts_by_floats(case.operator) else ["magnitudes"]
+            found += ["nan", "infinities"] if _is_about_no_numbers(case, recipes) else []
+            found += ["masked"] if is_maskable(case) else []
         if not gradient and not once and _moves(case, recipes):
             found.append("moved")
+        if not gradient and not once and _may_be_flat(case, recipes):
+            found.append("flat")
+    if not gradient and not model and takes_wide(case.operator) and any(is_number(recipe) for recipe in recipes):
+        found.append("wide")
+    if not gradient and not model and places_matter(case):
+        found.append("placed")
     if not gradient and not model and any(_is_index(recipe) for recipe in recipes):
         found += ["negative", "marked"] if _marks(case) else ["negative"]
     return [plan + ONCE for plan in found] if once else found
@@ -112,7 +107,17 @@ def _moves(case: schema.Case, recipes: Sequence[schema.Tensor]) -> bool:
     Not to what takes each by itself; and where results say which is the largest, none may come to equal another.
     """
     pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
-    return not pointwise and not _decomposes(case.operator) and any(_may_be_moved(recipe) for recipe in recipes)
+    return not pointwise and not decomposes(case.operator) and any(_may_be_moved(recipe) for recipe in recipes)
+
+
+def _may_be_flat(case: schema.Case, recipes: Sequence[schema.Tensor]) -> bool:
+    """Whether rows of one value may matter. A deviation of one is 0, or what rounding leaves: neither is promised."""
+    name = case.operator.split(".")[1]
+    pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
+    spread = "std" in name or "var" in name
+    return not (pointwise or spread or decomposes(case.operator)) and any(
+        _is_unbounded(recipe) and may_be_flat(recipe) for recipe in recipes
+    )
 
 
 def _is_about_no_numbers(case: schema.Case, recipes: Sequence[schema.Tensor]) -> bool:
@@ -130,22 +135,39 @@ def counts_back(operator: str) -> bool:
     return operator.split(".")[1].removesuffix("_").removeprefix("_unsafe_") in _COUNT_BACK
 
 
-def _decomposes(operator: str) -> bool:
+def _counts_by_floats(operator: str) -> bool:
+    """Whether a floating-point number says how often something is done: the degree of a polynomial may be anything."""
+    return "polynomial" in operator
+
+
+def decomposes(operator: str) -> bool:
     """Whether LAPACK or its like does the work, which may not come to an end with numbers that are none."""
     return not _DECOMPOSE.isdisjoint(operator.split(".")[1].split("_"))
 
 
 def plant(call: DrawnCall, plan: str) -> DrawnCall:
     """The call with the plan's values in it, written to its own storages."""
-    lot = _Lot(call, plan)
+    lot = Lot(call, plan)
     match plan.removesuffix(ONCE):
         case "numbers":
             _plant(call, lot, _numbers, _EVERY, _takes_numbers)
             _share(call, lot)
         case "hundreds":
             _plant(call, lot, _hundreds, _EVERY, _is_unbounded)
-        case "huge":
-            _plant(call, lot, _huge, _EVERY, _is_unbounded)
+            _put_extremes_at_the_ends(call, lot)
+        case "magnitudes":
+            pointwise = torch.Tag.pointwise in operators.resolve(call.case.operator).tags
+            top = _TOPS[-1] if pointwise else lot.structure.choice(_TOPS)
+            values: Values = lambda lot, tensor, count: _magnitudes(lot, tensor, count, top)  # noqa: E731
+            _plant(call, lot, values, _EVERY_MAGNITUDE, _is_unbounded)
+        case "masked":
+            plant_masks(call, lot)
+        case "flat":
+            plant_flat(call, lot)
+        case "wide":
+            plant_wide(call, lot)
+        case "placed":
+            plant_placed(call, lot)
         case "moved":
             _move(call, lot)
         case "nan":
@@ -211,7 +233,7 @@ def _marks(case: schema.Case) -> list[float]:
 # Which values.
 
 
-def _numbers(lot: _Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
+def _numbers(lot: Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
     """As often one of the case's own numbers, or next to it, as one that is simple."""
     dtype, fill = tensor.view.dtype, tensor.recipe.fill
     own = _within(fill, dtype, _own_numbers(lot.case, dtype))
@@ -221,7 +243,7 @@ def _numbers(lot: _Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
     if lot.once:
         simple = [value for value in simple if value not in own]
     drawn = torch.cat([lot.chosen(own, some), lot.chosen(simple, count - some)])
-    return drawn[torch.randperm(len(drawn), generator=lot._values)]
+    return drawn[torch.randperm(len(drawn), generator=lot.values)]
 
 
 def _own_numbers(case: schema.Case, dtype: torch.dtype) -> list[float]:
@@ -261,50 +283,58 @@ def _within(fill: schema.Fill, dtype: torch.dtype, numbers: Sequence[float]) -> 
             return list(numbers)
 
 
-def _hundreds(lot: _Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
+def _hundreds(lot: Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
     moderate, large = lot.uniform(*_MODERATE, count), lot.uniform(*_LARGE, count)
     return torch.where(lot.below(2, count) == 0, moderate, large) * lot.signs(count)
 
 
-def _huge(lot: _Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
-    return torch.finfo(tensor.view.dtype).max ** lot.uniform(*_HUGE_EXPONENTS, count) * lot.signs(count)
+def _magnitudes(lot: Lot, tensor: DrawnTensor, count: int, top: float) -> torch.Tensor:
+    """Of every order up to a power of two, and half of them of those that are common."""
+    most = math.log2(torch.finfo(tensor.view.dtype).max) * _MOST_OF_MAX
+    any_ = lot.uniform(-most, min(top, most), count)
+    usual = lot.uniform(max(-most, _USUAL_EXPONENTS[0]), min(top, most, _USUAL_EXPONENTS[1]), count)
+    found = torch.exp2(torch.where(lot.below(2, count) == 0, any_, usual))
+    low, high = _OVERFLOWS[tensor.view.dtype]
+    found = torch.where((found > low) & (found < high), found * (low / high), found)
+    return found * lot.signs(count)
 
 
 # Where they go.
 
 
-def _plant(call: DrawnCall, lot: _Lot, values: Values, every: int, fits: Callable[[schema.Tensor], bool]) -> None:
+def _plant(call: DrawnCall, lot: Lot, values: Values, every: int, fits: Callable[[schema.Tensor], bool]) -> None:
     for tensor in call.tensors:
         if tensor.view.numel() and fits(tensor.recipe):
-            _plant_into(tensor, lot, values, every)
+            plant_into(tensor, lot, values, every)
 
 
-def _plant_into(tensor: DrawnTensor, lot: _Lot, values: Values, every: int) -> None:
-    target = _elements(tensor)
-    drawn = values(lot, tensor, _count(target, every))
-    if len(drawn):
-        target[_places(target, len(drawn), lot)] = drawn.to(target.dtype).to(target.device)
+def _put_extremes_at_the_ends(call: DrawnCall, lot: Lot) -> None:
+    """Where elements meet: what decides a maximum stands where whole blocks leave it out."""
+    if torch.Tag.pointwise not in operators.resolve(call.case.operator).tags:
+        for tensor in call.tensors:
+            if tensor.view.numel() and _is_unbounded(tensor.recipe):
+                place_ends(tensor, lot)
 
 
-def _plant_nonfinite(call: DrawnCall, lot: _Lot, table: Sequence[float]) -> None:
+def _plant_nonfinite(call: DrawnCall, lot: Lot, table: Sequence[float]) -> None:
     """Into every tensor where elements meet only one another; elsewhere one spoils many, so into one tensor."""
     tensors = [tensor for tensor in call.tensors if tensor.view.numel() and _is_unbounded(tensor.recipe)]
     if torch.Tag.pointwise not in operators.resolve(call.case.operator).tags:
         tensors = [lot.structure.choice(tensors)]
     for tensor in tensors:
-        _plant_into(tensor, lot, lambda lot, _, count: lot.chosen(table, count), _EVERY_NONFINITE)
+        plant_into(tensor, lot, lambda lot, _, count: lot.chosen(table, count), _EVERY_NONFINITE)
 
 
-def _count_from_the_end(call: DrawnCall, lot: _Lot) -> None:
+def _count_from_the_end(call: DrawnCall, lot: Lot) -> None:
     for tensor in call.tensors:
         fill = tensor.recipe.fill
         if tensor.view.numel() and isinstance(fill, schema.Integers) and _is_index(tensor.recipe):
-            target = _elements(tensor)
-            places = _places(target, _count(target, _EVERY_NEGATIVE), lot)
+            target = elements(tensor)
+            places = places_in(target, count_of(target, _EVERY_NEGATIVE), lot)
             target[places] = target[places] - fill.high
 
 
-def _move(call: DrawnCall, lot: _Lot) -> None:
+def _move(call: DrawnCall, lot: Lot) -> None:
     """One of the largest tensors, as a whole: of two that meet, the difference would be as large, and no test."""
     tensors = [tensor for tensor in call.tensors if _may_be_moved(tensor.recipe)]
     most = max(tensor.view.numel() for tensor in tensors)
@@ -313,14 +343,14 @@ def _move(call: DrawnCall, lot: _Lot) -> None:
     tensor.storage.add_(deviations * getattr(tensor.recipe.fill, "std", 1.0))  # the memory: views may overlap
 
 
-def _share(call: DrawnCall, lot: _Lot) -> None:
+def _share(call: DrawnCall, lot: Lot) -> None:
     """Elements of tensors that meet others of their kind become these, also where the others are broadcast."""
     for pair in itertools.combinations(call.tensors, 2):
         ways = [(one, other) for one, other in (pair, pair[::-1]) if _may_take_from(one, other)]
         if ways:
             one, other = lot.structure.choice(ways)
             target = one.view if one.view.dim() else one.view.view(1)
-            places = _places(target, _count(target, _EVERY_SHARED), lot)
+            places = places_in(target, count_of(target, _EVERY_SHARED), lot)
             target[places] = other.view.expand(target.shape)[places]
 
 
@@ -340,33 +370,3 @@ def _may_take_from(one: DrawnTensor, other: DrawnTensor) -> bool:
 def _broadcasts(shape: torch.Size, wanted: torch.Size) -> bool:
     sizes = zip(reversed(shape), reversed(wanted), strict=False)
     return len(shape) <= len(wanted) and all(one in (1, other) for one, other in sizes)
-
-
-def _elements(tensor: DrawnTensor) -> torch.Tensor:
-    """The tensor's elements, each once where it is expanded; flat if they lie so."""
-    view = tensor.view
-    for dimension, stride in enumerate(tensor.recipe.strides or ()):
-        if stride == 0 and view.shape[dimension] > 1:
-            view = view.narrow(dimension, 0, 1)
-    return view.view(-1) if view.is_contiguous() else view
-
-
-def _count(target: torch.Tensor, every: int) -> int:
-    return min(max(1, target.numel() // every), _MOST)
-
-
-def _places(target: torch.Tensor, count: int, lot: _Lot) -> tuple[torch.Tensor, ...]:
-    """One in each of as many stretches: all different, so that writes have one order on every device."""
-    stretch = target.numel() // count
-    begin = lot.structure.randint(0, target.numel() - count * stretch)
-    flat = torch.arange(begin, begin + count * stretch, stretch) + lot.below(stretch, count)
-    return tuple(place.to(target.device) for place in _unravelled(flat, target.shape))
-
-
-def _unravelled(flat: torch.Tensor, shape: Sequence[int]) -> list[torch.Tensor]:
-    """As torch's function, which imports its compiler for that."""
-    found = []
-    for size in reversed(shape):
-        found.append(flat % size)
-        flat = flat // size
-    return found[::-1]

@@ -21,7 +21,7 @@ depend on one another, so that torch's own draws lie farther apart, its bound is
 
 What this cannot tell: small differences, which show over many calls (:mod:`torchstone.judging.rates`); dependence
 between elements that are no neighbours (:mod:`torchstone.judging.dependence` does), between outputs (a mask that is not
-the one that was applied), and on a generator's state.
+the one that was applied: :mod:`torchstone.judging.relations`), and on a generator's state.
 """
 
 from __future__ import annotations

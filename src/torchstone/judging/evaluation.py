@@ -5,6 +5,7 @@ Separate from the reference, which decides what to make of the results. Nothing 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,18 +64,39 @@ class Evaluator:
         self._desk = device if desk is None else desk
         self._wide_case = _widened(case)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the operator is called as it stands."""
+        return self._device
+
     def is_written(self, position: int) -> bool:
         """Whether the operator writes to this tensor argument."""
         return position in self.contract.mutated
 
     def native(self, calls: Sequence[DrawnCall]) -> Evaluation | None:
         """The calls as they stand. None where the shapes of the results differ from call to call."""
+        found = self.natives(calls)
+        return found[0] if len(found) == 1 else None
+
+    def natives(self, calls: Sequence[DrawnCall]) -> list[Evaluation]:
+        """The same, in several parts where the shapes of the results differ from call to call."""
         columns = zip(*(call.tensors for call in calls), strict=True)
-        return self.native_on([torch.stack([tensor.storage for tensor in column]) for column in columns], len(calls))
+        storages = bring([torch.stack([tensor.storage for tensor in column]) for column in columns], self._device)
+        results = self._results(storages, len(calls))
+        return self._evaluations(results, storages, _stretches(results))
 
     def native_on(self, storages: Sequence[torch.Tensor], count: int) -> Evaluation | None:
-        """The same for calls whose arguments are stacked. Operators that write do so to these storages themselves."""
+        """The same for calls whose arguments are stacked. Operators that write do so to these storages themselves.
+
+        None where the shapes of the results differ.
+        """
         storages = bring(storages, self._device)
+        results = self._results(storages, count)
+        if len(_stretches(results)) > 1:
+            return None
+        return self._evaluations(results, storages, [slice(0, count)])[0]
+
+    def _results(self, storages: Sequence[torch.Tensor], count: int) -> list[list[Any]]:
         views = [batched_view(s, recipe).unbind(0) for s, recipe in zip(storages, self.recipes, strict=True)]
         rows: Sequence[Sequence[torch.Tensor]] = list(zip(*views, strict=True)) if views else [()] * count
         if torch.Tag.inplace_view in self.operator.tags:
@@ -90,26 +112,41 @@ class Evaluator:
             raise ReferenceFailure(f"{self.case.operator} returns a tensor on another device than its arguments'")
         if any(leaf.dtype is torch.complex32 for leaf in returned):
             raise ReferenceFailure(f"{self.case.operator} returns complex32, which torch itself cannot compare")
-        if len({tuple(_signature(leaf) for leaf in result) for result in results}) > 1:
-            return None
-        shared = _shared(results[0], storages)
-        collected = self._collected(results, storages)
-        if self._desk == self._device:
-            return Evaluation(results, collected, shared)
-        return self._at_desk(results, collected, shared)
+        return results
 
-    def _at_desk(self, results: list[list[Any]], collected: Tensors, shared: frozenset[int]) -> Evaluation:
-        """Everything brought there at once. Leaves that lie plainly are rows of what was collected."""
-        results = [[_resolved(leaf) for leaf in row] for row in results]
-        scattered = [leaf for row in results for leaf in row if _is_scattered(leaf)]
-        brought = bring([*collected.values(), *map(_memory_of, scattered)], self._desk)
-        tensors = dict(zip(collected, brought, strict=False))
-        memories = iter(brought[len(collected) :])
-        leaves = [
-            [self._leaf_at_desk(leaf, tensors.get(Place("output", i)), call, memories) for i, leaf in enumerate(row)]
-            for call, row in enumerate(results)
+    def _evaluations(
+        self, results: list[list[Any]], storages: Sequence[torch.Tensor], stretches: Sequence[slice]
+    ) -> list[Evaluation]:
+        """One for each stretch of calls. Brought to the desk with one wait for all."""
+        found = [
+            Evaluation(
+                results[part],
+                self._collected(results[part], [storage[part] for storage in storages]),
+                _shared(results[part.start], storages),
+            )
+            for part in stretches
         ]
-        return Evaluation(leaves, tensors, shared)
+        return found if self._desk == self._device else self._at_desk(found)
+
+    def _at_desk(self, found: Sequence[Evaluation]) -> list[Evaluation]:
+        """Everything brought there at once. Leaves that lie plainly are rows of what was collected."""
+        resolved = [[[_resolved(leaf) for leaf in row] for row in each.results] for each in found]
+        scattered = [leaf for rows in resolved for row in rows for leaf in row if _is_scattered(leaf)]
+        collected = [tensor for each in found for tensor in each.tensors.values()]
+        brought = iter(bring([*collected, *map(_memory_of, scattered)], self._desk))
+        tensors = [dict(zip(each.tensors, brought, strict=False)) for each in found]
+        return [
+            Evaluation(self._leaves_at_desk(rows, there, brought), there, each.shared)
+            for rows, there, each in zip(resolved, tensors, found, strict=True)
+        ]
+
+    def _leaves_at_desk(
+        self, rows: Sequence[Sequence[Any]], tensors: Tensors, memories: Iterator[torch.Tensor]
+    ) -> list[list[Any]]:
+        return [
+            [self._leaf_at_desk(leaf, tensors.get(Place("output", i)), call, memories) for i, leaf in enumerate(row)]
+            for call, row in enumerate(rows)
+        ]
 
     def _leaf_at_desk(
         self, leaf: Any, brought: torch.Tensor | None, call: int, memories: Iterator[torch.Tensor]
@@ -167,6 +204,13 @@ class Evaluator:
 def stacked(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """``(n, *shape)``; a single tensor is not copied."""
     return torch.stack(list(tensors)) if len(tensors) > 1 else tensors[0].unsqueeze(0)
+
+
+def _stretches(results: Sequence[Sequence[Any]]) -> list[slice]:
+    """Where calls begin and end whose results have the same shapes and dtypes."""
+    kinds = [tuple(map(_signature, result)) for result in results]
+    begins = [index for index in range(len(kinds)) if index == 0 or kinds[index] != kinds[index - 1]]
+    return [slice(begin, end) for begin, end in itertools.pairwise([*begins, len(kinds)])]
 
 
 def _resolved(leaf: Any) -> Any:

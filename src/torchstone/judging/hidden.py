@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from torchstone import schema
+from torchstone.judging.asking import has_digits, otherwise_differentiated
+from torchstone.judging.expanded import expanded, is_read_by_its_strides
 from torchstone.judging.jitter import ALWAYS, KINDS, Kind, identity, is_as_finite_as, is_valid, large_options, options
 from torchstone.judging.scaling import scaled
 
@@ -58,15 +60,18 @@ class VariantPool:
     def draw(self, case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
         """Variants of different kinds, as far as there are, in an order that nobody foresees.
 
-        Every second one has other floating-point scalars, too, if there are any and torch takes it.
+        Where there is room for more than the kinds that always come, these come first; else any may. Every second one
+        has other floating-point scalars, too, the others expanded arguments, if there are any and torch takes it.
         """
         found: list[schema.Case] = []
         seen = {identity(case)}
         turn = random_.getrandbits(1)
-        for kind in ALWAYS[:count]:
+        always = ALWAYS if count > len(ALWAYS) else ()
+        for kind in always:
             tries = (self._one(case, kind, len(found) % 2 == turn, seen, random_) for _ in range(_TRIES))
             found += list(itertools.islice((variant for variant in tries if variant is not None), 1))
-        kinds = random_.sample(KINDS, len(KINDS))
+        others = [kind for kind in (*ALWAYS, *KINDS) if kind not in always]
+        kinds = random_.sample(others, len(others))
         for kind in itertools.islice(itertools.cycle(kinds), _TRIES * count):
             if len(found) >= count:
                 break
@@ -86,6 +91,7 @@ class VariantPool:
         variant = _fresh(case, kind, scaling, seen, random_)
         if variant is not None:
             kept.append((identity(variant), variant))
+            seen.add(identity(variant))
         return variant
 
 
@@ -105,11 +111,36 @@ def _fresh(case: schema.Case, kind: Kind, scaling: bool, seen: set[str], random_
     for option in unseen:
         seed = random_.getrandbits(63)
         if is_valid(option, seed):
-            return (_rescaled(option, seed, random_) if scaling else None) or option
+            changed = _changed(option, scaling, seed, random_)
+            return option if changed is None or identity(changed) in seen else changed
     return None
+
+
+def _changed(option: schema.Case, scaling: bool, seed: int, random_: random.Random) -> schema.Case | None:
+    """With other scalars, or with expanded arguments; a gradient differentiated otherwise, unless it has scalars."""
+    rescaled = _rescaled(option, seed, random_) if scaling else None
+    if rescaled is None and schema.is_gradient(option.operator):
+        return _otherwise_differentiated(option, seed, random_, frozen=not scaling)
+    return rescaled if scaling else _expanded(option, seed, random_)
 
 
 def _rescaled(option: schema.Case, seed: int, random_: random.Random) -> schema.Case | None:
     """With other scalars, if torch has as much to say about them."""
     found = scaled(option, random_)
     return found if found is not None and is_as_finite_as(found, option, seed) else None
+
+
+def _otherwise_differentiated(
+    option: schema.Case, seed: int, random_: random.Random, frozen: bool
+) -> schema.Case | None:
+    """A gradient with other cotangents and some of its arguments asking; every second one with expanded ones, too."""
+    tries = (otherwise_differentiated(option, random_, frozen=frozen) for _ in range(_TRIES))
+    found = next((each for each in tries if has_digits(each, seed)), None)
+    if found is None or random_.random() < 0.5:
+        return found
+    return _expanded(found, seed, random_) or found
+
+
+def _expanded(option: schema.Case, seed: int, random_: random.Random) -> schema.Case | None:
+    found = expanded(option, random_)
+    return found if found is not None and is_read_by_its_strides(found, seed) else None

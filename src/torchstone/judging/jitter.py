@@ -20,6 +20,7 @@ from torchstone import operators, schema
 from torchstone.errors import UsageError
 from torchstone.judging.evaluation import Evaluation, Evaluator, ReferenceFailure
 from torchstone.judging.inputs import draw_call
+from torchstone.judging.modes import with_modes_of
 from torchstone.judging.uneven import uneven
 
 HIDDEN = "hidden"
@@ -30,7 +31,8 @@ _MOST_SIZE = 2048
 _MOST_WORK = 1 << 22
 """The product of a variant's different sizes: what a contraction or a broadcast of all of them would cost."""
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 61, 67, 97, 127, 131, 257, 509, 521, 1021, 1031, 2039)
-_FILLS_PER_ELEMENT = (schema.Normal, schema.Uniform, schema.Integers, schema.Booleans)
+FILLS_PER_ELEMENT = (schema.Normal, schema.Uniform, schema.Integers, schema.Booleans)
+"""Values of which some may be the same; of the others some would have to be different."""
 _REAL_FILLS = (schema.Normal, schema.Uniform, schema.Booleans)
 _CPU = torch.device("cpu")
 
@@ -243,10 +245,11 @@ def resized(case: schema.Case, sizes: Sizes, *, numbers: bool, ranges: bool = Tr
     so do those of drawn indices.
     """
     followed = sizes if ranges else {}
-    return _mapped(case, lambda argument: _resized_argument(argument, sizes, numbers, followed))
+    return with_modes_of(case, mapped(case, lambda argument: _resized_argument(argument, sizes, numbers, followed)))
 
 
-def _mapped(case: schema.Case, change: Callable[[schema.Argument], schema.Argument]) -> schema.Case:
+def mapped(case: schema.Case, change: Callable[[schema.Argument], schema.Argument]) -> schema.Case:
+    """With each argument changed."""
     args = tuple(change(argument) for argument in case.args)
     kwargs = {name: change(argument) for name, argument in case.kwargs.items()}
     return msgspec.structs.replace(case, args=args, kwargs=kwargs)
@@ -256,7 +259,7 @@ def _resized_argument(argument: schema.Argument, sizes: Sizes, numbers: bool, ra
     match argument:
         case schema.Tensor(shape=shape, strides=strides, fill=fill):
             new = tuple(sizes.get(size, size) for size in shape)
-            layout = None if strides is None else _strides_like(strides, new)
+            layout = None if strides is None else strides_like(strides, new)
             return msgspec.structs.replace(argument, shape=new, strides=layout, fill=_resized_fill(fill, ranges))
         case schema.Sequence(items=items):
             return schema.Sequence(tuple(_resized_argument(item, sizes, numbers, ranges) for item in items))
@@ -273,7 +276,7 @@ def _resized_fill(fill: schema.Fill, sizes: Sizes) -> schema.Fill:
     return fill
 
 
-def _strides_like(strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+def strides_like(strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
     """The same order of dimensions and the same innermost step for another shape; what was expanded stays so."""
     found = list(strides)
     step = min((stride for stride in strides if stride), default=1)
@@ -294,7 +297,7 @@ def _with_largest_indices(case: schema.Case) -> schema.Case:
             case _:
                 return argument
 
-    return _mapped(case, largest)
+    return mapped(case, largest)
 
 
 # Memory.
@@ -312,14 +315,14 @@ def on_plain_memory(case: schema.Case) -> schema.Case:
             case _:
                 return argument
 
-    return _mapped(case, change)
+    return mapped(case, change)
 
 
 def _laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = False) -> schema.Case:
     """Every tensor on other memory; ``scattered``: none of them contiguous, as far as a tensor can be otherwise.
 
-    Expanded only where nothing is written, and for pointwise operators: a reduction over elements that are one and the
-    same has a result of nothing but rounding errors.
+    Expanded only where nothing is written, and for pointwise operators; others are asked first
+    (:mod:`torchstone.judging.expanded`).
     """
     written = operators.contract_of(case).mutated
     pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
@@ -336,7 +339,7 @@ def _laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = Fa
             case _:
                 return argument
 
-    return _mapped(case, change)
+    return mapped(case, change)
 
 
 def _on_other_memory(tensor: schema.Tensor, expandable: bool, random_: random.Random, scattered: bool) -> schema.Tensor:
@@ -347,7 +350,7 @@ def _on_other_memory(tensor: schema.Tensor, expandable: bool, random_: random.Ra
         layouts.append("stepped")
     if len(tensor.shape) > 1:
         layouts += ["transposed", "transposed"]
-    if expandable and tensor.shape and isinstance(tensor.fill, _FILLS_PER_ELEMENT):
+    if expandable and tensor.shape and isinstance(tensor.fill, FILLS_PER_ELEMENT):
         layouts.append("expanded")
     layout = random_.choice(layouts)
     strides: tuple[int, ...] | None = None
@@ -356,8 +359,8 @@ def _on_other_memory(tensor: schema.Tensor, expandable: bool, random_: random.Ra
     elif layout == "transposed":
         descending = list(range(len(plain), 0, -1))
         ranks = random_.sample(descending, len(plain))
-        strides = _strides_like(tuple(ranks if ranks != descending else reversed(ranks)), tensor.shape)
+        strides = strides_like(tuple(ranks if ranks != descending else reversed(ranks)), tensor.shape)
     elif layout == "expanded":
         dimension = random_.randrange(len(plain))
-        strides = _strides_like(tuple(0 if d == dimension else s for d, s in enumerate(plain)), tensor.shape)
+        strides = strides_like(tuple(0 if d == dimension else s for d, s in enumerate(plain)), tensor.shape)
     return msgspec.structs.replace(tensor, strides=strides, offset=random_.choice((0, 1, 3, 7)))

@@ -1,4 +1,8 @@
-"""Number and kind of outputs, dtypes, shapes, and values that are no tensors."""
+"""Number and kind of outputs, dtypes, shapes, and values that are no tensors.
+
+How a result lies in memory is for the kernel to choose, unless the case says it: ``x.transpose(1, 2).contiguous()`` is
+there for the ``view`` that comes next, and would raise. A worker cannot lie about it: what it says is how it is read.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 import torch
 
 from torchstone.judging.outcome import Mismatch, Reason
-from torchstone.judging.reference import Expected, ExpectedOutput
+from torchstone.judging.reference import Expected, ExpectedOutput, states_format
 from torchstone.judging.wording import counted
 
 
@@ -17,8 +21,12 @@ def metadata_fits(expected: Expected, outputs: Sequence[Any]) -> bool:
     leaves = expected.batch.evaluation.results[expected.index]
     if len(leaves) != len(outputs):
         return not leaves
+    judges_strides = states_format(expected.call.case)
     return all(
-        isinstance(got, torch.Tensor) and got.dtype == leaf.dtype and got.shape == leaf.shape
+        isinstance(got, torch.Tensor)
+        and got.dtype == leaf.dtype
+        and got.shape == leaf.shape
+        and not (judges_strides and _lies_otherwise(got, leaf.stride()))
         if isinstance(leaf, torch.Tensor)
         else _plain_misfit(leaf, got) is None
         for leaf, got in zip(leaves, outputs, strict=True)
@@ -49,7 +57,15 @@ def _leaf_misfit(wanted: ExpectedOutput, got: Any) -> tuple[Reason, str] | None:
         return "dtype", f"got {_dtype_name(got.dtype)}, expected {_dtype_name(wanted.dtype)}"
     if got.shape != wanted.shape:
         return "shape", f"got shape {list(got.shape)}, expected {list(wanted.shape or ())}"
+    if wanted.must_lie_so and _lies_otherwise(got, wanted.strides or ()):
+        return "structure", f"got strides {list(got.stride())}, expected {list(wanted.strides or ())} (memory_format)"
     return None
+
+
+def _lies_otherwise(got: torch.Tensor, strides: Sequence[int]) -> bool:
+    """Whether it matters: with no elements there is nothing to lie, and a single slice has no next one."""
+    steps = zip(got.shape, got.stride(), strides, strict=True)
+    return got.numel() > 0 and any(own != wanted for size, own, wanted in steps if size > 1)
 
 
 def _plain_misfit(wanted: Any, got: Any) -> tuple[Reason, str] | None:

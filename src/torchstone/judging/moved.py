@@ -9,13 +9,14 @@ tried: one that does gives the same bits when it is handed the bit patterns as i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluator, Tensors
+from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluator, Place, Tensors
 from torchstone.judging.inputs import DrawnCall
 from torchstone.judging.outcome import Mismatch, Reason
 
@@ -41,18 +42,38 @@ def only_moves(evaluator: Evaluator, call: DrawnCall) -> bool | None:
     return found
 
 
-def lost_sign(native: Tensors, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> Mismatch | None:
-    """A zero whose sign is not torch's, in what was returned or written to."""
-    for place, one in native.items():
-        other = (outputs if place.kind == "output" else inputs_after)[place.position]
-        if one.is_floating_point() and one.shape == other.shape:
-            lost = (one == 0) & (other == 0) & (torch.signbit(one) != torch.signbit(other))
-            if bool(lost.any()):
-                index = lost.nonzero()[0].tolist()
-                text = f"the sign of {int(lost.sum())} zeros is lost, the first at {index}"
-                reason: Reason = "values" if place.kind == "output" else "mutation"
-                return Mismatch(reason, f"{place.kind} {place.position}: {text}; this operator only moves values")
-    return None
+@dataclass(frozen=True, eq=False)
+class LostSigns:
+    """Zeros whose sign is not torch's, in something that was returned or written to."""
+
+    place: Place
+    native: torch.Tensor
+    got: torch.Tensor
+
+    def count(self) -> torch.Tensor:
+        """How many; a scalar on the device."""
+        return self._lost().sum().to(torch.float64)
+
+    def mismatch(self) -> Mismatch:
+        lost = self._lost()
+        text = f"the sign of {int(lost.sum())} zeros is lost, the first at {lost.nonzero()[0].tolist()}"
+        reason: Reason = "values" if self.place.kind == "output" else "mutation"
+        return Mismatch(reason, f"{self.place.kind} {self.place.position}: {text}; this operator only moves values")
+
+    def _lost(self) -> torch.Tensor:
+        one, other = self.native, self.got
+        return (one == 0) & (other == 0) & (torch.signbit(one) != torch.signbit(other))
+
+
+def signs_to_keep(native: Tensors, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> list[LostSigns]:
+    """Where to look for lost signs in the results of an operator that only moves values."""
+    of_kind = {"output": outputs, "argument": inputs_after}
+    pairs = [(place, one, of_kind[place.kind][place.position]) for place, one in native.items()]
+    return [
+        LostSigns(place, one, other)
+        for place, one, other in pairs
+        if one.is_floating_point() and one.shape == other.shape
+    ]
 
 
 def _commutes(evaluator: Evaluator, case: schema.Case, storages: Sequence[torch.Tensor]) -> bool | None:
@@ -63,7 +84,7 @@ def _commutes(evaluator: Evaluator, case: schema.Case, storages: Sequence[torch.
     except OPERATOR_ERRORS:
         return False
     pairs = [(one, other) for one, other in zip(native, moved, strict=True) if _has_bits(one)]
-    return all(_same_bits(one, other) for one, other in pairs) if pairs else None
+    return _same_bits(pairs) if pairs else None
 
 
 def _results(evaluator: Evaluator, case: schema.Case, storages: Sequence[torch.Tensor]) -> list[Any]:
@@ -110,5 +131,13 @@ def _has_bits(native: Any) -> bool:
     return isinstance(native, torch.Tensor) and native.is_floating_point() and native.numel() > 0
 
 
-def _same_bits(native: torch.Tensor, moved: Any) -> bool:
-    return isinstance(moved, torch.Tensor) and torch.equal(_as_integers(native), moved)
+def _same_bits(pairs: Sequence[tuple[torch.Tensor, Any]]) -> bool:
+    """Of all of them, with one wait for a device."""
+    bits = [(_as_integers(native), moved) for native, moved in pairs]
+    if not all(isinstance(moved, torch.Tensor) and _alike(native, moved) for native, moved in bits):
+        return False
+    return not bool(torch.stack([(native != moved).any() for native, moved in bits]).any())
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)

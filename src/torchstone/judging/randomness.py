@@ -2,9 +2,11 @@
 
 Separate from :mod:`torchstone.judging.distribution`, which knows numbers and nothing of calls. Of the candidate's draws
 the last is kept, because a draw that is right once and returned for ever is not random; and of every other as much as
-:mod:`torchstone.judging.recurrence` needs, because a few of them in turn are not either. What elements depend on is
-looked at in every call (:mod:`torchstone.judging.dependence`), and how often values lie where is counted over all of
-them (:mod:`torchstone.judging.rates`). The first call of a case is judged in full, and of the
+:mod:`torchstone.judging.recurrence` needs, because a few of them in turn are not either, nor are those that always
+follow the same arguments (:mod:`torchstone.judging.repeats`). What elements depend on is
+looked at in every call (:mod:`torchstone.judging.dependence`), how often values lie where is counted over all of
+them (:mod:`torchstone.judging.rates`), and so is what results have to do with each other
+(:mod:`torchstone.judging.relations`). The first call of a case is judged in full, and of the
 others some that are drawn in secret.
 """
 
@@ -24,6 +26,8 @@ from torchstone.judging.numbers import real_rows, unlikelihood
 from torchstone.judging.probing import inside_view
 from torchstone.judging.rates import Rates
 from torchstone.judging.recurrence import Recurrence
+from torchstone.judging.relations import Relations
+from torchstone.judging.repeats import Repeats
 
 _ALWAYS_RANDOM = "bernoulli"
 """Its draws may all be equal, and yet the next one is not."""
@@ -100,6 +104,8 @@ class Lottery:
         self._earlier: dict[Place, Recurrence] = {}
         self._dependences: dict[Place, Dependence] = {}
         self._rates: dict[Place, Rates] = {}
+        self._relations = Relations()
+        self._repeats = Repeats()
         self._calls = 0
         self._widened: dict[Place, float] = {}
         self._equal = 0
@@ -107,6 +113,10 @@ class Lottery:
         self._rarities: dict[Place, _Rarity] = {}
         self.idle: bool | None = None
         """Whether nothing is drawn with the arguments of this case, as far as calls judged in full have shown."""
+
+    def with_repeats(self, calls: Sequence[DrawnCall]) -> list[DrawnCall]:
+        """The calls of a block, some of them in the place of others: for a draw that is a function of its arguments."""
+        return list(calls) if self.idle else self._repeats.put_among(calls)
 
     def wants_all(self) -> bool:
         """Whether the next call is to be judged in full though it need not be: a secret draw for each."""
@@ -154,10 +164,16 @@ class Lottery:
         return _Drawn(evaluation, evaluation is not None and _constant(evaluation), moved)
 
     def misfit(
-        self, draws: Tensors, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor], in_full: bool
+        self,
+        call: DrawnCall,
+        draws: Tensors,
+        outputs: Sequence[Any],
+        inputs_after: Sequence[torch.Tensor],
+        in_full: bool,
     ) -> tuple[Place, str] | None:
         """Where a call's results are not what torch would draw, and how. ``draws``: few rows, if not in full."""
         seen: Tensors = {}
+        own: Tensors = {}
         for place, drawn in draws.items():
             got = (outputs if place.kind == "output" else inputs_after)[place.position]
             if place.kind == "argument":
@@ -166,6 +182,7 @@ class Lottery:
                 drawn, got = self._inside(place, drawn), self._inside(place, got.unsqueeze(0))[0]
             text = (
                 self._rarely(place, drawn, got)
+                or self._repeats.misfit(call, f"{place}", drawn[0], got, self._widened.get(place, 1.0) ** 2)
                 or self._text(place, drawn, got, in_full)
                 or self._rate(place, drawn, got)
                 or self._dependence(place, drawn if in_full else drawn[:2], got)
@@ -173,9 +190,23 @@ class Lottery:
             )
             if text is not None:
                 return place, text
-            seen[place] = got.clone()
+            own[place], seen[place] = drawn, got.clone()
         self._last = seen
-        return None
+        return self._unrelated(own, seen, inputs_after)
+
+    def _unrelated(self, own: Tensors, got: Tensors, inputs_after: Sequence[torch.Tensor]) -> tuple[Place, str] | None:
+        """Whether results do not go together as torch's do. In calls of which dependence is looked at."""
+        if any(len(drawn) < 2 for drawn in own.values()):
+            return None
+        names = {f"{place.kind} {place.position}": place for place in got}
+        given = {
+            f"argument {position}": self._inside(Place("argument", position), storage.unsqueeze(0))[0]
+            for position, storage in enumerate(inputs_after)
+            if not self._evaluator.is_written(position)
+        }
+        named = [{name: tensors[place] for name, place in names.items()} for tensors in (own, got)]
+        found = self._relations.misfit(named[0], named[1], given, max([1.0, *self._widened.values()]))
+        return None if found is None else (names[found[0]], found[1])
 
     def _rarely(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         if not self._equal or not got.numel():

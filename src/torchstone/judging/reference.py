@@ -7,6 +7,7 @@ looked at on their own, is a call evaluated in float64 and probed.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,12 @@ def leaves_values_undefined(evaluator: Evaluator) -> bool:
     return evaluator.operator._schema.name.split("::")[1] in _UNDEFINED
 
 
+def states_format(case: schema.Case) -> bool:
+    """Whether an argument says how results are to lie. To preserve what was is no promise where memory overlaps."""
+    arguments = (*case.args, *case.kwargs.values())
+    return any(isinstance(each, schema.MemoryFormat) and each.value != "preserve_format" for each in arguments)
+
+
 @dataclass(frozen=True, eq=False)
 class ExpectedOutput:
     """One returned leaf of one call."""
@@ -53,7 +60,9 @@ class ExpectedOutput:
     """None for plain values, as are shape and strides."""
     shape: tuple[int, ...] | None = None
     strides: tuple[int, ...] | None = None
-    """torch's own. Reported; agreement does not depend on them yet."""
+    """torch's own."""
+    must_lie_so: bool = False
+    """Whether the case says how results lie (a ``memory_format``): then the strides are part of the answer."""
     is_argument: int | None = None
     """The tensor argument that is returned (in-place, out=), by its position among the tensor arguments."""
     fresh: bool = False
@@ -156,7 +165,8 @@ class Expected:
         is_argument = declared[position] if position < len(declared) else None
         promised = self.batch.reference.contract.promises_fresh(position)
         fresh = promised and position not in self.batch.evaluation.shared
-        return ExpectedOutput(leaf, leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()), is_argument, fresh)
+        lies_so = states_format(self.call.case)
+        return ExpectedOutput(leaf, leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()), lies_so, is_argument, fresh)
 
 
 class Reference:
@@ -248,13 +258,14 @@ class Reference:
         return Screen(bounds.share(dtype, terms), level, self._inside.get(place), rms, bias)
 
     def _batches(self, calls: Sequence[DrawnCall]) -> list[Batch]:
-        """One batch, or one per call where the shapes of the results depend on the values."""
-        evaluation = self._evaluator.native(calls)
-        if evaluation is None:
-            return [batch for call in calls for batch in self._batches([call])]
-        returned = sum(tensor[0].numel() for tensor in evaluation.tensors.values())
-        self._elements = max(self._elements, returned)
-        return [Batch(self, tuple(calls), evaluation)]
+        """One batch, or several where the shapes of the results depend on the values."""
+        left = iter(calls)
+        batches = []
+        for evaluation in self._evaluator.natives(calls):
+            returned = sum(tensor[0].numel() for tensor in evaluation.tensors.values())
+            self._elements = max(self._elements, returned)
+            batches.append(Batch(self, tuple(itertools.islice(left, len(evaluation.results))), evaluation))
+        return batches
 
     def _probed(self, call: DrawnCall) -> dict[Place, Probed]:
         if self.float64_failure is not None:

@@ -77,7 +77,7 @@ def all_of_each(native: torch.Tensor, got: torch.Tensor, screen: Screen | None) 
     """Per call of a ``(calls, ...)`` tensor, whether every element passes the screen. Piece by piece, as bytes."""
     calls = native.shape[0]
     passed = torch.ones(calls, dtype=torch.bool, device=native.device)
-    if screen is None and torch.equal(native, got):
+    if screen is None and not native.is_cuda and torch.equal(native, got):  # on a device it would be one wait each
         return passed
     flat_native, flat_got = native.reshape(calls, -1), got.reshape(calls, -1)
     for piece in pieces(flat_native.shape[1], native.device):

@@ -19,7 +19,7 @@ from torchstone.chain import Chain, fits
 from torchstone.judging.agreement import compare_many
 from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluation, ReferenceFailure
 from torchstone.judging.inputs import DrawnCall, calls_on, draw_storages
-from torchstone.judging.moved import lost_sign
+from torchstone.judging.moved import signs_to_keep
 from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch
 from torchstone.judging.reference import Reference
 from torchstone.judging.screening import all_of_each
@@ -141,7 +141,8 @@ class Series:
         return bool(passed.all()) and not self._lost_sign(outputs, inputs_after)
 
     def _lost_sign(self, outputs: Sequence[torch.Tensor], inputs_after: Sequence[torch.Tensor]) -> bool:
-        return self._only_moves and lost_sign(self._expected.tensors, outputs, inputs_after) is not None
+        signs = signs_to_keep(self._expected.tensors, outputs, inputs_after) if self._only_moves else []
+        return bool(signs) and bool(torch.stack([each.count() for each in signs]).any())
 
 
 def _may_be_scaled(recipe: schema.Tensor) -> bool:

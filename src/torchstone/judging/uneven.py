@@ -20,6 +20,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.judging.evaluation import OPERATOR_ERRORS
+from torchstone.judging.modes import with_modes_of
 
 _MOST_TRIES = 24
 _ENOUGH = 2
@@ -115,7 +116,7 @@ def parted(case: schema.Case, parting: Parting, sizes: tuple[int, int]) -> schem
 
     args = tuple(change(argument) for argument in case.args)
     kwargs = {key: change(argument) for key, argument in case.kwargs.items()}
-    return msgspec.structs.replace(case, args=args, kwargs=kwargs)
+    return with_modes_of(case, msgspec.structs.replace(case, args=args, kwargs=kwargs))
 
 
 def _parting(size: int, places: list[Place], random_: random.Random) -> Parting:

@@ -22,30 +22,41 @@ from typing import Any
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.decisions import ONCE, counted_from_the_start, counts_back, plans_for, plant
+from torchstone.judging.decisions import counted_from_the_start, counts_back, decomposes, plans_for, plant
 from torchstone.judging.evaluation import (
     OPERATOR_ERRORS,
     Evaluation,
     Evaluator,
     ReferenceFailure,
+    Tensors,
     is_continuous,
 )
 from torchstone.judging.idleness import draws_nothing
 from torchstone.judging.inputs import DrawnCall, draw_calls, leaves_ties_open
 from torchstone.judging.jitter import HIDDEN
+from torchstone.judging.lots import ONCE
 from torchstone.judging.probing import exact_results
 from torchstone.judging.reference import Expected, Reference, Values
+from torchstone.judging.scaled import SCALED, may_be_scaled, scaled_call
+from torchstone.judging.wide import has_indices
 
 _HOST = torch.device("cpu")
 _FEW_ELEMENTS = 1 << 14
-"""Of a call's tensors: up to here every plan is tried on a stated case."""
+"""Of a call's tensors: up to here several plans are tried on a stated case."""
 _MOST_ON_HOST = 1 << 18
-_ALWAYS = ("hundreds", "moved", "negative", "marked")
+_ALWAYS = ("hundreds", "placed", "moved", "negative", "marked")
 """Plans that larger ones meet, too: the path for large arguments is often one of its own."""
+_OF_MODEL = ("hundreds", "moved", "flat")
+"""A problem is one case, often large, without variants."""
+_OF_SMALL = 4
 _OF_LARGE = 1
-"""How many others they meet, drawn: their calls take long."""
+"""How many others they meet, in turn: their calls take long."""
 _OF_VARIANT = (0, 1)
 """One plan for every second: a case has several variants."""
+_OF_SEVERAL_BLOCKS = 1 << 10
+"""Variants from here on get ``hundreds``: of odd sizes, their last elements are what whole blocks leave out."""
+_REMEMBERED_TURNS = 256
+"""More than a job asks for."""
 _MOST_AMONG_TIMED = 8
 _ELEMENTS_AMONG_TIMED = 1 << 19
 """Of all calls that are planted in a block like timed ones."""
@@ -61,14 +72,30 @@ def planted_calls(usual: Expected, seed: int) -> list[Expected]:
     if reference.undefined:
         return []
     plans = plans_for(reference.case, once=_tells_places(usual))
-    if not reference.runs_on_host and not counts_back(reference.case.operator):
-        plans = [plan for plan in plans if not plan.startswith("negative")]
-    plans = _chosen(reference.case, plans, random.Random(seed))
+    if not reference.runs_on_host:
+        plans = [plan for plan in plans if _survives(plan, reference.case.operator)]
+    if _may_be_scaled(reference):
+        plans.append(SCALED)
+    plans = _chosen(reference.case, plans, seed)
     if not plans or not draws_nothing(usual):
         return []
-    drawn = draw_calls(reference.case, seed, len(plans), reference.device)
+    scaled = scaled_call(reference, seed) if SCALED in plans else []
+    plans = [plan for plan in plans if plan != SCALED]
+    drawn = draw_calls(reference.case, seed, len(plans), reference.device) if plans else []
     planted = [plant(call, plan) for call, plan in zip(drawn, plans, strict=True)]
-    return _answered(reference, [call for call in planted if _is_taken(reference, call)])
+    return _answered(reference, [call for call in planted if _is_taken(reference, call)]) + scaled
+
+
+def _survives(plan: str, operator: str) -> bool:
+    """Whether a process on a device does: a value that is no index ends it."""
+    if plan.startswith("negative"):
+        return counts_back(operator)
+    return not plan.startswith("wide") or not has_indices(operator)
+
+
+def _may_be_scaled(reference: Reference) -> bool:
+    recipes = [recipe for recipe in schema.tensors_of(reference.case) if may_be_scaled(recipe)]
+    return bool(recipes) and not schema.is_model(reference.case.operator) and not decomposes(reference.case.operator)
 
 
 def plans_among_timed(usual: Expected, seed: int) -> list[str]:
@@ -76,7 +103,7 @@ def plans_among_timed(usual: Expected, seed: int) -> list[str]:
 
     Nobody asks the host first there.
     """
-    taken = [expected.call.planted for expected in planted_calls(usual, seed)]
+    taken = [expected.call.planted for expected in planted_calls(usual, seed) if expected.call.planted]
     if usual.batch.reference.runs_on_host:
         return taken
     counting = counts_back(usual.call.case.operator)
@@ -97,8 +124,37 @@ def stands_by(expected: Expected) -> bool:
     return _float64_agrees(expected) and _decomposition_agrees(expected)
 
 
+def where_it_stands(
+    expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
+) -> tuple[list[Any], list[torch.Tensor]] | None:
+    """A candidate's results, with torch's own in the elements where it does not stand by them. None: all of them.
+
+    Of pointwise operators, whose elements have nothing to do with one another: of gelu no digit is right far below
+    zero, and every digit above.
+    """
+    if torch.Tag.pointwise not in operators.resolve(expected.call.case.operator).tags:
+        return None
+    right = _right_by_float64(expected)
+    if right is None:
+        return None
+    for place, same in _right_by_decomposition(expected).items():
+        right[place] = right[place] & same
+    found, after = list(outputs), list(inputs_after)
+    for place, native in expected.native.items():
+        target = found if place.kind == "output" else after
+        got = target[place.position]
+        if got.shape != native.shape or got.dtype != native.dtype:
+            return None
+        target[place.position] = torch.where(right[place], got, native)
+    return found, after
+
+
 def _decomposition_agrees(expected: Expected) -> bool:
-    """Whether torch's expression of the operator by others gives the same, where there is one.
+    return all(bool(right.all()) for right in _right_by_decomposition(expected).values())
+
+
+def _right_by_decomposition(expected: Expected) -> Tensors:
+    """Where torch's expression of the operator by others gives the same, if there is one.
 
     Its authors, too, had to decide what becomes of NaN and infinities: where they decided otherwise nothing is
     promised.
@@ -108,37 +164,49 @@ def _decomposition_agrees(expected: Expected) -> bool:
     call = expected.call
     decomposed = decomposition_table.get(operators.resolve(call.case.operator))
     if decomposed is None or operators.contract_of(call.case).mutated:
-        return True
+        return {}
     views = [operators.view_of(tensor.storage.clone(), tensor.recipe) for tensor in call.tensors]
     args, kwargs = operators.build_arguments(call.case, views, call.device)
     try:
         outputs = operators.flatten_outputs(decomposed(*args, **kwargs))
     except Exception:  # noqa: BLE001 - not made for these arguments: then it says nothing
-        return True
-    values = {place.position: found for place, found in expected.values().items() if place.kind == "output"}
-    pairs = [(got, values[place]) for place, got in enumerate(outputs) if place in values]
-    return all(got.shape != want.native.shape or _is_within(got, want) for got, want in pairs)
+        return {}
+    return {
+        place: _within(outputs[place.position], want)
+        for place, want in expected.values().items()
+        if place.kind == "output" and place.position < len(outputs)
+        if outputs[place.position].shape == want.native.shape
+    }
 
 
-def _is_within(got: torch.Tensor, want: Values) -> bool:
+def _within(got: torch.Tensor, want: Values) -> torch.Tensor:
     same = _elementwise_same(got, want.native)
     if want.bound is not None and want.native.is_floating_point():
         same |= (got.to(want.centre.dtype) - want.centre).abs() <= want.bound
         same |= ~torch.isfinite(got) & ~torch.isfinite(want.native)
-    return bool(same.all())
+    return same
 
 
 def _float64_agrees(expected: Expected) -> bool:
+    right = _right_by_float64(expected)
+    return right is not None and all(bool(each.all()) for each in right.values())
+
+
+def _right_by_float64(expected: Expected) -> Tensors | None:
+    """Where torch's answer is what float64 gives, or near it; None: that cannot be said."""
     reference, call, native = expected.batch.reference, expected.call, expected.native
     try:
         exact = exact_results(reference.evaluator, call)
     except OPERATOR_ERRORS:
-        return False
-    unequal = [place for place, tensor in native.items() if not _rounds_to(exact.get(place), tensor)]
-    if any(place not in exact or not is_continuous(native[place].dtype) for place in unequal):
-        return False
+        return None
+    if any(place not in exact or exact[place].shape != tensor.shape for place, tensor in native.items()):
+        return None
+    right = {place: _elementwise_same(exact[place].to(tensor.dtype), tensor) for place, tensor in native.items()}
+    unequal = [place for place, same in right.items() if is_continuous(native[place].dtype) and not bool(same.all())]
     best = {place: exact[place].to(native[place].dtype) for place in unequal}
-    return all(_is_near(native[place], values) for place, values in reference.bounded(call, best).items())
+    for place, values in reference.bounded(call, best).items() if best else ():
+        right[place] = right[place] | _near(native[place], values)
+    return right
 
 
 def as_far_as_promised(
@@ -157,6 +225,8 @@ def as_far_as_promised(
             open_ = ~torch.isfinite(native) & ~torch.isfinite(got)
             if expected.call.planted.startswith("infinities"):
                 open_ |= torch.isnan(native)
+            elif expected.call.planted.startswith("masked"):
+                open_ |= ~torch.isfinite(native)
             target[place.position] = torch.where(open_, native, got)
     return found, after
 
@@ -169,15 +239,55 @@ def _answered(reference: Reference, calls: Sequence[DrawnCall]) -> list[Expected
         return [found for call in calls for found in _answered(reference, [call])] if len(calls) > 1 else []
 
 
-def _chosen(case: schema.Case, plans: Sequence[str], random_: random.Random) -> list[str]:
-    """All plans, for small cases that are stated."""
-    plans = random_.sample(list(plans), len(plans))
+def _chosen(case: schema.Case, plans: Sequence[str], seed: int) -> list[str]:
+    """All plans for stated cases that are small and have no variants; else some, each in its turn."""
+    random_ = random.Random(seed)
+    if HIDDEN in case.tags and _elements(case) >= _OF_SEVERAL_BLOCKS:
+        return [plan for plan in plans if plan.removesuffix(ONCE) in _ALWAYS[:2]]
     if HIDDEN in case.tags:
-        return plans[: random_.choice(_OF_VARIANT)]
-    if _elements(case) <= _FEW_ELEMENTS:
-        return plans
-    always = [plan for plan in plans if plan.removesuffix(ONCE) in _ALWAYS]
-    return always + [plan for plan in plans if plan not in always][:_OF_LARGE]
+        return _turns.take(case.operator, plans, random_.choice(_OF_VARIANT), seed)
+    small = _elements(case) <= _FEW_ELEMENTS
+    if small and not case.jitter:
+        return random_.sample(list(plans), len(plans))
+    first = _OF_MODEL if schema.is_model(case.operator) else _ALWAYS[:2] if small else _ALWAYS
+    always = [plan for plan in plans if plan.removesuffix(ONCE) in first]
+    others = [plan for plan in plans if plan not in always]
+    return always + _turns.take(case.operator, others, _OF_SMALL - len(always) if small else _OF_LARGE, seed)
+
+
+class _Turns:
+    """Whose turn it is, per operator: no plan comes twice before all have come that apply.
+
+    A case and its variants so meet every plan with few calls, in an order that nobody can foresee. Who asks again with
+    the same seed is given the same: a candidate that dies of a plan must not get another for it. What is given to one
+    case is nothing to another with that seed, to which other plans may apply.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[str]] = {}
+        self._given: dict[tuple[str, int, tuple[str, ...], int], list[str]] = {}
+
+    def take(self, operator: str, plans: Sequence[str], count: int, seed: int) -> list[str]:
+        key = operator, seed, tuple(plans), count
+        if key not in self._given:
+            if len(self._given) >= _REMEMBERED_TURNS:
+                self._given.pop(next(iter(self._given)))
+            self._given[key] = self._next(operator, plans, count, random.Random(seed))
+        return self._given[key]
+
+    def _next(self, operator: str, plans: Sequence[str], count: int, random_: random.Random) -> list[str]:
+        waiting = self._waiting.setdefault(operator, [])
+        found: list[str] = []
+        while len(found) < min(count, len(plans)):
+            if not any(plan in waiting for plan in plans):
+                waiting += random_.sample(list(plans), len(plans))
+            plan = next(plan for plan in waiting if plan in plans)
+            waiting.remove(plan)
+            found += [plan] if plan not in found else []
+        return found
+
+
+_turns = _Turns()
 
 
 def _elements(case: schema.Case) -> int:
@@ -229,16 +339,12 @@ def _same_results(one: Evaluation | None, other: Evaluation | None) -> bool:
     return all(_same(one.tensors[place], other.tensors[place]) for place in places)
 
 
-def _rounds_to(exact: torch.Tensor | None, native: torch.Tensor) -> bool:
-    return exact is not None and exact.shape == native.shape and _same(exact.to(native.dtype), native)
-
-
-def _is_near(native: torch.Tensor, values: Values) -> bool:
+def _near(native: torch.Tensor, values: Values) -> torch.Tensor:
     """``values`` are those of a result that is exact but for its last rounding."""
+    same = _elementwise_same(native, values.native)
     if values.bound is None or values.exact is None or values.exact.shape != native.shape:
-        return False
-    near = (native.to(values.exact.dtype) - values.exact).abs() <= _NATIVE_SHARE * values.bound
-    return bool((near | _elementwise_same(native, values.native)).all())
+        return torch.zeros_like(same)
+    return same | ((native.to(values.exact.dtype) - values.exact).abs() <= _NATIVE_SHARE * values.bound)
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:

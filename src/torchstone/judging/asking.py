@@ -1,0 +1,87 @@
+"""Variants of a gradient's case: not every argument asks for one, and results count as they do in training.
+
+``loss.sum().backward()`` hands a backward pass one number, expanded to the shape of the result; of several results only
+some are used; frozen weights ask for nothing. In a stated case cotangents are dense, and all arguments ask.
+
+An expanded cotangent may leave nothing but rounding errors (a softmax's gradients add up to zero): such variants are
+told by float64, of which torch's own result then has no digit right, and are not used.
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import torch
+
+from torchstone import operators, schema
+from torchstone.errors import UsageError
+from torchstone.gradients import ASKING
+from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluator, ReferenceFailure, is_continuous
+from torchstone.judging.inputs import draw_call
+from torchstone.judging.probing import exact_results
+
+_MOST_ROUNDING_ERRORS = 1 / 16
+"""Share of a result's elements that may be nothing but that: differences that cancel by chance."""
+_NO_DIGIT = 0.25
+_CPU = torch.device("cpu")
+
+
+def otherwise_differentiated(case: schema.Case, random_: random.Random, *, frozen: bool) -> schema.Case:
+    """With cotangents that are expanded, or missing for some results; ``frozen``: some arguments do not ask."""
+    cotangents, *others = case.args
+    assert isinstance(cotangents, schema.Sequence), "a gradient's first argument is a list"
+    args = (schema.Sequence(_counting(cotangents.items, random_)), *others)
+    kwargs = {name: argument for name, argument in case.kwargs.items() if name != ASKING}
+    floating = _floating(schema.tensors_of(msgspec.structs.replace(case, args=tuple(others), kwargs=kwargs)))
+    if floating > 1 and frozen:
+        asking = sorted(random_.sample(range(floating), random_.randrange(1, floating)))
+        kwargs[ASKING] = schema.Sequence(tuple(schema.Scalar(place) for place in asking))
+    return msgspec.structs.replace(case, args=args, kwargs=kwargs)
+
+
+def has_digits(case: schema.Case, seed: int) -> bool:
+    """Whether torch takes the case, and its results are more than rounding errors."""
+    call = draw_call(case, seed, _CPU)
+    evaluator = Evaluator(case, _CPU)
+    try:
+        found = evaluator.native([call])
+        exact = exact_results(evaluator, call)
+    except (*OPERATOR_ERRORS, ReferenceFailure, UsageError):
+        return False
+    if found is None or found.tensors.keys() != exact.keys():
+        return False
+    return all(_has_digits(tensor[0], exact[place]) for place, tensor in found.tensors.items())
+
+
+def _has_digits(native: torch.Tensor, exact: torch.Tensor) -> bool:
+    if native.shape != exact.shape:
+        return False
+    if not is_continuous(native.dtype) or not native.numel():
+        return True
+    off = (native.to(exact.dtype) - exact).abs() > _NO_DIGIT * exact.abs()
+    return float(off.double().mean()) <= _MOST_ROUNDING_ERRORS
+
+
+def _counting(cotangents: tuple[schema.Argument, ...], random_: random.Random) -> tuple[schema.Argument, ...]:
+    """Some of them, one at least, and most of these expanded."""
+    given = [place for place, item in enumerate(cotangents) if isinstance(item, schema.Tensor)]
+    kept = random_.sample(given, random_.randrange(1, len(given) + 1)) if random_.random() < 0.5 else given
+    return tuple(
+        _expanded(item, random_) if isinstance(item, schema.Tensor) and place in kept else schema.Scalar(None)
+        for place, item in enumerate(cotangents)
+    )
+
+
+def _expanded(cotangent: schema.Tensor, random_: random.Random) -> schema.Tensor:
+    """To the whole shape, as a sum does it, or along some of its dimensions, as a mean over rows does."""
+    rank = len(cotangent.shape)
+    count = random_.choice((rank, rank, random_.randint(0, rank), 0))
+    chosen = random_.sample(range(rank), count)
+    plain = operators.contiguous_strides([1 if d in chosen else size for d, size in enumerate(cotangent.shape)])
+    steps = tuple(0 if dimension in chosen else step for dimension, step in enumerate(plain))
+    return msgspec.structs.replace(cotangent, strides=steps) if chosen else cotangent
+
+
+def _floating(recipes: tuple[schema.Tensor, ...]) -> int:
+    return sum(is_continuous(operators.torch_dtype(recipe.dtype)) for recipe in recipes)

@@ -1,0 +1,97 @@
+"""Calls whose values are all tiny, as gradients often are, for operators to which a common factor means nothing.
+
+``relu``, ``mul``, ``mm``, a sum: all arguments times 2**-k give the result times 2**-k, or 2**-2k. A kernel that takes
+what is small for zero would agree on usual values. Such a call is no planted one but an ordinary call of the same case
+with narrower fills, and is judged as one: everything about it is as small, its bound as well. Where a factor does mean
+something (``elu`` computes ``exp(x) - 1``, a norm adds eps) honest formulas lose all digits of tiny arguments, so torch
+is asked first: what it gives must be a power of two times what it gives for usual values.
+
+Of a gradient only the cotangents are scaled: gradients are linear in them.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+import msgspec
+import torch
+
+from torchstone import operators, schema
+from torchstone.judging.evaluation import OPERATOR_ERRORS, ReferenceFailure
+from torchstone.judging.inputs import DrawnCall, draw_call
+from torchstone.judging.reference import Expected, Reference
+
+SCALED = "scaled"
+_EXPONENTS = (0.25, 0.36)
+"""Of the largest number of the dtype, whose inverse is the factor: squares are still far from the smallest numbers."""
+_NEAR = 1e-3
+"""How closely a factor must be kept, of the largest result."""
+
+
+def scaled_call(reference: Reference, seed: int) -> list[Expected]:
+    """A call of the case with tiny values, if torch keeps a factor in it; else none."""
+    exponent = _exponent(reference.case, random.Random(seed))
+    case = _scaled(reference.case, -exponent)
+    found = Reference(case, reference.evaluator.device, reference.device)
+    call = draw_call(case, seed, reference.device)
+    try:
+        if _keeps_a_factor(found, call, exponent):
+            return found.expect_many([call])
+    except (ReferenceFailure, *OPERATOR_ERRORS):
+        pass
+    return []
+
+
+def may_be_scaled(recipe: schema.Tensor) -> bool:
+    return isinstance(recipe.fill, schema.Normal) and not recipe.fill.specials
+
+
+def _exponent(case: schema.Case, random_: random.Random) -> int:
+    dtypes = [operators.torch_dtype(recipe.dtype) for recipe in schema.tensors_of(case) if may_be_scaled(recipe)]
+    largest = min(math.log2(torch.finfo(dtype).max) for dtype in dtypes)
+    return round(largest * random_.uniform(*_EXPONENTS))
+
+
+def _scaled(case: schema.Case, exponent: int) -> schema.Case:
+    if schema.is_gradient(case.operator):
+        return msgspec.structs.replace(case, args=(_scaled_argument(case.args[0], exponent), *case.args[1:]))
+    args = tuple(_scaled_argument(argument, exponent) for argument in case.args)
+    kwargs = {name: _scaled_argument(argument, exponent) for name, argument in case.kwargs.items()}
+    return msgspec.structs.replace(case, args=args, kwargs=kwargs)
+
+
+def _scaled_argument(argument: schema.Argument, exponent: int) -> schema.Argument:
+    match argument:
+        case schema.Tensor(fill=schema.Normal() as fill) if may_be_scaled(argument):
+            scaled = msgspec.structs.replace(fill, mean=fill.mean * 2.0**exponent, std=fill.std * 2.0**exponent)
+            return msgspec.structs.replace(argument, fill=scaled)
+        case schema.Sequence(items=items):
+            return schema.Sequence(tuple(_scaled_argument(item, exponent) for item in items))
+        case _:
+            return argument
+
+
+def _keeps_a_factor(reference: Reference, call: DrawnCall, exponent: int) -> bool:
+    """Whether torch's results of a call are those of the same values on the usual scale, times a power of two."""
+    usual = schema.tensors_of(_scaled(call.case, exponent))
+    tiny = [tensor.storage.clone().unsqueeze(0) for tensor in call.tensors]
+    changed = [tensor.recipe != recipe for tensor, recipe in zip(call.tensors, usual, strict=True)]
+    large = [s * 2.0**exponent if was else s.clone() for s, was in zip(tiny, changed, strict=True)]
+    one, other = reference.evaluator.native_on(tiny, 1), reference.evaluator.native_on(large, 1)
+    if one is None or other is None or one.tensors.keys() != other.tensors.keys():
+        return False
+    return any(changed) and all(_is_factor(one.tensors[place], other.tensors[place]) for place in one.tensors)
+
+
+def _is_factor(tiny: torch.Tensor, usual: torch.Tensor) -> bool:
+    if tiny.shape != usual.shape or not usual.numel():
+        return tiny.shape == usual.shape
+    if not usual.is_floating_point():
+        return torch.equal(tiny, usual)
+    tiny, usual = tiny.double(), usual.double()
+    most, least = float(usual.abs().amax()), float(tiny.abs().amax())
+    if not (math.isfinite(most) and math.isfinite(least) and most > 0.0 and least > 0.0):
+        return most == least == 0.0
+    factor = 2.0 ** round(math.log2(most / least))
+    return bool(((tiny * factor - usual).abs() <= _NEAR * most).all())
