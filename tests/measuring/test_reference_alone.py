@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
 from torchstone.measuring import rests_on_the_judges_clock, timing
+from torchstone.measuring.per_call import NOTHING, ratio_alone
 from torchstone.schema import Block, Measurement, Party, Way
 
 CALLS, SHIM_NS = 8, 20_000
@@ -13,8 +15,14 @@ ROUNDS = 9
 
 
 def measurement(
-    candidate_ns: float, reference_ns: float, alone_ns: float | None, noise: float = 0.01, seed: int = 1
+    candidate_ns: float,
+    reference_ns: float,
+    alone_ns: float | None,
+    noise: float = 0.01,
+    seed: int = 1,
+    slowed_ns: float = 0.0,
 ) -> Measurement:
+    """``slowed_ns``: by how much longer the shim takes when the candidate is gone."""
     rng = np.random.default_rng(seed)
     blocks: list[Block] = []
 
@@ -27,7 +35,7 @@ def measurement(
 
     add(0, {"candidate": candidate_ns, "reference": reference_ns, "shim": 0.0}, "called")
     if alone_ns is not None:
-        add(ROUNDS, {"reference": alone_ns, "shim": 0.0}, "alone")
+        add(ROUNDS, {"reference": alone_ns, "shim": slowed_ns}, "alone")
     return Measurement("test", tuple(blocks), 0, 0, 1, CALLS, 0)
 
 
@@ -51,6 +59,31 @@ def test_where_the_last_look_is_too_noisy_nothing_beyond_doubt_counts() -> None:
         speedup = timing(measurement(1e6, 2.2e6, 1.4e6, noise=0.35, seed=seed)).speedup
         assert speedup is None or speedup.outcome != "faster" or speedup.low > 1.03
         assert speedup is None or speedup.ratio < 2.0
+
+
+def test_a_shim_that_was_slow_when_the_candidate_was_gone_makes_nobody_fast() -> None:
+    """Something of the candidate was left, then, and slowed both: nothing tells how long the reference takes."""
+    for slowed_ns in (0.6e6, 0.9e6, 2e6):
+        speedup = timing(measurement(1e6, 2.2e6, 1e6 + slowed_ns, slowed_ns=slowed_ns)).speedup
+        assert speedup is not None
+        assert speedup.outcome != "faster"
+        assert speedup.ratio <= 1.04
+
+
+def test_where_nothing_of_the_candidates_time_is_left_nothing_is_borne_out() -> None:
+    blocks = [
+        msgspec.structs.replace(block, elapsed_ns=block.calls * 2_000_000) if block.party == "shim" else block
+        for block in measurement(1e6, 2.2e6, 4e6).blocks
+    ]
+    assert ratio_alone(blocks) == NOTHING
+
+
+def test_a_reference_that_could_not_be_timed_alone_bears_nothing_out() -> None:
+    found = msgspec.structs.replace(measurement(1e6, 2.2e6, None), never_alone="the cores were not quiet")
+    speedup = timing(found).speedup
+    assert speedup is not None
+    assert speedup.outcome != "faster"
+    assert speedup.ratio <= 1.03
 
 
 def test_only_a_speed_by_the_judges_clock_needs_it() -> None:

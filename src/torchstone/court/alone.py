@@ -1,9 +1,13 @@
 """The reference once more, when the candidate is gone: what a speed is held against.
 
 While the reference is timed every thread of the candidate stands still. But the system may go on working for it: timers
-that it has set, memory that it has given back, interrupts on its behalf. Whatever that is, it ends with its processes,
-and nothing that is left can make the reference look slow. So where a speed rests on the judge's clock, the candidate is
-dismissed in the end, the reference is timed again, and the speed counts as far as that bears it out.
+that it has set, memory that it has given back, interrupts on its behalf. Nearly all of that ends with its processes. So
+where a speed rests on the judge's clock, the candidate is dismissed in the end, the reference is timed again, and the
+speed counts as far as that bears it out.
+
+What does not end with its processes is what the system has still to free of them (``quiet.py``). So they must be proved
+to have ended, the workers' cores must be quiet before the reference is timed, and a few rounds later they must be quiet
+still: otherwise these rounds do not count. A speed that cannot be held against a reference alone is not borne out.
 """
 
 from __future__ import annotations
@@ -17,11 +21,15 @@ from torchstone import schema
 from torchstone.court.contest import Parties, own_stand
 from torchstone.court.hearing import Hearing
 from torchstone.court.parties import Draws, ReferenceCalls, ReferenceGraphs
+from torchstone.court.quiet import Quiet
 from torchstone.court.stand import Stand
 from torchstone.judging import Reference
 from torchstone.measuring import procedure, rests_on_the_judges_clock
 
 _LEAST_ROUNDS, _MOST_ROUNDS = 5, 15
+_ROUNDS_BETWEEN_LOOKS = 3
+_MOST_TRIES = 3
+"""For as many rounds as there are between two looks."""
 
 
 def with_reference_alone(
@@ -34,7 +42,8 @@ def with_reference_alone(
     """
     if not rests_on_the_judges_clock(measurement):
         return measurement
-    hearing.dismiss()
+    if not hearing.dismiss():
+        return _never_alone(measurement, "processes of the candidate's had not ended long after they were killed")
     room, job = hearing.room, hearing.job
     captured = any(block.way == "captured" for block in measurement.blocks if block.party == "reference")
     with own_stand(hearing, stand, "reference") as own, own_stand(hearing, stand, "shim") as blank:
@@ -44,7 +53,15 @@ def with_reference_alone(
             parties = _played(hearing, draws, own, blank) if captured else _called(draws, own, blank)
             if captured:
                 draws.series(measurement.distinct_inputs, "captured").draw_unevaluated(secrets.randbits(63))
-            return _extended(measurement, parties)
+            blocks = _rounds(measurement, parties, Quiet(own.worker.cores))
+    if blocks is None:
+        return _never_alone(measurement, "the workers' cores did not become quiet after the candidate's end")
+    kept = [msgspec.structs.replace(block, way="alone") for block in blocks if block.party != "candidate"]
+    return msgspec.structs.replace(measurement, blocks=(*measurement.blocks, *kept))
+
+
+def _never_alone(measurement: schema.Measurement, reason: str) -> schema.Measurement:
+    return msgspec.structs.replace(measurement, never_alone=reason)
 
 
 def _called(draws: Draws, own: Stand, blank: Stand) -> Parties:
@@ -63,11 +80,25 @@ def _played(hearing: Hearing, draws: Draws, own: Stand, blank: Stand) -> Parties
     }
 
 
-def _extended(measurement: schema.Measurement, parties: Parties) -> schema.Measurement:
+def _rounds(measurement: schema.Measurement, parties: Parties, quiet: Quiet) -> list[schema.Block] | None:
+    """As many as in the contest, or nearly, each between two looks that found the cores quiet. None: too few of them.
+
+    To leave a round out can only make the reference look quicker, and nobody is there any more who could choose it.
+    """
     long = measurement.distinct_inputs
     taken = {block.round for block in measurement.blocks if block.calls == long and block.party == "reference"}
     count = min(max(_LEAST_ROUNDS, len(taken)), _MOST_ROUNDS)
     first = 1 + max(block.round for block in measurement.blocks)
-    blocks = procedure.some_rounds(parties, (long,), count, random.Random(secrets.randbits(64)), first)
-    kept = [msgspec.structs.replace(block, way="alone") for block in blocks if block.party != "candidate"]
-    return msgspec.structs.replace(measurement, blocks=(*measurement.blocks, *kept))
+    order, kept = random.Random(secrets.randbits(64)), list[schema.Block]()
+    for begin in range(first, first + count, _ROUNDS_BETWEEN_LOOKS):
+        some = min(_ROUNDS_BETWEEN_LOOKS, first + count - begin)
+        for _ in range(_MOST_TRIES):
+            if not quiet.comes():
+                return None
+            blocks = procedure.some_rounds(parties, (long,), some, order, begin)
+            if quiet.is_there():
+                kept += blocks
+                break
+        else:
+            return None
+    return kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ _DOUBTFUL_PERCENT = 110.0
 """Noise of a time passes the limit by less."""
 _MOST_LOADS = 48
 """Of a package's operators in one process: what they leave behind (caches, compiled code) must not pile up."""
+_KEPT_RESULTS_EVERY = 8
+"""Of a candidate's later jobs that are not timed, one in so many."""
 _QUIET_SECONDS = 300e-6
 """A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
 _QUIET_ANSWERS = 3
@@ -75,6 +78,8 @@ class Courtroom:
         self._own_workers: dict[Literal["reference", "shim"], PausableWorker] = {}
         self.profiled: set[str] = set()
         """Candidates whose device kernels have been looked at."""
+        self._looked_at: set[str] = set()
+        """Candidates whose results were kept, and looked at again after later calls."""
         self.variants_passed: Counter[str] = Counter()
         """How many hidden ones, by candidate."""
         self._calls_to_tell: dict[str, int] = {}
@@ -234,6 +239,15 @@ class Courtroom:
         self._candidate_worker = worker
         self.pool.refill()
         return worker, True
+
+    def looks_at_kept_results(self, key: str) -> bool:
+        """Whether results of this candidate are kept and looked at again: in its first job here, and some later ones.
+
+        How memory is handed out is the candidate's way, not that of a case.
+        """
+        first = key not in self._looked_at
+        self._looked_at.add(key)
+        return first or secrets.randbelow(_KEPT_RESULTS_EVERY) == 0
 
     def dismiss_candidate(self) -> None:
         """End the candidate's worker: nothing of it may reach another candidate, or the next case after a crash."""

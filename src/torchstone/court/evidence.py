@@ -56,8 +56,9 @@ class OwnMemoryGuard:
     It must not lie in an argument, nor two results of a block on top of each other: the next call would destroy what
     the last one gave; nor one element of it on another (an expanded tensor). By the addresses and strides that the
     worker names; and if those lie, by what happens when the judge overwrites arguments and results of a call that is
-    drawn for each block: what changes with them is the same memory. Results whose elements interleave are compared by
-    their beginning only.
+    drawn for each block: what changes with them is the same memory. Nor may it lie in a result of an earlier block that
+    is still kept (:mod:`torchstone.court.keepsakes`). Results whose elements interleave are compared by their beginning
+    only.
     """
 
     def examine(self, testimony: Testimony) -> Objection | None:
@@ -65,6 +66,9 @@ class OwnMemoryGuard:
         if found is None and testimony.hidden_alias is not None:
             message = "a result and an argument change together; expected a new tensor"
             return Objection("aliasing", message, testimony.hidden_alias)
+        if found is None and testimony.on_kept is not None:
+            message = "a result lies in the memory of an earlier one, whose owner still has it; expected a new tensor"
+            return Objection("aliasing", message)
         return found
 
     def _in_argument(self, testimony: Testimony) -> Objection | None:

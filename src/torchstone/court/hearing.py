@@ -18,6 +18,7 @@ from torchstone import schema
 from torchstone.court import wording
 from torchstone.court.courtroom import Courtroom, Outcome
 from torchstone.court.evidence import BLOCK_GUARDS
+from torchstone.court.keepsakes import LostResultError
 from torchstone.court.layout import Layout
 from torchstone.court.stand import CandidateFailedError, Stand
 from torchstone.judging import (
@@ -44,9 +45,18 @@ from torchstone.workers.protocol import Failed, Load
 
 HOUSEKEEPING_SECONDS = 30.0
 """For what the judge asks of a worker besides the candidate's own work."""
-FAILURES = (OverranError, WorkerEndedError, BadReplyError, OverLimitError, CandidateFailedError)
-"""Every way in which asking a worker can end without an answer."""
+FAILURES = (
+    OverranError,
+    WorkerEndedError,
+    BadReplyError,
+    OverLimitError,
+    CandidateFailedError,
+    LostResultError,
+)
+"""Every way in which asking a worker can end without an answer, or with one that does not last."""
 
+_WORN_TOGETHER = 8
+"""Calls in a block that nobody looks at."""
 _QUIET_WITHIN_SECONDS = 0.05
 """What a candidate has begun on the device before it was made to stand still must be over by then."""
 _FIRST_PATIENCE_SECONDS = 0.02
@@ -82,6 +92,8 @@ class Lots:
         self._next = 0
         self.variants: tuple[Sequence[schema.Case], Sequence[Sequence[schema.Case]]] | None = None
         """The hidden ones, once they were drawn: small ones, and ways to make each of the stated size."""
+        self.keeps_results: bool | None = None
+        """Whether results are kept and looked at again, once that was decided."""
 
     def draw(self) -> int:
         """63 bits that no candidate can foresee."""
@@ -163,8 +175,10 @@ class Hearing:
             stand.close()
 
     def draw(self, reference: Reference, count: int, calibrate: bool = True) -> tuple[list[DrawnCall], list[Expected]]:
-        """Fresh calls from the system's randomness, and what they must give."""
+        """Fresh calls from the system's randomness, and what they must give. Of random numbers some are made again."""
         calls = draw_calls(reference.case, self.lots.draw(), count, reference.device)
+        if reference.lottery is not None:
+            calls = reference.lottery.with_repeats(calls)
         return calls, reference.expect_many(calls, with_bounds=calibrate)
 
     def draw_planted(self, usual: Expected) -> list[Expected]:
@@ -199,6 +213,20 @@ class Hearing:
                 self.errors = worst_of(self.errors, errors)
                 self.verified += len(calls)
         return testimony.elapsed_ns, testimony.claimed_ns
+
+    def keeps_results(self) -> bool:
+        """Whether results of earlier blocks are watched while later calls are made; where speed is at stake, always."""
+        lots, job = self.lots, self.job
+        if lots.keeps_results is None:
+            timed = job.measured and job.case.timed
+            lots.keeps_results = timed or self.room.looks_at_kept_results(job.implementation.key)
+        return lots.keeps_results
+
+    def wear(self, stand: Stand, budget_ns: int) -> None:
+        """Calls that are not looked at, while the worker keeps results of earlier ones."""
+        if stand.keeps_results:
+            calls = draw_calls(self.job.case, secrets.randbits(63), min(_WORN_TOGETHER, stand.sets), stand.desk)
+            self.allow(lambda deadline: stand.wear(calls, budget_ns, deadline))
 
     def _has_answer(self, stand: Stand, failed: Expected) -> bool:
         """Whether torch stands by its answer to a call that the candidate failed.
@@ -268,11 +296,13 @@ class Hearing:
             self._patience_seconds = min(2 * self._patience_seconds, _MOST_PATIENCE_SECONDS)
         worker.thaw()
 
-    def dismiss(self) -> None:
-        """The candidate's worker is not used again; its log is kept first."""
+    def dismiss(self) -> bool:
+        """The candidate's worker is not used again; its log is kept first. False: it has not ended yet."""
         self.take_log()
-        if self._worker is not None:
-            self.room.dismiss_candidate()
+        if self._worker is None:
+            return True
+        self.room.dismiss_candidate()
+        return self._worker.is_gone
 
     def take_log(self) -> None:
         if self._worker is not None:
@@ -287,6 +317,8 @@ class Hearing:
                 return schema.TimedOut(stage, self._limit_seconds, round(elapsed, 3))
             case BadReplyError():
                 return schema.Cheated(stage, "reply", str(failure))
+            case LostResultError():
+                return schema.Disagrees(stage, "aliasing", f"{failure}; expected a new tensor each time")
             case OverLimitError(kind="processes"):
                 return schema.Crashed(stage, "processes", f"stopped: {failure}")
             case OverLimitError():

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from torchstone import operators, schema
@@ -183,6 +184,6 @@ def _slice(memory: torch.Tensor, base: int, place: tuple[int, int, torch.dtype])
 def _expanded_together(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """As operators that work element by element do it; nothing for shapes that do not fit."""
     try:
-        return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
-    except RuntimeError:
+        return np.broadcast_shapes(*shapes)  # torch's own imports a library for algebra, which takes a second
+    except ValueError:
         return (0,)

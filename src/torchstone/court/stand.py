@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import torch
 
-from torchstone import schema
+from torchstone import operators, schema
+from torchstone.court.keepsakes import Keepsakes
 from torchstone.court.layout import Layout
 from torchstone.court.testimony import Testimony
 from torchstone.judging import DrawnCall
@@ -30,6 +31,7 @@ from torchstone.workers.protocol import (
     Done,
     Failed,
     Release,
+    Wear,
 )
 from torchstone.workers.reading import Copies, HostReader, Span, UnreadableError, open_reader
 
@@ -88,6 +90,9 @@ class Stand:
         self._garbage = worker.arenas.garbage(most_bytes, _garbage) if self._is_elsewhere else self._desk_garbage
         self._row = self._desk_garbage
         self._arena_address = 0
+        self._keepsakes = Keepsakes()
+        self.keeps_results = True
+        """Whether results of earlier blocks are watched while later calls are made. It takes time."""
         if worker.reader is None:
             worker.reader = open_reader(worker.pid, device)
         self._reader = worker.reader
@@ -178,17 +183,38 @@ class Stand:
         stop with its process, so there the clock runs until the judge holds its copy of the results instead: work that
         is still under way is either on the clock or not in the copy. What this costs is the same for every party.
         """
-        testimony = self._call(Call(secrets.token_hex(8), 0, count), deadline, to_be_compared=True)
+        command = Call(secrets.token_hex(8), 0, count, keep=self._keepsakes.choose() if self.keeps_results else ())
+        testimony = self._call(command, deadline, to_be_compared=True)
         testimony.unpack()
+        testimony.on_kept = self._keepsakes.covered_by(testimony)
         self._take_back(testimony)
         return testimony
 
     def time(self, count: int, deadline: float, pretend: bool) -> Testimony:
         """The same for who has nothing to gain: the clock and the memory see no difference, nothing is looked at."""
-        command = Call(secrets.token_hex(8), 0, count, pretend)
+        command = Call(secrets.token_hex(8), 0, count, pretend, () if pretend else self._keepsakes.choose())
         testimony = self._call(command, deadline, to_be_compared=False)
         self._overwrite(testimony)
+        if pretend:
+            self._keepsakes.pass_over()
         return testimony
+
+    def wear(self, calls: Sequence[DrawnCall], budget_ns: int, deadline: float) -> None:
+        """Have the worker make these calls again and again, as often as fits: what it has kept must stay as it is.
+
+        Not where the arguments are written to: who is given his own results again may rightly refuse them.
+        """
+        if operators.contract_of(self._case).mutated:
+            return
+        blocks = -(-self._keepsakes.calls_within(budget_ns) // len(calls))
+        if not blocks:
+            return
+        self.present(calls)
+        command = Wear(secrets.token_hex(8), blocks, len(calls), self._keepsakes.choose())
+        reply = self.worker.ask(command, deadline)
+        self.worker.freeze()
+        if isinstance(reply, Failed):
+            raise CandidateFailedError(reply)
 
     def _call(self, command: Call, deadline: float, to_be_compared: bool) -> Testimony:
         self.worker.post(command, deadline)
@@ -269,6 +295,7 @@ class Stand:
         except UnreadableError as error:
             self.worker.check_alive()
             raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
+        self._keepsakes.note(testimony, shift)
         if not self._is_elsewhere:  # else whoever presents or releases next waits for it: a turn on the device less
             self.finish_device_work()
 
@@ -309,12 +336,18 @@ class Stand:
             torch.cuda.synchronize(self._device)
 
     def release(self, deadline: float) -> None:
-        """Have the worker let go of the buffers, so that it can be bound to another case."""
+        """Have the worker let go of the buffers, so that it can be bound to another case.
+
+        Raises LostResultError if a result that it has kept is not what it was.
+        """
         self.finish_device_work()  # of results that it may free now
+        self._keepsakes.check(self._reader, self._garbage)
+        self._keepsakes = Keepsakes()
         reply = self.worker.ask(Release(secrets.token_hex(8)), deadline)
         self.worker.freeze()  # until it is asked again: somebody else may be measuring meanwhile
         if isinstance(reply, Failed):
             raise WorkerEndedError(None)
+        self._reader.let_go()
 
     def close(self) -> None:
         """Free the buffers. The worker must have released them or be dead."""

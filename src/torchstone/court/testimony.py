@@ -37,6 +37,8 @@ class Testimony:
         """How long it took until the results were in memory: nobody's clock but the judge's has that."""
         self.hidden_alias: int | None = None
         """A call whose arguments changed when its results were overwritten, wherever it said that they lie."""
+        self.on_kept: int | None = None
+        """A call with a result in the memory of an earlier one that its owner still has."""
         _check_counts(done, count, len(layout.new_tensors))
         self._new: list[list[Any]] = [[None] * len(layout.new_tensors) for _ in range(count)]
         self.spans: list[Span] = []
@@ -97,6 +99,18 @@ class Testimony:
         """The spans that results of one call were read from, and the bytes that were found there."""
         mine = [place for place, (call, _) in enumerate(self._read) if call == index]
         return [self.spans[place] for place in mine], [self._bytes[place] for place in mine]
+
+    def own_spans_of(self, index: int) -> list[Span]:
+        """Where the results of one call lie; nothing, if not all of them are memory of their own without gaps."""
+        plain = all(
+            output.fresh and place.strides is None
+            for place, output in zip(self.done.places[index], self.layout.new_tensors, strict=True)
+        )
+        return [span for span, (call, _) in zip(self.spans, self._read, strict=True) if call == index and plain]
+
+    def call_of(self, span: int) -> int:
+        """Whose result a span is."""
+        return self._read[span][0]
 
     def unpack(self) -> None:
         """See what was copied as tensors. Apart from copying, which is on the clock where there is a device."""

@@ -50,6 +50,9 @@ _MOST_DRAWS = 32
 """Results of random numbers in a block on the CPU: to judge one takes a thousand times as long as to draw it."""
 _MOST_WEIGHTS = 4096
 """Of all instances of a model: each set of arguments has one of its own, and to make them takes time."""
+_WORN_NS, _WORN_WHERE_TIMED_NS = 60_000_000, 200_000_000
+"""For calls that nobody looks at, while earlier results must stay as they are. Told from a block, which costs more than
+its calls: it is less where they are quick."""
 _KEPT_BYTES = 512 << 20
 """What a judge may keep of a device's memory between jobs: to free it and take it again is slow."""
 _LOST_WORKERS = 5
@@ -119,10 +122,12 @@ class Trial:
             with hearing.in_stage("compile", job.deadlines.compile_seconds):
                 sets = self._sets(layout, checks, timed, draws=reference.lottery is not None)
                 stand = stack.enter_context(hearing.standing(job.case, layout, sets))
+                stand.keeps_results = hearing.keeps_results()
                 hearing.call_and_verify(stand, calls, expected)  # it may compile
             self._check(stand, reference, checks, expected[0])
             if work is not None:
                 hearing.outcome.measurement = measure(hearing, stand, reference, work)
+                hearing.wear(stand, _WORN_WHERE_TIMED_NS)
             self._attribute(stand)
             hearing.worker.check_silence()
             stand.release(time.monotonic() + HOUSEKEEPING_SECONDS)
@@ -151,6 +156,7 @@ class Trial:
             for begin in range(0, len(wanted), stand.sets):  # few blocks: each has to wait for the worker and a device
                 some = wanted[begin : begin + stand.sets]
                 hearing.call_and_verify(stand, [expected.call for expected in some], some)
+            hearing.wear(stand, _WORN_NS)
         check_hidden(hearing, stand)
 
     def _replay(self, replay: schema.Replay) -> None:

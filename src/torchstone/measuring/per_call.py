@@ -27,6 +27,8 @@ the candidate could not be captured, and what it takes to start its calls counts
 
 _IN_DOUBT = 2.0
 """Standard errors."""
+NOTHING = (0.0, 0.0)
+"""Borne out, of any speed: as if the reference, when the candidate was gone, had taken no time at all."""
 
 
 class PerCall(NamedTuple):
@@ -71,8 +73,9 @@ def _charging(times: PerCall, blocks: Sequence[Block]) -> PerCall:
 def ratio_alone(blocks: Sequence[Block]) -> tuple[float, float] | None:
     """The reference's time when the candidate was gone, over the candidate's, and the least that it is beyond doubt.
 
-    With the shim's time of that moment for both: while the candidate is there it can make even that look long. None:
-    it was not timed then.
+    Each less the shim's time of its own moment; but while the candidate is there it can make that look long, so what is
+    taken off the candidate's is no more than when it was gone. If nothing is left of its time then, nothing is borne
+    out. None: it was not timed then.
     """
     alone = less_revealing([block for block in blocks if block.way == "alone"])
     if not alone:
@@ -85,9 +88,9 @@ def ratio_alone(blocks: Sequence[Block]) -> tuple[float, float] | None:
     if times.clocked == "calls against device":  # of two kinds of block, each with a shim of its own
         own = float(np.median(times.net[:, 0]))
     else:
-        own = float(np.median(times.gross[:, 0])) - shim
+        own = float(np.median(times.gross[:, 0])) - min(shim, times.shim_ns)
     if own <= 0:
-        return None
+        return NOTHING
     return (reference - shim) / own, (reference - shim - _IN_DOUBT * math.hypot(doubt, of_shim)) / own
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from torchstone.measuring import confirmation
 from torchstone.measuring.light import Attainment, attainment
-from torchstone.measuring.per_call import Clocked, PerCall, paired, per_call, ratio_alone
+from torchstone.measuring.per_call import NOTHING, Clocked, PerCall, paired, per_call, ratio_alone
 from torchstone.measuring.trimmed import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Measurement
 
@@ -161,7 +161,7 @@ def timing(measurement: Measurement) -> Timing:
         speedup, unresolved = _as_far_as_confirmed(speedup, measurement.blocks)
     if speedup is not None and times.charged is not None:
         speedup = _no_more_than(speedup, reference_ns / max(1.0, float(np.median(times.charged))))
-    alone = ratio_alone(measurement.blocks)
+    alone = NOTHING if measurement.never_alone else ratio_alone(measurement.blocks)
     if speedup is not None and alone is not None:
         speedup = _as_far_as_alone(speedup, *alone)
     if speedup is not None and measurement.preparable_share:
