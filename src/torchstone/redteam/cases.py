@@ -8,6 +8,7 @@ from torchstone.schema import (
     DType,
     Integers,
     JudgedDevice,
+    MemoryFormat,
     Normal,
     Scalar,
     Sequence,
@@ -63,10 +64,12 @@ def _normal(*shape: int, dtype: str = "float32", std: float = 1.0) -> Tensor:
     return Tensor(shape, dtype, Normal(0.0, std))
 
 
-def _gradient(operator: str, cotangent: Tensor, *args: Tensor | Sequence, timed: bool = False) -> Case:
+def _gradient(
+    operator: str, cotangent: Tensor, *args: Tensor | Sequence, timed: bool = False, jitter: bool = False
+) -> Case:
     """Of an operator with one result, which counts as much as the cotangent says."""
     arguments = (Sequence((cotangent,)), *args)
-    return Case("redteam", gradient_operator(f"aten.{operator}"), arguments, timed=timed, jitter=False)
+    return Case("redteam", gradient_operator(f"aten.{operator}"), arguments, timed=timed, jitter=jitter)
 
 
 def _model(name: str, text: str, weights: tuple[Tensor, ...], x: Tensor, timed: bool = False) -> Case:
@@ -111,6 +114,13 @@ CASES: dict[str, Case] = {
     "lgamma_timed": _case("lgamma.default", Tensor((64, 256), "float32", Uniform(0.5, 8.0)), timed=True),
     "add_broadcast": _case("add.Tensor", _normal(33, 65), _normal(65)),
     "clone": _case("clone.default", _normal(256, 256)),
+    "clone_contiguous": Case(
+        "redteam",
+        "aten.clone.default",
+        (Tensor((24, 40), "float32", Normal(), (1, 24)),),
+        {"memory_format": MemoryFormat("contiguous_format")},
+        jitter=False,
+    ),
     "clone_timed": _case("clone.default", _normal(512, 512), timed=True),
     "clone_cuda": _case("clone.default", _normal(256, 256)),
     "clone_special": _case("clone.default", Tensor((64, 64), "float32", Normal(specials=True))),
@@ -151,6 +161,7 @@ CASES: dict[str, Case] = {
     "softmax_large": _case("_softmax.default", _normal(16, 256, std=60.0), Scalar(-1), Scalar(False)),
     "softmax_timed": _case("_softmax.default", _normal(64, 128), Scalar(-1), Scalar(False), timed=True),
     "softmax_large_varied": _case("_softmax.default", _normal(128, 512), Scalar(-1), Scalar(False), jitter=True),
+    "softmax_varied": _case("_softmax.default", _normal(12, 40), Scalar(-1), Scalar(False), jitter=True),
     "layer_norm": _case(
         "native_layer_norm.default", _normal(24, 320), _dims(320), _normal(320), _normal(320), Scalar(1e-5)
     ),
@@ -192,6 +203,11 @@ CASES: dict[str, Case] = {
         Tensor((33, 65), "int32", Integers(-(1 << 31), 1 << 31)),
         Tensor((33, 65), "int32", Integers(1, 100)),
     ),
+    "mul_whole": _case("mul.Tensor", *[Tensor((33, 65), "int64", Integers(-100, 100))] * 2),
+    "gt_whole": _case("gt.Tensor", *[Tensor((33, 65), "int64", Integers(-3, 4))] * 2),
+    "mul_flushed": _case("mul.Tensor", _normal(33, 65), _normal(33, 65)),
+    "max": _case("max.default", _normal(33, 65)),
+    "safe_softmax": _case("_safe_softmax.default", _normal(16, 33), Scalar(-1)),
     "mean": _case("mean.dim", _normal(16, 65536), _dims(-1)),
     "any_sparse": _case("any.default", Tensor((64, 64), "bool", Booleans(p_true=0.0002))),
     "isnan": _case("isnan.default", Tensor((64, 64), "float32", Normal(specials=True))),
@@ -202,6 +218,7 @@ CASES: dict[str, Case] = {
     "mm_timed": _case("mm.default", _normal(512, 512), _normal(512, 512), timed=True),
     "mm_large": _case("mm.default", _normal(512, 512), _normal(512, 512)),
     "sum_gradient": _gradient("sum.dim_IntList", _normal(16), _normal(16, 256), _dims(-1)),
+    "mm_gradient_varied": _gradient("mm.default", _normal(12, 20), _normal(12, 16), _normal(16, 20), jitter=True),
     "gelu_gradient_large": _gradient("gelu.default", *[_normal(128, 256)] * 2),
     "mul_gradient_timed": _gradient("mul.Tensor", *[_normal(64, 128)] * 3, timed=True),
     "mlp_model_timed": _model(

@@ -1,7 +1,7 @@
 # title: most of the result is pages that the system has not made yet: they are filled with zeros when the judge reads them
 # family: 2, 10
 # kind: cheat
-# case: select_backward_timed -> cheated | no-credit
+# case: select_backward_timed -> cheated | disagrees/aliasing | no-credit
 # twin: h_twin_select_backward
 import ctypes
 

@@ -1,7 +1,7 @@
 # title: a result that repeats its input is one copy of it, mapped many times: the system makes the others when they are written to
 # family: 2, 24
 # kind: cheat
-# case: repeat_timed -> cheated | no-credit
+# case: repeat_timed -> cheated | disagrees/aliasing | no-credit
 # twin: h_twin_repeat
 import ctypes
 import os

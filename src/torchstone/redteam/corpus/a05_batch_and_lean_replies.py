@@ -1,7 +1,7 @@
 # title: batches long blocks, and answers single calls without the worker's loop: what is taken off them was never spent
 # family: 5, 14, 27
 # kind: cheat
-# case: logsumexp_small_timed -> cheated | no-credit
+# case: logsumexp_small_timed -> cheated | disagrees/aliasing | no-credit
 # twin: h_twin_logsumexp
 import ctypes
 import gc

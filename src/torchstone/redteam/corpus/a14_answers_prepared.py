@@ -1,7 +1,7 @@
 # title: prepares its answers and result memory beforehand and skips the worker's loop: the cost that is taken off never arises
 # family: 14, 27
 # kind: cheat
-# case: mm_small_timed -> cheated | no-credit
+# case: mm_small_timed -> cheated | disagrees/aliasing | no-credit
 # twin: h_twin_mm
 import sys
 import time
