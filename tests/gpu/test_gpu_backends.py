@@ -22,7 +22,7 @@ def verdicts(name: str, *operators: str, dtypes: tuple[str, ...] = ("float32", "
     suite = registry.suites.factory("smoke")()
     cases = suite.cases(CaseQuery(operators, dtypes, "cuda"))
     jobs = [Job(case, backend.implementation(case.operator), "quick", measured=False) for case in cases]
-    records = LocalExecutor(ExecutorOptions(device="cuda:0")).run(jobs)
+    records = LocalExecutor(ExecutorOptions(device="cuda:0", judges_per_device=6)).run(jobs)
     return {f"{record.case.operator} {record.case.label}": record.verdict for record in records}
 
 
