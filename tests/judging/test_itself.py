@@ -15,6 +15,7 @@ from torchstone.judging import (
     has_the_kinds_of,
 )
 from torchstone.judging.evaluation import Evaluation, Evaluator
+from torchstone.judging.idleness import draws_nothing
 from torchstone.judging.inputs import DrawnCall
 from torchstone.schema import Argument, Case, Normal, Scalar, Sequence, Tensor
 
@@ -68,6 +69,15 @@ def test_attention_with_a_step_in_the_last_dimension_does_not() -> None:
     name = "aten._scaled_dot_product_flash_attention_for_cpu.default"
     assert not agrees_on_plain_memory(expected_of(name, query, plain, plain), CPU, CPU)
     assert agrees_on_plain_memory(expected_of(name, plain, plain, plain), CPU, CPU)
+
+
+def test_bits_that_differ_by_where_memory_begins_are_not_drawn() -> None:
+    """Equal calls lie at other addresses in a batch, and attention then begins its sums elsewhere: it draws nothing."""
+    odd = [real(1, 3, 33, 10, strides=strides, offset=3) for strides in (None, (10, 10, 30, 1), None)]
+    for call in (odd, [real(1, 3, 33, 10, offset=offset) for offset in (1, 3, 2)]):
+        assert draws_nothing(expected_of("aten._scaled_dot_product_flash_attention_for_cpu.default", *call))
+    assert not draws_nothing(expected_of("aten.rand_like.default", real(12, 9)))
+    assert not draws_nothing(expected_of("aten.native_dropout.default", real(5, 8), Scalar(0.5), Scalar(True)))
 
 
 def test_what_is_written_to_other_memory_is_compared_there(monkeypatch: pytest.MonkeyPatch) -> None:

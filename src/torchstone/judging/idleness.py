@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from torchstone.judging.randomness import generators
 from torchstone.judging.reference import Expected
 from torchstone.judging.untouched import bits
 
@@ -18,16 +19,19 @@ def draws_nothing(usual: Expected) -> bool:
     lottery = usual.batch.reference.lottery
     if lottery is None:
         return True
-    if lottery.idle is None and _same_twice(usual):
+    if lottery.idle is None and not _surely_draws(usual):
         elements = max((tensor.numel() for tensor in usual.native.values()), default=0)
         lottery.draws(usual.call, elements)  # many times, which settles it
     return bool(lottery.idle)
 
 
-def _same_twice(usual: Expected) -> bool:
-    """Whether torch gives what it gave before: where it does not, two calls have told as much as many."""
+def _surely_draws(usual: Expected) -> bool:
+    """Whether torch asks a generator and gives something else than before: two calls have told as much as many."""
+    before = generators()
     again = usual.batch.reference.evaluator.native([usual.call])
     if again is None:
-        return False
+        return True
+    moved = not all(map(torch.equal, before, generators()))
     pairs = [(again.tensors[place][0], tensor) for place, tensor in usual.native.items()]
-    return all(torch.equal(bits(one.reshape(1, -1)), bits(other.reshape(1, -1))) for one, other in pairs)
+    same = all(torch.equal(bits(one.reshape(1, -1)), bits(other.reshape(1, -1))) for one, other in pairs)
+    return moved and not same

@@ -56,7 +56,7 @@ def _constant(evaluation: Evaluation) -> bool:
     return all(bool((tensor == tensor[:1]).all()) for tensor in evaluation.tensors.values())
 
 
-def _generators() -> list[torch.Tensor]:
+def generators() -> list[torch.Tensor]:
     """The state of every generator that an operator without one of its own draws from."""
     devices = torch.cuda.device_count() if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in range(devices))]
@@ -151,16 +151,18 @@ class Lottery:
         if drawn.evaluation is None:
             return None
         may_differ = elements < distribution.FEW_ELEMENTS or self._name.startswith(_ALWAYS_RANDOM)
-        idle = drawn.constant and not (drawn.moved and may_differ)
+        # Without a number from a generator nothing is drawn, though bits may differ: by where in memory a call's
+        # arguments lie, a sum begins elsewhere.
+        idle = not drawn.moved or (drawn.constant and not may_differ)
         if self.idle is None and drawn.constant and not idle:
             self._equal = elements * len(next(iter(drawn.evaluation.tensors.values()), ()))
         self.idle = idle and self.idle is not False
         return None if self.idle else drawn.evaluation.tensors
 
     def _drawn(self, call: DrawnCall, times: int) -> _Drawn:
-        before = _generators()
+        before = generators()
         evaluation = self._evaluator.native([call] * times)
-        moved = not all(map(torch.equal, before, _generators()))
+        moved = not all(map(torch.equal, before, generators()))
         return _Drawn(evaluation, evaluation is not None and _constant(evaluation), moved)
 
     def misfit(
