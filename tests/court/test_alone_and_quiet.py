@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from torchstone import schema
-from torchstone.court.alone import _rounds, with_reference_alone
+from torchstone.court.alone import Beforehand, CameTooSoonError, _rounds, with_reference_alone
 from torchstone.measuring import timing
 from torchstone.measuring.procedure import Times
 
@@ -59,12 +61,18 @@ def test_a_candidate_that_has_not_ended_gets_no_speed() -> None:
     hearing: Any = SimpleNamespace(dismiss=lambda: False)
     nobody: Any = None
     assert timing(measurement()).speedup.outcome == "faster"  # type: ignore[union-attr]
-    found = with_reference_alone(hearing, nobody, nobody, measurement())
+    found = with_reference_alone(hearing, nobody, nobody, measurement(), Beforehand())
     speedup = timing(found).speedup
     assert "had not ended" in found.never_alone
     assert speedup is not None
     assert speedup.ratio <= 1.03
     assert speedup.outcome != "faster"
+
+
+def test_a_fast_candidate_that_was_there_before_its_reference_was_timed_has_to_come_again() -> None:
+    nobody: Any = None
+    with pytest.raises(CameTooSoonError):
+        with_reference_alone(nobody, nobody, nobody, measurement(), Beforehand(too_late=True))
 
 
 def test_nothing_is_timed_on_cores_that_do_not_become_quiet() -> None:

@@ -21,6 +21,7 @@ def measurement(
     noise: float = 0.01,
     seed: int = 1,
     slowed_ns: float = 0.0,
+    before_ns: float | None = None,
 ) -> Measurement:
     """``slowed_ns``: by how much longer the shim takes when the candidate is gone."""
     rng = np.random.default_rng(seed)
@@ -36,6 +37,8 @@ def measurement(
     add(0, {"candidate": candidate_ns, "reference": reference_ns, "shim": 0.0}, "called")
     if alone_ns is not None:
         add(ROUNDS, {"reference": alone_ns, "shim": slowed_ns}, "alone")
+    if before_ns is not None:
+        add(0, {"reference": before_ns, "shim": 0.0}, "beforehand")
     return Measurement("test", tuple(blocks), 0, 0, 1, CALLS, 0)
 
 
@@ -46,9 +49,23 @@ def test_a_reference_that_was_slow_only_beside_the_candidate_makes_nobody_fast()
     assert speedup.ratio <= 1.04
 
 
+def test_a_reference_that_was_quick_only_before_the_candidate_came_makes_nobody_fast() -> None:
+    """What a candidate leaves behind may work on after its end; before it came there was nothing of it."""
+    speedup = timing(measurement(1e6, 2.2e6, 2.2e6, before_ns=1e6)).speedup
+    assert speedup is not None
+    assert speedup.outcome != "faster"
+    assert speedup.ratio <= 1.04
+
+
+def test_a_reference_that_was_slow_before_the_candidate_came_bears_nothing_out() -> None:
+    speedup = timing(measurement(1e6, 2.2e6, 1e6, before_ns=2.2e6)).speedup
+    assert speedup is not None
+    assert speedup.outcome != "faster"
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_an_honest_speed_stays(seed: int) -> None:
-    speedup = timing(measurement(1e6, 1.5e6, 1.5e6, seed=seed)).speedup
+    speedup = timing(measurement(1e6, 1.5e6, 1.5e6, seed=seed, before_ns=1.5e6)).speedup
     assert speedup is not None
     assert speedup.outcome == "faster"
     assert speedup.ratio == pytest.approx(1.5, rel=0.03)

@@ -1,4 +1,4 @@
-"""The reference once more, when the candidate is gone: what a speed is held against.
+"""The reference without the candidate, before it comes and when it is gone: what a speed is held against.
 
 While the reference is timed every thread of the candidate stands still. But the system may go on working for it: timers
 that it has set, memory that it has given back, interrupts on its behalf. Nearly all of that ends with its processes. So
@@ -8,18 +8,25 @@ speed counts as far as that bears it out.
 What does not end with its processes is what the system has still to free of them (``quiet.py``). So they must be proved
 to have ended, the workers' cores must be quiet before the reference is timed, and a few rounds later they must be quiet
 still: otherwise these rounds do not count. A speed that cannot be held against a reference alone is not borne out.
+
+Nobody can have a hand in what was over before he came: on the CPU the reference is also timed before the candidate is
+loaded, and the speed counts no further than that bears it out. A candidate that is there already, because it was judged
+on another case, has to come again for its speed.
 """
 
 from __future__ import annotations
 
 import random
 import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from torchstone import schema
 from torchstone.court.contest import Parties, own_stand
 from torchstone.court.hearing import Hearing
+from torchstone.court.layout import Layout
 from torchstone.court.parties import Draws, ReferenceCalls, ReferenceGraphs
 from torchstone.court.quiet import Quiet
 from torchstone.court.stand import Stand
@@ -30,10 +37,44 @@ _LEAST_ROUNDS, _MOST_ROUNDS = 5, 15
 _ROUNDS_BETWEEN_LOOKS = 3
 _MOST_TRIES = 3
 """For as many rounds as there are between two looks."""
+_ROUNDS_BEFOREHAND = 5
+
+
+class CameTooSoonError(Exception):
+    """A candidate is fast, and was there before its reference was timed: it has to come again."""
+
+
+class Beforehand(NamedTuple):
+    """What is known of the reference from before the candidate came."""
+
+    blocks: tuple[schema.Block, ...] = ()
+    too_late: bool = False
+    """The candidate was there already."""
+
+
+def reference_beforehand(hearing: Hearing, layout: Layout, sets: int, reference: Reference) -> Beforehand:
+    """Time the reference, unless a device has a clock of its own. The candidate must not have been asked for yet.
+
+    Whoever has stood here before is dismissed: a candidate and the one before it may be of one mind.
+    """
+    room, job = hearing.room, hearing.job
+    if room.device.type != "cpu":
+        return Beforehand()
+    if room.has_loaded(job.implementation):
+        return Beforehand(too_late=True)
+    room.dismiss_candidate()
+    plan, order = procedure.PLANS[job.effort], random.Random(secrets.randbits(64))
+    with own_stand(hearing, layout, sets, "reference") as own, own_stand(hearing, layout, sets, "shim") as blank:
+        room.pool.settle()
+        with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
+            parties = _called(Draws(hearing, reference), own, blank)
+            _, long = procedure.block_lengths(parties, sets, plan)
+            blocks = procedure.some_rounds(parties, (long,), _ROUNDS_BEFOREHAND, order, 0)
+    return Beforehand(_kept(blocks, "beforehand"))
 
 
 def with_reference_alone(
-    hearing: Hearing, stand: Stand, reference: Reference, measurement: schema.Measurement
+    hearing: Hearing, stand: Stand, reference: Reference, measurement: schema.Measurement, before: Beforehand
 ) -> schema.Measurement:
     """The measurement with such blocks where its speed needs them. The candidate must have left the stand.
 
@@ -42,11 +83,14 @@ def with_reference_alone(
     """
     if not rests_on_the_judges_clock(measurement):
         return measurement
+    if before.too_late:
+        raise CameTooSoonError
     if not hearing.dismiss():
         return _never_alone(measurement, "processes of the candidate's had not ended long after they were killed")
     room, job = hearing.room, hearing.job
     captured = any(block.way == "captured" for block in measurement.blocks if block.party == "reference")
-    with own_stand(hearing, stand, "reference") as own, own_stand(hearing, stand, "shim") as blank:
+    given = stand.layout, stand.sets
+    with own_stand(hearing, *given, "reference") as own, own_stand(hearing, *given, "shim") as blank:
         room.pool.settle()
         with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
             draws = Draws(hearing, reference)
@@ -56,8 +100,12 @@ def with_reference_alone(
             blocks = _rounds(measurement, parties, Quiet(own.worker.cores))
     if blocks is None:
         return _never_alone(measurement, "the workers' cores did not become quiet after the candidate's end")
-    kept = [msgspec.structs.replace(block, way="alone") for block in blocks if block.party != "candidate"]
-    return msgspec.structs.replace(measurement, blocks=(*measurement.blocks, *kept))
+    held_against = *before.blocks, *_kept(blocks, "alone")
+    return msgspec.structs.replace(measurement, blocks=(*measurement.blocks, *held_against))
+
+
+def _kept(blocks: Sequence[schema.Block], way: schema.Way) -> tuple[schema.Block, ...]:
+    return tuple(msgspec.structs.replace(block, way=way) for block in blocks if block.party != "candidate")
 
 
 def _never_alone(measurement: schema.Measurement, reason: str) -> schema.Measurement:

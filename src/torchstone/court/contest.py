@@ -19,6 +19,7 @@ import torch
 from torchstone import gradients, operators, schema
 from torchstone.court.guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
 from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, VerdictError
+from torchstone.court.layout import Layout
 from torchstone.court.parties import (
     CandidateCalls,
     CandidateGraphs,
@@ -43,7 +44,8 @@ _CALLS_FOR_CALL_TIME = 16
 def measure(hearing: Hearing, stand: Stand, reference: Reference, work: Work) -> schema.Measurement:
     """Time the candidate on its stand against the reference, and ask every guard about the figures."""
     room, job = hearing.room, hearing.job
-    with own_stand(hearing, stand, "reference") as other, own_stand(hearing, stand, "shim") as blank:
+    given = stand.layout, stand.sets
+    with own_stand(hearing, *given, "reference") as other, own_stand(hearing, *given, "shim") as blank:
         room.preparable_share(reference)  # looked at now, and remembered: it is no work for who has the lane alone
         room.pool.settle()
         with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
@@ -51,13 +53,13 @@ def measure(hearing: Hearing, stand: Stand, reference: Reference, work: Work) ->
 
 
 @contextmanager
-def own_stand(hearing: Hearing, like: Stand, party: Literal["reference", "shim"]) -> Iterator[Stand]:
+def own_stand(hearing: Hearing, layout: Layout, sets: int, party: Literal["reference", "shim"]) -> Iterator[Stand]:
     """The reference, or the shim, on a stand of its own. Its failures are ours, not the candidate's."""
     room, case = hearing.room, hearing.job.case
     deadline = time.monotonic() + HOUSEKEEPING_SECONDS
     native = schema.torchs_own(case)
     worker = room.own_worker(party)
-    stand = Stand(worker, case, like.layout, like.sets, room.device)
+    stand = Stand(worker, case, layout, sets, room.device)
     try:
         try:
             worker.ask(Load(secrets.token_hex(8), native), deadline)

@@ -227,13 +227,16 @@ class Courtroom:
             self._calls_to_tell[key] = calls_to_tell(expected)
         return self._calls_to_tell[key]
 
+    def has_loaded(self, implementation: schema.Implementation) -> bool:
+        """Whether the worker that stands here would serve for this candidate."""
+        return self._candidate_worker is not None and _may_serve(self._candidate_worker, implementation)
+
     def worker_for(self, implementation: schema.Implementation) -> tuple[PausableWorker, bool]:
         """The worker that has this candidate loaded, one that had others of its package, or a fresh one, perhaps
         without its device; and whether it is fresh.
         """
-        current = self._candidate_worker
-        if current is not None and _may_serve(current, implementation):
-            return current, False
+        if self._candidate_worker is not None and self.has_loaded(implementation):
+            return self._candidate_worker, False
         self.dismiss_candidate()
         worker = self.pool.take(with_device=False)
         self._candidate_worker = worker

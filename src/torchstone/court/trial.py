@@ -16,7 +16,7 @@ import torch
 
 from torchstone import schema
 from torchstone.court import wording
-from torchstone.court.alone import with_reference_alone
+from torchstone.court.alone import Beforehand, CameTooSoonError, reference_beforehand, with_reference_alone
 from torchstone.court.contest import measure
 from torchstone.court.courtroom import Courtroom
 from torchstone.court.guards import DeviceBusyError
@@ -118,9 +118,10 @@ class Trial:
                 self._room.know_ceilings(work)
             layout = Layout(job.case, expected[0])
             checks = max(_CHECKED_CALLS[job.effort], self._room.calls_to_tell(expected[0]))
+            sets = self._sets(layout, checks, timed, draws=reference.lottery is not None)
+            before = reference_beforehand(hearing, layout, sets, reference) if work is not None else Beforehand()
             hearing.take_worker()
             with hearing.in_stage("compile", job.deadlines.compile_seconds):
-                sets = self._sets(layout, checks, timed, draws=reference.lottery is not None)
                 stand = stack.enter_context(hearing.standing(job.case, layout, sets))
                 stand.keeps_results = hearing.keeps_results()
                 hearing.call_and_verify(stand, calls, expected)  # it may compile
@@ -132,7 +133,7 @@ class Trial:
             hearing.worker.check_silence()
             stand.release(time.monotonic() + HOUSEKEEPING_SECONDS)
             if hearing.outcome.measurement is not None:
-                found = with_reference_alone(hearing, stand, reference, hearing.outcome.measurement)
+                found = with_reference_alone(hearing, stand, reference, hearing.outcome.measurement, before)
                 hearing.outcome.measurement = found
 
     def _sets(self, layout: Layout, checks: int, timed: bool, draws: bool) -> int:
@@ -219,6 +220,8 @@ def judge(
             verdict = _fault(error, room)
             if not _have_it_alone(room, alone):
                 break
+        except CameTooSoonError:
+            continue  # with a fresh worker: the next time it was not there before
         except (ReferenceLostError, DeviceBusyError, DeviceLostError) as lost:
             verdict = schema.Unjudged(str(lost))
         except WorkerLostError:

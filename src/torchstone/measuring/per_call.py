@@ -71,20 +71,26 @@ def _charging(times: PerCall, blocks: Sequence[Block]) -> PerCall:
 
 
 def ratio_alone(blocks: Sequence[Block]) -> tuple[float, float] | None:
-    """The reference's time when the candidate was gone, over the candidate's, and the least that it is beyond doubt.
+    """The reference's time when the candidate was not there, over the candidate's, and the least that it is beyond
+    doubt: the lesser of before it came, where that is known, and when it was gone. None: it was not timed then.
 
     Each less the shim's time of its own moment; but while the candidate is there it can make that look long, so what is
-    taken off the candidate's is no more than when it was gone. If nothing is left of its time then, nothing is borne
-    out. None: it was not timed then.
+    taken off the candidate's is no more than when it was not. If nothing is left of its time then, nothing is borne
+    out.
     """
-    alone = less_revealing([block for block in blocks if block.way == "alone"])
-    if not alone:
+    if not any(block.way == "alone" for block in blocks):
         return None
+    moments = [[block for block in blocks if block.way == way] for way in ("alone", "beforehand")]
+    found = [_ratio_without(moment, per_call(blocks)) for moment in moments if moment]
+    return min(ratio for ratio, _ in found), min(surely for _, surely in found)
+
+
+def _ratio_without(blocks: Sequence[Block], times: PerCall) -> tuple[float, float]:
+    """Of blocks of one moment without the candidate, against its times."""
     (reference, doubt), (shim, of_shim) = (
-        trimmed_mean(np.array([b.elapsed_ns / b.calls for b in alone if b.party == party], dtype=np.float64))
+        trimmed_mean(np.array([b.elapsed_ns / b.calls for b in less_revealing(blocks) if b.party == party]))
         for party in ("reference", "shim")
     )
-    times = per_call(blocks)
     if times.clocked == "calls against device":  # of two kinds of block, each with a shim of its own
         own = float(np.median(times.net[:, 0]))
     else:

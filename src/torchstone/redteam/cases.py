@@ -111,6 +111,7 @@ CASES: dict[str, Case] = {
     "relu_timed": _case("relu.default", _normal(256, 1024), timed=True),
     "gelu_odd": _case("gelu.default", _normal(17, 61)),
     "gelu_timed": _case("gelu.default", _normal(128, 512), timed=True),
+    "pow_four_timed": _case("pow.Tensor_Scalar", _normal(128, 512), Scalar(4.0), timed=True),
     "lgamma_timed": _case("lgamma.default", Tensor((64, 256), "float32", Uniform(0.5, 8.0)), timed=True),
     "add_broadcast": _case("add.Tensor", _normal(33, 65), _normal(65)),
     "clone": _case("clone.default", _normal(256, 256)),

@@ -10,8 +10,8 @@
     # hole: why it gets credit today   only while it does (or, for an honest one, why it is refused)
 
 The id is the name of the file. An expectation is a verdict and, after a slash, its guard, reason, kind or author.
-`no-credit` allows `agrees`, but no speed beyond the twin's. The header is data, so that reading the corpus never runs
-a line of it.
+`no-credit` allows `agrees`, but no speed beyond the twin's; `agrees/faster` is for an honest kernel whose speed must be
+seen. The header is data, so that reading the corpus never runs a line of it.
 """
 
 from __future__ import annotations
@@ -63,6 +63,9 @@ class Fixture(msgspec.Struct, frozen=True):
     deadline_seconds: float | None = None
     hole: str = ""
     """Why it gets credit today, or is refused though honest; empty: it must not."""
+
+
+FASTER = Expectation("agrees", "faster")
 
 
 @lru_cache(maxsize=1)

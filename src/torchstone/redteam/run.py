@@ -16,7 +16,7 @@ from torchstone.executors.base import Executor, ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.measuring import Speedup, timing
 from torchstone.redteam.cases import CASES
-from torchstone.redteam.corpus import ENTRY, NO_CREDIT, Expectation, Fixture, read_corpus
+from torchstone.redteam.corpus import ENTRY, FASTER, NO_CREDIT, Expectation, Fixture, read_corpus
 from torchstone.schema import (
     Agrees,
     Cheated,
@@ -45,7 +45,7 @@ LIMITS = Limits(memory_bytes=1 << 30, processes=64, scratch_bytes=64 << 20)
 _DEVICE_LIMITS = msgspec.structs.replace(LIMITS, memory_bytes=4 << 30)
 """A driver takes memory of its own, more with every call that is recorded, and fails strangely where there is none."""
 
-Status = Literal["stopped", "no credit", "agrees", "credited", "refused", "other verdict", "unjudged"]
+Status = Literal["stopped", "no credit", "agrees", "credited", "refused", "uncredited", "other verdict", "unjudged"]
 _GOOD: tuple[Status, ...] = ("stopped", "no credit", "agrees")
 
 
@@ -62,7 +62,8 @@ class Finding(msgspec.Struct, frozen=True):
     """With its guard, reason or kind: ``cheated/reply``."""
     expected: str
     status: Status
-    """`credited`: a cheat agrees, or is faster than the truth. `refused`: an honest kernel does not agree."""
+    """`credited`: a cheat agrees, or is faster than the truth. `refused`: an honest kernel does not agree.
+    `uncredited`: an honest one is faster, and nobody says so."""
     credit: float | None
     """Speed over the honest twin's, where both were measured. Above 1: looks faster than it is."""
     message: str
@@ -102,12 +103,14 @@ def _chosen(device: str, ids: set[str] | None) -> list[Fixture]:
 
 
 def _judge_once(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[Finding]:
-    """Credit for a clock trick counts if it comes again: on a busy machine a twin may be slow for once."""
+    """Credit for a clock trick counts if it comes again: on a busy machine a twin may be slow for once. Likewise where
+    an honest speed is not seen: nothing is borne out where others have the cores.
+    """
     by_id = {fixture.id: fixture for fixture in chosen}
     for finding in _judge(chosen, runner, repeat, effort):
         again = finding
         for _ in range(_CONFIRMATIONS):
-            if again.status != "credited" or again.credit is None:
+            if again.status != "uncredited" and (again.status != "credited" or again.credit is None):
                 break
             tries = _judge([by_id[finding.fixture]], runner, repeat, effort)
             again = next(found for found in tries if found.case == finding.case)
@@ -154,6 +157,7 @@ def find(fixture: Fixture, name: str, record: Record, twin: Record | None, repea
     got = describe(record.verdict)
     allowed = fixture.expected[name]
     credit = _credit(record, twin)
+    faster = _is_beyond_doubt(record, twin) if fixture.kind == "cheat" else _is_faster(record)
     return Finding(
         fixture=fixture.id,
         title=fixture.title,
@@ -163,7 +167,7 @@ def find(fixture: Fixture, name: str, record: Record, twin: Record | None, repea
         repeat=repeat,
         verdict=str(got),
         expected=" | ".join(str(expectation) for expectation in allowed),
-        status=_status(fixture, got, allowed, _is_beyond_doubt(record, twin)),
+        status=_status(fixture, got, allowed, faster),
         credit=credit,
         message=explain(record.verdict),
         seconds=round(sum(record.stage_seconds.values()), 3),
@@ -183,7 +187,8 @@ def _status(fixture: Fixture, got: Expectation, allowed: tuple[Expectation, ...]
     if got.verdict in ("unjudged", "missing"):
         return "unjudged"
     if fixture.kind != "cheat":
-        return "agrees" if got.verdict == "agrees" else "refused"
+        slow = FASTER in allowed and not faster
+        return "refused" if got.verdict != "agrees" else "uncredited" if slow else "agrees"
     if got.verdict == "agrees":
         if Expectation(NO_CREDIT) in allowed:
             return "credited" if faster else "no credit"
@@ -201,6 +206,11 @@ def _is_beyond_doubt(record: Record, twin: Record | None) -> bool:
     """Whether it looks faster than its twin by more than is allowed, intervals included: noise is no cheat."""
     mine, truth = _speedup(record), _speedup(twin)
     return mine is not None and truth is not None and mine.low > truth.high * MOST_CREDIT
+
+
+def _is_faster(record: Record) -> bool:
+    speedup = _speedup(record)
+    return speedup is not None and speedup.outcome == "faster"
 
 
 def _speedup(record: Record | None) -> Speedup | None:

@@ -10,10 +10,10 @@ Cache = Literal["cold", "warm"]
 """Whether the arguments of a call lie in the device's cache when it begins. On the CPU, cold is as cold as rotating
 through more memory than is cached makes it."""
 
-Way = Literal["called", "captured", "chained", "alone"]
+Way = Literal["called", "captured", "chained", "alone", "beforehand"]
 """How the calls of a block are made: each started on its own; started together as a graph of the device, so that
 starting them is not in the time; or so, and the arguments of each made from the result of the one before. `alone`: as
-those that decide, after the candidate's processes had ended."""
+those that decide, after the candidate's processes had ended. `beforehand`: called, before the candidate was loaded."""
 
 Party = Literal["candidate", "reference", "shim"]
 """Who was called. `shim` is a candidate that returns a ready result: what calling and copying out costs."""
