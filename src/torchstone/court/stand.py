@@ -90,6 +90,8 @@ class Stand:
         self._garbage = worker.arenas.garbage(most_bytes, _garbage) if self._is_elsewhere else self._desk_garbage
         self._row = self._desk_garbage
         self._arena_address = 0
+        self.is_bound = False
+        """Whether the worker sees the buffers."""
         self._keepsakes = Keepsakes()
         self.keeps_results = True
         """Whether results of earlier blocks are watched while later calls are made. It takes time."""
@@ -116,6 +118,7 @@ class Stand:
         if not isinstance(reply, Bound):
             raise BadReplyError(f"expected the case to be bound, got {type(reply).__name__}")
         self._arena_address = reply.arena_address
+        self.is_bound = True
 
     def present(self, calls: Sequence[DrawnCall]) -> None:
         """Write the calls' inputs into the buffers, and random garbage in between."""
@@ -348,6 +351,7 @@ class Stand:
         if isinstance(reply, Failed):
             raise WorkerEndedError(None)
         self._reader.let_go()
+        self.is_bound = False
 
     def close(self) -> None:
         """Free the buffers. The worker must have released them or be dead."""

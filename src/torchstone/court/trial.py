@@ -126,12 +126,17 @@ class Trial:
                 stand.keeps_results = hearing.keeps_results()
                 hearing.call_and_verify(stand, calls, expected)  # it may compile
             self._check(stand, reference, checks, expected[0])
-            if work is not None:
+            if work is None:
+                self._attribute(stand)
+                check_hidden(hearing, stand, comes_back=False)
+            else:
+                check_hidden(hearing, stand, comes_back=True)
                 hearing.outcome.measurement = measure(hearing, stand, reference, work)
                 hearing.wear(stand, _WORN_WHERE_TIMED_NS)
-            self._attribute(stand)
+                self._attribute(stand)
             hearing.worker.check_silence()
-            stand.release(time.monotonic() + HOUSEKEEPING_SECONDS)
+            if stand.is_bound:
+                stand.release(time.monotonic() + HOUSEKEEPING_SECONDS)
             if hearing.outcome.measurement is not None:
                 found = with_reference_alone(hearing, stand, reference, hearing.outcome.measurement, before)
                 hearing.outcome.measurement = found
@@ -148,7 +153,7 @@ class Trial:
         return max(checks, min(_MOST_SETS[kind], fitting, telling), few, 2)
 
     def _check(self, stand: Stand, reference: Reference, checks: int, first: Expected) -> None:
-        """Further calls on values drawn after the first, some with planted ones, then other sizes and layouts."""
+        """Further calls on values drawn after the first, some with planted ones."""
         hearing = self._hearing
         with hearing.in_stage("check", self._job.deadlines.check_seconds):
             _, in_full = hearing.draw(reference, 1)
@@ -158,7 +163,6 @@ class Trial:
                 some = wanted[begin : begin + stand.sets]
                 hearing.call_and_verify(stand, [expected.call for expected in some], some)
             hearing.wear(stand, _WORN_NS)
-        check_hidden(hearing, stand)
 
     def _replay(self, replay: schema.Replay) -> None:
         """One call of an earlier trial again, with the values it had, compared in full."""

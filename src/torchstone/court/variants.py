@@ -22,8 +22,8 @@ _FEWER_CASES: dict[schema.Effort, int] = {"quick": 2, "normal": 5, "thorough": 1
 _MANY_PASSED = 32
 
 
-def check_hidden(hearing: Hearing, stand: Stand) -> None:
-    """Judge the candidate on variants drawn now. The worker leaves the stated case for them and comes back to it.
+def check_hidden(hearing: Hearing, stand: Stand, *, comes_back: bool) -> None:
+    """Judge the candidate on variants drawn now. The worker leaves the stated case for them, and may come back to it.
 
     A first call may compile again, so each variant may take as long as a first call and a check.
     """
@@ -42,7 +42,8 @@ def check_hidden(hearing: Hearing, stand: Stand) -> None:
             passed[key] += _check_variant(hearing, stand.layout, case, calls=2)
         for ways in of_stated_size:
             any(_check_variant(hearing, stand.layout, case, calls=1) for case in ways)
-        hearing.allow(stand.bind)
+        if comes_back:
+            hearing.allow(stand.bind)
 
 
 def _check_variant(hearing: Hearing, stated: Layout, case: schema.Case, calls: int) -> bool:
