@@ -128,9 +128,9 @@ class Trial:
             self._check(stand, reference, checks, expected[0])
             if work is None:
                 self._attribute(stand)
-                check_hidden(hearing, stand, comes_back=False)
+                check_hidden(hearing, stand, reference, comes_back=False)
             else:
-                check_hidden(hearing, stand, comes_back=True)
+                check_hidden(hearing, stand, reference, comes_back=True)
                 hearing.outcome.measurement = measure(hearing, stand, reference, work)
                 hearing.wear(stand, _WORN_WHERE_TIMED_NS)
                 self._attribute(stand)

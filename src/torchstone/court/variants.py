@@ -22,7 +22,7 @@ _FEWER_CASES: dict[schema.Effort, int] = {"quick": 2, "normal": 5, "thorough": 1
 _MANY_PASSED = 32
 
 
-def check_hidden(hearing: Hearing, stand: Stand, *, comes_back: bool) -> None:
+def check_hidden(hearing: Hearing, stand: Stand, stated: Reference, *, comes_back: bool) -> None:
     """Judge the candidate on variants drawn now. The worker leaves the stated case for them, and may come back to it.
 
     A first call may compile again, so each variant may take as long as a first call and a check.
@@ -39,31 +39,30 @@ def check_hidden(hearing: Hearing, stand: Stand, *, comes_back: bool) -> None:
     with hearing.in_stage("check", job.deadlines.check_seconds + job.deadlines.compile_seconds):
         hearing.allow(stand.release)
         for case in variants:
-            passed[key] += _check_variant(hearing, stand.layout, case, calls=2)
+            passed[key] += _check_variant(hearing, stand.layout, stated, case, calls=2)
         for ways in of_stated_size:
-            any(_check_variant(hearing, stand.layout, case, calls=1) for case in ways)
+            any(_check_variant(hearing, stand.layout, stated, case, calls=1) for case in ways)
         if comes_back:
             hearing.allow(stand.bind)
 
 
-def _check_variant(hearing: Hearing, stated: Layout, case: schema.Case, calls: int) -> bool:
+def _check_variant(hearing: Hearing, layout: Layout, stated: Reference, case: schema.Case, calls: int) -> bool:
     """The first call in full, others and planted ones as far as need be.
 
     False: torch does not take it here, returns something else than in the stated case, or does not stand by it.
     """
     try:
-        reference = Reference(case, hearing.room.device, desk_of(case, hearing.room.device))
+        reference = Reference(case, hearing.room.device, desk_of(case, hearing.room.device), stated)
         drawn, expected = hearing.draw(reference, calls, calibrate=True)
     except (ReferenceFailure, UsageError):
         return False
-    if not has_the_kinds_of(expected[0], stated.outputs):
+    if not has_the_kinds_of(expected[0], layout.outputs):
         return False
     verified = hearing.verified
-    layout = Layout(case, expected[0])
     planted = hearing.draw_planted(expected[0])
     wanted = [expected[0], *(replace(other, with_bounds=False) for other in expected[1:]), *planted]
     drawn += [other.call for other in planted]
-    with _naming(hearing, case), hearing.standing(case, layout, len(drawn)) as stand:
+    with _naming(hearing, case), hearing.standing(case, Layout(case, expected[0]), len(drawn)) as stand:
         hearing.call_and_verify(stand, drawn, wanted)
         hearing.allow(stand.release)
     return hearing.verified > verified

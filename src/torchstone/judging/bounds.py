@@ -107,7 +107,7 @@ class Calibration:
 
     def merged(self, earlier: Calibration | None) -> Calibration:
         """The newer level; equality is demanded only as long as every call showed movement."""
-        return self if earlier is None else Calibration(self.level, self.moves & earlier.moves)
+        return self if earlier is None else Calibration(self.level, self.moves & earlier.moves.to(self.moves.device))
 
 
 @dataclass(frozen=True, eq=False)

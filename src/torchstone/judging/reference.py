@@ -172,7 +172,14 @@ class Expected:
 class Reference:
     """The reference for one case on one device. Make one per case and keep it: it learns the case's scale."""
 
-    def __init__(self, case: schema.Case, device: torch.device, desk: torch.device | None = None) -> None:
+    def __init__(
+        self,
+        case: schema.Case,
+        device: torch.device,
+        desk: torch.device | None = None,
+        stated: Reference | None = None,
+    ) -> None:
+        """``stated``: of the case that this one is a variant of."""
         self.case = case
         self.device = device if desk is None else desk
         """Where calls are drawn and compared (:mod:`torchstone.judging.desk`); torch's own results are the device's."""
@@ -183,6 +190,8 @@ class Reference:
         self._evaluator = Evaluator(case, device, desk)
         self._only_moves: bool | None = None
         self._calibrations: dict[Place, bounds.Calibration] = {}
+        self._of_stated = {} if stated is None else stated._calibrations
+        """A product of one factor looks as if the operator moved values: that is so if it was seen to elsewhere."""
         self._inside: dict[Place, torch.Tensor] = {}
         self.errors_known = HIDDEN in case.tags
         """Whether a full comparison told the record how far torch is off; nobody asks that of a hidden variant."""
@@ -284,7 +293,9 @@ class Reference:
         if known is None:
             return Values(native, None, bounds.bound_without_exact(native, terms) * inside)
         limits = self._limits(place, native, known, terms)
-        learnt = self._calibrations[place] = limits.seen.merged(self._calibrations.get(place))
+        learnt = self._calibrations[place] = limits.seen.merged(
+            self._calibrations.get(place, self._of_stated.get(place))
+        )
         exact = known.exact if isinstance(known, Probed) else None
         return Values(native, exact, limits.bound.mul_(inside & ~learnt.moves), limits.spread)
 

@@ -33,7 +33,7 @@ def scaled_call(reference: Reference, seed: int) -> list[Expected]:
     """A call of the case with tiny values, if torch keeps a factor in it; else none."""
     exponent = _exponent(reference.case, random.Random(seed))
     case = _scaled(reference.case, -exponent)
-    found = Reference(case, reference.evaluator.device, reference.device)
+    found = Reference(case, reference.evaluator.device, reference.device, reference)
     call = draw_call(case, seed, reference.device)
     try:
         if _keeps_a_factor(found, call, exponent):
