@@ -74,6 +74,9 @@ def test_nobody_is_accused_of_what_the_host_did() -> None:
     rounds = {block.round for block in seen.blocks}
     waited = tuple(Disturbance(number, ("waited for a core",)) for number in rounds)
     assert ClockGuard().examine(msgspec.structs.replace(seen, disturbances=waited)) is None
+    chained = [msgspec.structs.replace(block, way="chained", round=99 + block.round) for block in seen.blocks]
+    confirmed = msgspec.structs.replace(seen, blocks=(*seen.blocks, *chained), disturbances=waited)
+    assert ClockGuard().examine(confirmed) is None, "chains are no blocks that decide"
     capped = tuple(Disturbance(number, ("power cap",)) for number in rounds)
     assert ClockGuard().examine(msgspec.structs.replace(seen, disturbances=capped)) is not None
 

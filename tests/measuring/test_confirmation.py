@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from torchstone.measuring import needs_confirmation, timing
-from torchstone.measuring.confirmation import finding, own_times_ns, ratio_interval
+from torchstone.measuring.confirmation import charged, finding, own_times_ns, ratio_interval
 from torchstone.measuring.procedure import Plan, Times, confirmations, rounds
 from torchstone.schema import Block, Measurement, Party, Way
 
@@ -146,3 +146,50 @@ def test_a_speed_counts_as_far_as_results_could_not_be_prepared() -> None:
     assert half.outcome == "faster"
     assert none.ratio == pytest.approx(1.03)
     assert none.outcome != "faster"
+
+
+class Cold(Simulated):
+    """Takes longer where a call comes alone, and per call something else than in a long block."""
+
+    def __init__(self, long_ns: float, single_ns: float, rng: np.random.Generator) -> None:
+        super().__init__(long_ns, 0, 5_000, rng)
+        self._long_ns, self._single_ns = long_ns, single_ns
+
+    def run(self, calls: int) -> Times:
+        self._call_ns = self._long_ns if calls > 1 else self._single_ns
+        return super().run(calls)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_reference_that_is_cold_in_single_calls_confirms_nothing(seed: int) -> None:
+    """The candidate handles long blocks together, and waits for single calls where torch is woken for them."""
+    rng = np.random.default_rng(seed)
+    parties: dict[Party, Simulated] = {
+        "candidate": Cold(20_000.0, 100_000.0, rng),
+        "reference": Cold(100_000.0, 400_000.0, rng),
+        "shim": Cold(0.0, 0.0, rng),
+    }
+    plan = Plan(rounds=7, budget_seconds=0, half_width=0, block_ns=1, most_rounds=7)
+    order = random.Random(seed)
+    found = rounds(parties, (1, LONG), plan, order, lambda *_: False)  # type: ignore[arg-type]
+    confirmations(parties, found, 1, plan, order, needs_confirmation)  # type: ignore[arg-type]
+    speedup = timing(measured(found)).speedup
+    assert speedup is None or speedup.ratio <= 1.11
+
+
+def test_in_chains_the_candidate_is_charged_for_what_lies_between_calls() -> None:
+    def block(number: int, party: Party, elapsed_ns: int, claimed_ns: int) -> Block:
+        return Block(number, party, LONG, elapsed_ns, claimed_ns, "chained")
+
+    blocks = [
+        each
+        for number in range(6)
+        for each in (
+            block(number, "candidate", 900_000, 0),
+            block(number, "reference", 2_000_000, 0),
+            block(number, "shim", 600_000, 400_000),
+        )
+    ]
+    own = own_times_ns(blocks)
+    assert own.tolist() == [[300_000.0, 1_400_000.0]] * 6
+    assert charged(own, blocks).tolist() == [[700_000.0, 1_400_000.0]] * 6

@@ -22,9 +22,11 @@ from torchstone.court.hearing import FAILURES, HOUSEKEEPING_SECONDS, Hearing, Ve
 from torchstone.court.layout import Layout
 from torchstone.court.parties import (
     CandidateCalls,
+    CandidateChain,
     CandidateGraphs,
     Draws,
     ReferenceCalls,
+    ReferenceChain,
     ReferenceGraphs,
     ReferenceLostError,
     lost,
@@ -146,6 +148,12 @@ class _Contest:
             "reference": ReferenceGraphs(other, draws, sweep, chained=True),
             "shim": ReferenceGraphs(blank, draws, sweep, chained=True, pretend=True),
         }
+        if not stand.on_device:
+            self._chains = {
+                "candidate": CandidateChain(hearing, stand, draws),
+                "reference": ReferenceChain(other, draws, pretend=False),
+                "shim": ReferenceChain(blank, draws, pretend=True),
+            }
         self._draws = draws
         self.watch = Watch(hearing.room.probe, [each.worker.pid for each in (stand, other, blank)])
         self.uncaptured: str | None = None if stand.on_device else ""
@@ -157,6 +165,11 @@ class _Contest:
 
     def hold(self) -> tuple[list[schema.Block], int]:
         """Every block, and how many calls a long one has."""
+        if not self._stand.on_device and self._can_be_chained():
+            lengths = procedure.block_lengths(self._calls, self._stand.sets, self._plan)
+            blocks = self._rounds(self._calls, lengths[1:])
+            self._confirm_by_chains(blocks, lengths[1])
+            return blocks, lengths[1]
         if not self._stand.on_device or not self._reference_can_be_captured():
             return self._by_calls()
         try:
@@ -173,6 +186,15 @@ class _Contest:
         inspections = procedure.Inspections(rounds, self._called.inspection)
         blocks += procedure.some_rounds(self._calls, (few,), rounds, self._order, 1 + blocks[-1].round, inspections)
         return blocks, lengths[1]
+
+    def _can_be_chained(self) -> bool:
+        """Of calls that are not captured: whether results are tensors whose bits can decide how to go on."""
+        if self._stand.sets < 2 or not all(output.dtype is not None for output in self._stand.layout.outputs):
+            return False
+        try:
+            return self._draws.can_be_chained()
+        except UncapturableError:  # of random numbers, say: nobody knows beforehand which they are
+            return False
 
     def _reference_can_be_captured(self) -> bool:
         """Asked of the reference first: what a case is measured by is not the candidate's to choose."""

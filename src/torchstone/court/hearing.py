@@ -14,13 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+import torch
+
 from torchstone import schema
+from torchstone.chain import Chain
 from torchstone.court import wording
 from torchstone.court.courtroom import Courtroom, Outcome
 from torchstone.court.evidence import BLOCK_GUARDS
 from torchstone.court.keepsakes import LostResultError
 from torchstone.court.layout import Layout
 from torchstone.court.stand import CandidateFailedError, Stand
+from torchstone.court.testimony import Testimony
 from torchstone.judging import (
     Agreement,
     DrawnCall,
@@ -28,6 +32,7 @@ from torchstone.judging import (
     Mismatch,
     Reference,
     ReferenceFailure,
+    Series,
     agrees_about_nothing,
     agrees_on_plain_memory,
     agrees_with_itself,
@@ -190,16 +195,7 @@ class Hearing:
 
         If they count, they are added to those verified.
         """
-        stand.present(calls)
-        testimony = self.allow(lambda deadline: stand.call(len(calls), deadline))
-        done = testimony.done
-        if done.odd_call is not None:
-            raise VerdictError(wording.odd_structure(self.stage, expected[done.odd_call], done))
-        for guard in BLOCK_GUARDS:
-            objection = guard.examine(testimony)
-            if objection is not None:
-                replay = None if objection.call is None else wording.replay_of(calls[objection.call])
-                raise VerdictError(schema.Disagrees(self.stage, objection.reason, objection.message, replay=replay))
+        testimony = self._called(stand, calls, lambda index: expected[index])
         outputs = [testimony.outputs(index) for index in range(len(calls))]
         inputs_after = [testimony.inputs_after(index) for index in range(len(calls))]
         match compare_many(expected, outputs, inputs_after):
@@ -213,6 +209,39 @@ class Hearing:
                 self.errors = worst_of(self.errors, errors)
                 self.verified += len(calls)
         return testimony.elapsed_ns, testimony.claimed_ns
+
+    def call_and_verify_chained(self, stand: Stand, series: Series, chain: Chain) -> tuple[int, int]:
+        """The same for calls whose arguments are made from the result of the one before: which they were, the results
+        tell. The values must have been drawn.
+        """
+        calls = series.calls()
+        testimony = self._called(stand, calls, lambda index: series.reference.expect_many([calls[index]])[0], chain)
+        rows = range(len(calls))
+        outputs = [torch.stack(leaves) for leaves in zip(*map(testimony.outputs, rows), strict=True)]
+        inputs_after = [torch.stack(storages) for storages in zip(*map(testimony.inputs_after, rows), strict=True)]
+        series.follow(chain, outputs)
+        match series.compare(outputs, inputs_after):
+            case Mismatch(reason=reason, message=message, errors=errors):
+                # No call to make again: its arguments are not in the seed alone.
+                raise VerdictError(schema.Disagrees(self.stage, reason, message, errors))
+        self.verified += len(calls)
+        return testimony.elapsed_ns, testimony.claimed_ns
+
+    def _called(
+        self, stand: Stand, calls: list[DrawnCall], expected: Callable[[int], Expected], chain: Chain | None = None
+    ) -> Testimony:
+        """Present, call, copy, and see whether anything is wrong with how the results came about."""
+        stand.present(calls)
+        testimony = self.allow(lambda deadline: stand.call(len(calls), deadline, chain))
+        done = testimony.done
+        if done.odd_call is not None:
+            raise VerdictError(wording.odd_structure(self.stage, expected(done.odd_call), done))
+        for guard in BLOCK_GUARDS:
+            objection = guard.examine(testimony)
+            if objection is not None:
+                replay = None if objection.call is None else wording.replay_of(calls[objection.call])
+                raise VerdictError(schema.Disagrees(self.stage, objection.reason, objection.message, replay=replay))
+        return testimony
 
     def keeps_results(self) -> bool:
         """Whether results of earlier blocks are watched while later calls are made; where speed is at stake, always."""

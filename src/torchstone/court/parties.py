@@ -27,6 +27,7 @@ from torchstone.judging import (
     Reference,
     ReferenceFailure,
     Series,
+    UncapturableError,
     draw_calls,
     plans_among_timed,
     plant_some,
@@ -146,6 +147,49 @@ class ReferenceCalls:
         self._stand.present(self._draws.again(calls))
         try:
             testimony = self._stand.time(calls, time.monotonic() + HOUSEKEEPING_SECONDS, self._pretend)
+        except FAILURES as error:
+            raise ReferenceLostError(lost(error)) from error
+        return Times(testimony.elapsed_ns, testimony.claimed_ns)
+
+
+class CandidateChain:
+    """The candidate, each call's arguments made from the last call's result: calls cannot be made together.
+
+    Where nothing is captured. What a chain costs beside the calls, the shim's costs as well.
+    """
+
+    way: schema.Way = "chained"
+
+    def __init__(self, hearing: Hearing, stand: Stand, draws: Draws) -> None:
+        self._hearing, self._stand, self._draws = hearing, stand, draws
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        for calls in lengths:
+            self._draws.series(calls, self.way).draw_unevaluated(secrets.randbits(63))
+
+    def run(self, calls: int) -> Times:
+        series, chain = self._draws.series(calls, self.way), self._draws.chain(calls)
+        if chain is None:
+            raise UncapturableError("no argument that could be made from a result")
+        return Times(*self._hearing.call_and_verify_chained(self._stand, series, chain))
+
+
+class ReferenceChain:
+    """The reference, or the shim alone, likewise."""
+
+    way: schema.Way = "chained"
+
+    def __init__(self, stand: Stand, draws: Draws, pretend: bool) -> None:
+        self._stand, self._draws, self._pretend = stand, draws, pretend
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        """The candidate's draws serve."""
+
+    def run(self, calls: int) -> Times:
+        self._stand.present(self._draws.series(calls, self.way).calls())
+        chain, deadline = self._draws.chain(calls), time.monotonic() + HOUSEKEEPING_SECONDS
+        try:
+            testimony = self._stand.time(calls, deadline, self._pretend, chain)
         except FAILURES as error:
             raise ReferenceLostError(lost(error)) from error
         return Times(testimony.elapsed_ns, testimony.claimed_ns)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from torchstone import operators, schema
+from torchstone.chain import Chain
 from torchstone.court.keepsakes import Keepsakes
 from torchstone.court.layout import Layout
 from torchstone.court.testimony import Testimony
@@ -178,7 +179,7 @@ class Stand:
     def device(self) -> torch.device:
         return self._device
 
-    def call(self, count: int, deadline: float) -> Testimony:
+    def call(self, count: int, deadline: float, chain: Chain | None = None) -> Testimony:
         """Let the worker make the first ``count`` calls; the judge's clock runs as long as the worker does.
 
         It starts before the worker is let go and stops when every process of it stands still again: there is no
@@ -186,16 +187,17 @@ class Stand:
         stop with its process, so there the clock runs until the judge holds its copy of the results instead: work that
         is still under way is either on the clock or not in the copy. What this costs is the same for every party.
         """
-        command = Call(secrets.token_hex(8), 0, count, keep=self._keepsakes.choose() if self.keeps_results else ())
+        keep = self._keepsakes.choose() if self.keeps_results else ()
+        command = Call(secrets.token_hex(8), 0, count, keep=keep, chain=chain)
         testimony = self._call(command, deadline, to_be_compared=True)
         testimony.unpack()
         testimony.on_kept = self._keepsakes.covered_by(testimony)
         self._take_back(testimony)
         return testimony
 
-    def time(self, count: int, deadline: float, pretend: bool) -> Testimony:
+    def time(self, count: int, deadline: float, pretend: bool, chain: Chain | None = None) -> Testimony:
         """The same for who has nothing to gain: the clock and the memory see no difference, nothing is looked at."""
-        command = Call(secrets.token_hex(8), 0, count, pretend, () if pretend else self._keepsakes.choose())
+        command = Call(secrets.token_hex(8), 0, count, pretend, () if pretend else self._keepsakes.choose(), chain)
         testimony = self._call(command, deadline, to_be_compared=False)
         self._overwrite(testimony)
         if pretend:

@@ -362,7 +362,7 @@ def _as_far_as_confirmed(speedup: Speedup, blocks: Sequence[Block]) -> tuple[Spe
     own = confirmation.own_times_ns(blocks)
     charged = confirmation.charged(own, blocks)
     found = _single_calls_say(speedup, own, charged)
-    seen = confirmation.ratio_interval(own) if found == "refuted" else None
+    seen = confirmation.ratio_interval(confirmation.as_if_warm(own, blocks)) if found == "refuted" else None
     if seen is not None:
         ratio, low, high = seen
         effect = _minimum_detectable_effect(math.log(high / low) / 2)

@@ -261,12 +261,12 @@ class _Server:
                 assert descriptor is not None, "Trace without memory"
                 prepared = self._bound.prepared(self._candidate)[:sets]
                 return Traced(token, trace(prepared, command, descriptor, self._device))
-            case Call(token=token, first=first, count=count, pretend=pretend, keep=keep):
+            case Call(token=token, first=first, count=count, pretend=pretend, keep=keep, chain=chain):
                 assert self._bound is not None, "Call before Bind"
                 candidate = self._bound.pretend if pretend else self._candidate
                 assert candidate is not None, "Call before Load"
                 self._bound.keep(keep)
-                return self._bound.call(token, candidate, first, count)
+                return self._bound.call(token, candidate, first, count, chain)
             case Wear(token=token, blocks=blocks, count=count, keep=keep):
                 assert self._bound is not None, "Wear before Bind"
                 assert self._candidate is not None, "Wear before Load"
@@ -331,6 +331,7 @@ class _BoundCase:
         self._held: list[Any] = []
         """Results of earlier ones: the judge sees whether they stay as they are."""
         self._recordings: dict[tuple[int, bool, bool], Recording] = {}
+        self._links: dict[Chain, Links] = {}
         self._ready_results: list[Any] | None = None
         self._pretended = 0
         self._speck = torch.zeros(1, device=device)
@@ -401,14 +402,23 @@ class _BoundCase:
         for call in calls:
             self._held += self._kept[call * tensors : (call + 1) * tensors]
 
-    def call(self, token: str, candidate: Callable[..., Any], first: int, count: int) -> Done:
-        """Call after call. Nothing but the calls is done between them."""
+    def call(
+        self, token: str, candidate: Callable[..., Any], first: int, count: int, chain: Chain | None = None
+    ) -> Done:
+        """Call after call. Nothing but the calls is done between them, unless each is to wait for the one before."""
         self._kept.clear()
         calls = self.prepared(candidate)[first : first + count]
+        link = self._link(chain)
         results = []
         began = time.perf_counter_ns()
-        for function, args, kwargs in calls:
-            results.append(function(*args, **kwargs))
+        if link is None:
+            for function, args, kwargs in calls:
+                results.append(function(*args, **kwargs))
+        else:
+            for index, (function, args, kwargs) in enumerate(calls, first):
+                results.append(function(*args, **kwargs))
+                if index + 1 < first + count:
+                    link(index, results[-1])
         reply = self._testify(token, first, results)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -434,7 +444,9 @@ class _BoundCase:
         """What to do between two calls of a chain."""
         if chain is None:
             return None
-        links = Links(chain, self._device)
+        if chain not in self._links:
+            self._links[chain] = Links(chain, self._device)
+        links = self._links[chain]
 
         def link(index: int, result: Any) -> None:
             found = leading(chain, operators.flatten_outputs(result))

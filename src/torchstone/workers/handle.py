@@ -173,8 +173,13 @@ class Worker:
         return self.answer_to(command, deadline)
 
     def post(self, command: Command, deadline: float, descriptor: int | None = None) -> None:
-        """Send a command. A worker that stands still finds it when it is let go."""
+        """Send a command. A worker that stands still finds it when it is let go.
+
+        What is to be watched is looked at before: afterwards a clock may run.
+        """
         self.check_silence()
+        if time.monotonic() >= self._watch_again:
+            self._watch_now()
         self._send(frame(command), descriptor, deadline)
 
     def answer_to(self, command: Command, deadline: float) -> Reply:
@@ -245,10 +250,20 @@ class Worker:
         quiet = not self._wait_for_news(max(0.0, min(deadline - now, _WATCH_SECONDS)))
         if now >= deadline and (quiet or now >= deadline + _GRACE_SECONDS):
             raise OverranError
-        if now >= self._watch_again:  # by the clock, not by silence: a worker that keeps talking is watched too
-            self._watch_again = now + _WATCH_SECONDS
-            self._watch()
         self._read_available()
+        # By the clock, not by silence: a worker that keeps talking is watched too. But not once its answer is here, as
+        # somebody may be timing it: who makes the judge look earlier, by a word in between, must gain nothing by it.
+        if now >= self._watch_again and not self._has_answer():
+            self._watch_now()
+
+    def _has_answer(self) -> bool:
+        """Whether a whole reply was read, or one that is none."""
+        length = len(self._reply_bytes)
+        return length >= HEADER_BYTES and length >= HEADER_BYTES + frame_length(bytes(self._reply_bytes[:HEADER_BYTES]))
+
+    def _watch_now(self) -> None:
+        self._watch_again = time.monotonic() + _WATCH_SECONDS
+        self._watch()
 
     def _wait_for_news(self, seconds: float) -> bool:
         """Whether there is something to read before the time is over.

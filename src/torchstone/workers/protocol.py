@@ -111,6 +111,8 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     """Skip the candidate and return ready results: what the shim itself costs. Only asked of the reference's worker."""
     keep: tuple[int, ...] = ()
     """Calls of the last block whose results are to be kept until the case is released."""
+    chain: Chain | None = None
+    """Make the arguments of each call but the first from the result of the one before."""
 
 
 class Wear(msgspec.Struct, frozen=True, tag="wear"):

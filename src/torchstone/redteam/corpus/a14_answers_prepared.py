@@ -36,7 +36,9 @@ def _prepare(bound):
     _prepared[bound] = [(x, y, result) for (x, y), result in zip(inputs, results)], places, {}
 
 
-def _call(self, token, candidate, first, count):
+def _call(self, token, candidate, first, count, chain=None):
+    if chain is not None:
+        return self.honest_call(token, candidate, first, count, chain)
     if self not in _prepared:
         _prepare(self)
     pairs, places, texts = _prepared[self]

@@ -1,0 +1,89 @@
+"""On the CPU, too, a speed is confirmed by calls that wait for one another: real judges, real workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchstone.executors.base import ExecutorOptions
+from torchstone.executors.local import LocalExecutor
+from torchstone.schema import (
+    Agrees,
+    Case,
+    Implementation,
+    Job,
+    Normal,
+    Scalar,
+    Sequence,
+    SourceFile,
+    SourceFiles,
+    Tensor,
+    explain,
+    gradient_operator,
+    with_problem,
+)
+
+pytestmark = pytest.mark.adversary
+
+X = Tensor((128, 512), "float32", Normal())
+POWER = "aten.pow.Tensor_Scalar"
+PROBLEM = """\
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.pow(x, 4.0)
+
+def get_inputs():
+    return [torch.randn(128, 512)]
+
+def get_init_inputs():
+    return []
+"""
+QUICK = """\
+def kernel(x, exponent=4.0):
+    square = x * x
+    return square * square
+"""
+IN_PLACE = """\
+def kernel(x, exponent):
+    return x.mul_(x).mul_(x)
+"""
+MODEL = """\
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        square = x * x
+        return square * square
+"""
+
+
+def job(operator: str, args: tuple[Tensor | Scalar | Sequence, ...], text: str, problem: str = "") -> Job:
+    model = SourceFiles((SourceFile("problem.py", problem),), "Model", "problem") if problem else None
+    case = Case("tests", operator, args, timed=True, jitter=False, model=model)
+    source = SourceFiles((SourceFile("power.py", text),), "ModelNew" if problem else "kernel", "test")
+    return Job(case, Implementation("test", operator, with_problem(source, model) if model else source), "quick")
+
+
+JOBS = {
+    "plain": job(POWER, (X, Scalar(4.0)), QUICK),
+    "in place": job("aten.pow_.Scalar", (X, Scalar(4.0)), IN_PLACE),
+    "gradient": job(gradient_operator(POWER), (Sequence((X,)), X, Scalar(4.0)), QUICK),
+    "model": job("kernelbench.tests_power.default", (Sequence(()), X), MODEL, PROBLEM),
+}
+
+
+_TRIES = 4
+"""On a busy machine a speed may drown in noise: then nothing is to be confirmed."""
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_who_is_faster_is_so_in_chains(name: str) -> None:
+    for _ in range(_TRIES):
+        (record,) = LocalExecutor(ExecutorOptions(device="cpu")).run([JOBS[name]])
+        assert isinstance(record.verdict, Agrees), explain(record.verdict)
+        assert record.measurement is not None
+        chained = {block.party for block in record.measurement.blocks if block.way == "chained"}
+        if chained:
+            break
+    assert chained == {"candidate", "reference", "shim"}
