@@ -231,7 +231,7 @@ def judge(
         except WorkerLostError:
             # If it happens every time, something that the candidate does makes the system kill it.
             verdict = schema.Crashed(trial.hearing.stage, "signal", "killed each time it ran", signal="SIGKILL")
-            if trial.hearing.stage == "measure":
+            if trial.hearing.stage == "measure" or trial.hearing.outcome.measurement is not None:
                 attempts = max(attempts, _LOST_WORKERS - 2)  # dying until the clock is kind must not pay
         except TorchstoneError as error:
             if not trial.hearing.has_worker:
