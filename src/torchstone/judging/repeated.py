@@ -92,7 +92,7 @@ def _level(target: torch.Tensor, lot: Lot) -> None:
     sample = sample[torch.isfinite(sample)].sort().values
     if len(sample) < 2:
         return
-    count = min(lot.structure.choice(_LEVELS), len(sample))
+    count = min(lot.structure.choice(_LEVELS), max(2, len(sample) // 2))
     ends = sample[[len(sample) * stretch // count for stretch in range(1, count)]]
     levels = sample[torch.randperm(len(sample), generator=lot.values)[:count].to(sample.device)]
     target.copy_(levels[torch.bucketize(target.contiguous(), ends, right=True)])
