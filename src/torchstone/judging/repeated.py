@@ -40,8 +40,8 @@ def may_repeat(case: schema.Case) -> bool:
 
     For operators that give results of their own: in what an argument is written to, nobody looks for equal values.
     """
-    tags = operators.resolve(case.operator).tags
-    if torch.Tag.pointwise in tags or operators.contract_of(case).mutated:
+    pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
+    if pointwise or operators.is_view(case.operator) or operators.contract_of(case).mutated:
         return False
     if has_indices(case.operator):
         return bool(_sorted_places(case))
