@@ -153,6 +153,7 @@ WRONG: dict[str, tuple[Case, Callable[..., Any]]] = {
     "a median of which there is none among equals": (MEDIAN, median_by_rank),
     "a mode that is the least": (MODE, lambda x: tuple(torch.min(x, -1))),
     "a mode that is the first": (MODE, lambda x: (x[:, 0], torch.zeros(len(x), dtype=torch.int64))),
+    "a mode that stands elsewhere": (MODE, lambda x: (x.mode().values, x.mode().indices.add(1).remainder(x.shape[1]))),
     "a stable sort that is not": (STABLE, reversed_sort),
     "an argmax that is the last": (case("argmax.default", X, LAST), argmax_last),
     "a maximum with the last index": (case("max.dim", X, LAST), lambda x, d: (x.amax(d), argmax_last(x, d))),

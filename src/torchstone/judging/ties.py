@@ -4,7 +4,7 @@ torch documents that max, min, argmax and argmin give the first of equal values,
 order: those indices must be torch's own. For topk, sort, kthvalue, median, cummax, cummin and max pooling it promises
 nothing, so any index is right at which the right value stands: up to its own place for what accumulates, and where
 several are returned along the dimension, they must differ. mode is "a value which appears most often": any that comes
-as often as torch's own is right, and any index of one.
+as often as torch's own is right, and any index at which it stands.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ _PLANES = {"max_pool2d": 2, "max_pool3d": 3}
 """Part of a name -> dimensions of the plane that an index counts through."""
 
 
-def accepts(call: DrawnCall, place: Place, got: torch.Tensor, native: torch.Tensor) -> bool:
-    """Whether these indices are as good as torch's own, or these values where several are right."""
+def accepts(call: DrawnCall, place: Place, got: torch.Tensor, native: torch.Tensor, first: Any) -> bool:
+    """Whether these indices are as good as torch's own, or these values where several are right.
+
+    ``first`` is the first output of the result that they belong to.
+    """
     name = call.case.operator.split(".")[1]
     if schema.is_gradient(call.case.operator) or schema.is_model(call.case.operator) or place.kind != "output":
         return False
     if name == "mode":
-        return _accepts_mode(call, place.position, got, native)
+        return _accepts_most_often(call, got, native) if place.position == 0 else _stands_at(call, first, got)
     if place.position == 1 and any(part in name for part in _PLANES):
         return _accepts_pooled(call, name, got, native)
     return place.position == _INDEX_OUTPUT.get(name, -1) and _accepts_along_dim(call, name, got, native)
@@ -55,19 +58,24 @@ def _accepts_along_dim(call: DrawnCall, name: str, got: torch.Tensor, native: to
     return bool(_same(one, other).all())
 
 
-def _accepts_mode(call: DrawnCall, position: int, got: torch.Tensor, native: torch.Tensor) -> bool:
-    """Both what is returned and what stands at an index must come as often as torch's own choice does."""
+def _accepts_most_often(call: DrawnCall, got: torch.Tensor, native: torch.Tensor) -> bool:
+    """Whether each of these values comes as often in its row as torch's own choice does."""
     given = _arguments(call)
     source, dim = given["self"], given["dim"]
     if source.dim() == 0:
         return False
     one, other = _kept(got, source, dim), _kept(native, source, dim)
-    if position == 1:
-        if not _are_below(got, source.shape[dim]):
-            return False
-        one, other = source.gather(dim, one), source.gather(dim, other)
     often, torchs = ((source == value).sum(dim=dim, keepdim=True) for value in (one, other))
     return bool((_same(one, other) | ((often == torchs) & (often > 0))).all())
+
+
+def _stands_at(call: DrawnCall, values: torch.Tensor, indices: torch.Tensor) -> bool:
+    """Whether the values stand where the indices say. Whether they are right is asked of themselves."""
+    given = _arguments(call)
+    source, dim = given["self"], given["dim"]
+    if source.dim() == 0 or not _are_below(indices, source.shape[dim]):
+        return False
+    return bool(_same(source.gather(dim, _kept(indices, source, dim)), _kept(values, source, dim)).all())
 
 
 def _accepts_pooled(call: DrawnCall, name: str, got: torch.Tensor, native: torch.Tensor) -> bool:

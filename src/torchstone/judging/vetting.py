@@ -179,7 +179,7 @@ def _right_by_decomposition(expected: Expected) -> Tensors:
     except Exception:  # noqa: BLE001 - not made for these arguments: then it says nothing
         return {}
     return {
-        place: _or_as_good(_within(outputs[place.position], want), expected, place, outputs[place.position])
+        place: _or_as_good(_within(outputs[place.position], want), expected, place, outputs[place.position], outputs[0])
         for place, want in expected.values().items()
         if place.kind == "output" and place.position < len(outputs)
         if outputs[place.position].shape == want.native.shape
@@ -209,8 +209,9 @@ def _right_by_float64(expected: Expected) -> Tensors | None:
     if any(place not in exact or exact[place].shape != tensor.shape for place, tensor in native.items()):
         return None
     rounded = {place: exact[place].to(tensor.dtype) for place, tensor in native.items()}
+    first = rounded.get(Place("output", 0))
     right = {
-        place: _or_as_good(_elementwise_same(got, native[place]), expected, place, got)
+        place: _or_as_good(_elementwise_same(got, native[place]), expected, place, got, first)
         for place, got in rounded.items()
     }
     unequal = [place for place, same in right.items() if is_continuous(native[place].dtype) and not bool(same.all())]
@@ -220,9 +221,11 @@ def _right_by_float64(expected: Expected) -> Tensors | None:
     return right
 
 
-def _or_as_good(right: torch.Tensor, expected: Expected, place: Place, got: torch.Tensor) -> torch.Tensor:
+def _or_as_good(
+    right: torch.Tensor, expected: Expected, place: Place, got: torch.Tensor, first: torch.Tensor | None
+) -> torch.Tensor:
     """Everywhere, if these are other indices of the same values."""
-    as_good = not bool(right.all()) and ties.accepts(expected.call, place, got, expected.native[place])
+    as_good = not bool(right.all()) and ties.accepts(expected.call, place, got, expected.native[place], first)
     return torch.ones_like(right) if as_good else right
 
 
