@@ -6,7 +6,7 @@ same call from the same recipes. Imports torch, so nothing that runs before a de
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -149,6 +149,14 @@ def runs_on_the_host(operator: str) -> bool:
         return False
     name = resolve(operator)._name
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _HOST_KEYS)
+
+
+def named_arguments(
+    operator: str, args: Sequence[schema.Argument], kwargs: Mapping[str, schema.Argument]
+) -> list[tuple[str, schema.Argument]]:
+    """What a call is given, by the names that the operator's schema has, in the order of its tensors."""
+    declared = resolve(operator)._schema.arguments
+    return [*zip((argument.name for argument in declared), args, strict=False), *kwargs.items()]
 
 
 def tensor_count(recipe: schema.Argument | None) -> int:

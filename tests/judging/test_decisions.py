@@ -225,14 +225,15 @@ FLOATS = st.sampled_from(["float32", "float16", "bfloat16", "float64"])
 def test_planted_values_are_a_function_of_the_seed(seed: int, dtype: str, count: int, once: bool) -> None:
     wanted = case("index_add.default", normal(6, 5, dtype=dtype), Scalar(0), ROWS, normal(20, 5, dtype=dtype))
     plans = plans_for(wanted, once=once)
-    assert "negative" in plans[-1]
+    assert any("negative" in plan for plan in plans)
     for plan in plans:
         first, again = (plant(draw_calls(wanted, seed, count, CPU)[-1], plan) for _ in range(2))
         plain = draw_calls(wanted, seed, count, CPU)[-1]
         assert first.planted == plan
         pairs = list(zip(first.tensors, again.tensors, plain.tensors, strict=True))
         assert all(torch.equal(_bits(a.storage), _bits(b.storage)) for a, b, _ in pairs)
-        assert any(not torch.equal(_bits(a.storage), _bits(c.storage)) for a, _, c in pairs)
+        if plan != "meeting":  # all indices may be the same as they are
+            assert any(not torch.equal(_bits(a.storage), _bits(c.storage)) for a, _, c in pairs)
 
 
 def _bits(storage: torch.Tensor) -> torch.Tensor:
@@ -260,6 +261,8 @@ def test_no_value_is_repeated_where_results_say_where_one_stands() -> None:
     calls = planted_calls(Reference(wanted, CPU).expect(draw_call(wanted, 0, CPU)), 3)
     assert {expected.call.planted for expected in calls} >= {"numbers once", "magnitudes once"}
     for expected in calls:
+        if expected.call.planted == "repeated":
+            continue  # what is promised about equal values all the same
         values = expected.call.args[0]
         assert int(values.isnan().sum()) <= 1
         assert values.unique().numel() == values.numel()

@@ -62,6 +62,15 @@ def test_no_index_comes_twice_where_the_last_one_wins() -> None:
     assert fills(fitted("aten.index_copy_.default", run))[1] == schema.SortedIntegers(0, 6)
 
 
+@pytest.mark.parametrize("accumulate", [True, False])
+def test_an_index_comes_twice_where_what_meets_is_added(accumulate: bool) -> None:
+    def run() -> None:
+        torch.zeros(6, 2).index_put_((torch.tensor([4, 1]),), torch.ones(2, 2), accumulate=accumulate)
+
+    expected = schema.Integers(0, 6) if accumulate else schema.SortedIntegers(0, 6)
+    assert fills(fitted("aten.index_put_.default", run))[1] == expected
+
+
 def test_positive_definite_matrices_stay_so() -> None:
     case = fitted("aten.linalg_cholesky_ex.default", lambda: torch.linalg.cholesky(torch.eye(4) * 3))
     assert fills(case) == [schema.PositiveDefinite()]

@@ -22,6 +22,8 @@ from torchstone import operators, schema
 from torchstone.errors import UsageError
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, next_up, overlaps
 from torchstone.judging.lots import ONCE, Lot, Values, count_of, elements, places_in, plant_into
+from torchstone.judging.meeting import MEETING, may_meet, plant_meeting
+from torchstone.judging.repeated import REPEATED, may_repeat, plant_repeated
 from torchstone.judging.rows import (
     is_maskable,
     may_be_flat,
@@ -98,7 +100,11 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
         found.append("placed")
     if not gradient and not model and any(_is_index(recipe) for recipe in recipes):
         found += ["negative", "marked"] if _marks(case) else ["negative"]
-    return [plan + ONCE for plan in found] if once else found
+    found = [plan + ONCE for plan in found] if once else found
+    if not gradient and not model:
+        found += [REPEATED] if once and not decomposes(case.operator) and may_repeat(case) else []
+        found += [MEETING] if may_meet(case) else []
+    return found
 
 
 def _moves(case: schema.Case, recipes: Sequence[schema.Tensor]) -> bool:
@@ -168,6 +174,10 @@ def plant(call: DrawnCall, plan: str) -> DrawnCall:
             plant_wide(call, lot)
         case "placed":
             plant_placed(call, lot)
+        case "repeated":
+            plant_repeated(call, lot)
+        case "meeting":
+            plant_meeting(call, lot)
         case "moved":
             _move(call, lot)
         case "nan":

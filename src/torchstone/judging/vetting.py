@@ -22,11 +22,13 @@ from typing import Any
 import torch
 
 from torchstone import operators, schema
+from torchstone.judging import ties
 from torchstone.judging.decisions import counted_from_the_start, counts_back, decomposes, plans_for, plant
 from torchstone.judging.evaluation import (
     OPERATOR_ERRORS,
     Evaluation,
     Evaluator,
+    Place,
     ReferenceFailure,
     Tensors,
     is_continuous,
@@ -35,8 +37,10 @@ from torchstone.judging.idleness import draws_nothing
 from torchstone.judging.inputs import DrawnCall, draw_calls, leaves_ties_open
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.lots import ONCE
+from torchstone.judging.meeting import MEETING
 from torchstone.judging.probing import exact_results
 from torchstone.judging.reference import Expected, Reference, Values
+from torchstone.judging.repeated import REPEATED
 from torchstone.judging.scaled import SCALED, may_be_scaled, scaled_call
 from torchstone.judging.wide import has_indices
 
@@ -46,6 +50,8 @@ _FEW_ELEMENTS = 1 << 14
 _MOST_ON_HOST = 1 << 18
 _ALWAYS = ("hundreds", "placed", "moved", "negative", "marked")
 """Plans that larger ones meet, too: the path for large arguments is often one of its own."""
+_BESIDES = (REPEATED, MEETING)
+"""Plans that every call of a case meets that they are for, beside the others: what comes twice is what it is about."""
 _OF_MODEL = ("hundreds", "moved", "flat")
 """A problem is one case, often large, without variants."""
 _OF_SMALL = 4
@@ -76,7 +82,8 @@ def planted_calls(usual: Expected, seed: int) -> list[Expected]:
         plans = [plan for plan in plans if _survives(plan, reference.case.operator)]
     if _may_be_scaled(reference):
         plans.append(SCALED)
-    plans = _chosen(reference.case, plans, seed)
+    besides = [plan for plan in plans if plan in _BESIDES]
+    plans = besides + _chosen(reference.case, [plan for plan in plans if plan not in besides], seed)
     if not plans or not draws_nothing(usual):
         return []
     scaled = scaled_call(reference, seed) if SCALED in plans else []
@@ -172,7 +179,7 @@ def _right_by_decomposition(expected: Expected) -> Tensors:
     except Exception:  # noqa: BLE001 - not made for these arguments: then it says nothing
         return {}
     return {
-        place: _within(outputs[place.position], want)
+        place: _or_as_good(_within(outputs[place.position], want), expected, place, outputs[place.position], outputs[0])
         for place, want in expected.values().items()
         if place.kind == "output" and place.position < len(outputs)
         if outputs[place.position].shape == want.native.shape
@@ -201,12 +208,25 @@ def _right_by_float64(expected: Expected) -> Tensors | None:
         return None
     if any(place not in exact or exact[place].shape != tensor.shape for place, tensor in native.items()):
         return None
-    right = {place: _elementwise_same(exact[place].to(tensor.dtype), tensor) for place, tensor in native.items()}
+    rounded = {place: exact[place].to(tensor.dtype) for place, tensor in native.items()}
+    first = rounded.get(Place("output", 0))
+    right = {
+        place: _or_as_good(_elementwise_same(got, native[place]), expected, place, got, first)
+        for place, got in rounded.items()
+    }
     unequal = [place for place, same in right.items() if is_continuous(native[place].dtype) and not bool(same.all())]
-    best = {place: exact[place].to(native[place].dtype) for place in unequal}
+    best = {place: rounded[place] for place in unequal}
     for place, values in reference.bounded(call, best).items() if best else ():
         right[place] = right[place] | _near(native[place], values)
     return right
+
+
+def _or_as_good(
+    right: torch.Tensor, expected: Expected, place: Place, got: torch.Tensor, first: torch.Tensor | None
+) -> torch.Tensor:
+    """Everywhere, if these are other indices of the same values."""
+    as_good = not bool(right.all()) and ties.accepts(expected.call, place, got, expected.native[place], first)
+    return torch.ones_like(right) if as_good else right
 
 
 def as_far_as_promised(

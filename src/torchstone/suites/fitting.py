@@ -22,6 +22,7 @@ from torchstone.errors import UsageError
 from torchstone.judging.distribution import FEW_ELEMENTS
 from torchstone.judging.evaluation import Evaluator, ReferenceFailure, is_continuous
 from torchstone.judging.inputs import draw_call
+from torchstone.judging.meeting import accumulates
 from torchstone.suites.recorder import MOST_GIVEN, Facts, RecordedCall
 
 _SEEDS = (11, 23, 47)
@@ -166,7 +167,7 @@ def _choices(call: RecordedCall, domains: Domains, *, cautious: bool) -> Iterato
     recipes = _recipes(call)
     name = call.operator.split(".")[1]
     # Side by side, equal indices are a race; the recorded ones are different where that matters.
-    cautious = cautious or name in _UNCHECKED or (call.device != "cpu" and name in _EQUAL_INDICES_UNDEFINED)
+    cautious = cautious or name in _UNCHECKED or (call.device != "cpu" and _wants_distinct(call))
     sizes = sorted({size for recipe in recipes for size in recipe.shape})
     whole: list[Callable[[int], schema.Fill]] = [
         lambda i: _in_size(call, i, recipes[i], call.facts[i], sizes),
@@ -199,10 +200,16 @@ def _in_size(
     high = next((size for size in sizes if size > facts.greatest), None) if facts.seen and facts.least >= 0 else None
     if high is None:
         return _in_range(recipe, facts)
-    distinct = call.operator.split(".")[1] in _EQUAL_INDICES_UNDEFINED
-    if distinct and high >= (recipe.shape[-1] if recipe.shape else 1):
+    if _wants_distinct(call) and high >= (recipe.shape[-1] if recipe.shape else 1):
         return schema.SortedIntegers(0, high)
     return schema.Integers(0, high)
+
+
+def _wants_distinct(call: RecordedCall) -> bool:
+    """Whether of two writes to one place either may win: not where they are added."""
+    return call.operator.split(".")[1] in _EQUAL_INDICES_UNDEFINED and not accumulates(
+        call.operator, call.args, call.kwargs
+    )
 
 
 def _in_range(recipe: schema.Tensor, facts: Facts) -> schema.Fill:
