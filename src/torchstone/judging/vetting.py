@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from torchstone import operators, schema
+from torchstone.judging.beyond import is_beyond
 from torchstone.judging.decisions import counted_from_the_start, counts_back, decomposes, plans_for, plant
 from torchstone.judging.evaluation import (
     OPERATOR_ERRORS,
@@ -37,6 +38,7 @@ from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.lots import ONCE
 from torchstone.judging.probing import exact_results
 from torchstone.judging.reference import Expected, Reference, Values
+from torchstone.judging.rows import has_classes
 from torchstone.judging.scaled import SCALED, may_be_scaled, scaled_call
 from torchstone.judging.wide import has_indices
 
@@ -44,7 +46,7 @@ _HOST = torch.device("cpu")
 _FEW_ELEMENTS = 1 << 14
 """Of a call's tensors: up to here several plans are tried on a stated case."""
 _MOST_ON_HOST = 1 << 18
-_ALWAYS = ("hundreds", "placed", "moved", "negative", "marked")
+_ALWAYS = ("hundreds", "placed", "moved", "negative", "marked", "beyond", "masked", "padded")
 """Plans that larger ones meet, too: the path for large arguments is often one of its own."""
 _OF_MODEL = ("hundreds", "moved", "flat")
 """A problem is one case, often large, without variants."""
@@ -62,8 +64,9 @@ _ELEMENTS_AMONG_TIMED = 1 << 19
 """Of all calls that are planted in a block like timed ones."""
 _NATIVE_SHARE = 0.25
 """Of the bound of planted calls, which is wide: what torch itself may take of it."""
-_RISKY = ("nan", "infinities", "negative", "marked")
+_RISKY = ("nan", "infinities", "negative", "marked", "ends", "beyond")
 """Plans whose values an operator may refuse."""
+_HELD_WHERE_FINITE = ("masked", "padded", "missing", "ends", "beyond")
 
 
 def planted_calls(usual: Expected, seed: int) -> list[Expected]:
@@ -90,6 +93,8 @@ def _survives(plan: str, operator: str) -> bool:
     """Whether a process on a device does: a value that is no index ends it."""
     if plan.startswith("negative"):
         return counts_back(operator)
+    if is_beyond(plan):
+        return torch.Tag.pointwise in operators.resolve(operator).tags
     return not plan.startswith("wide") or not has_indices(operator)
 
 
@@ -122,6 +127,14 @@ def plant_some(calls: Sequence[DrawnCall], plans: Sequence[str]) -> list[DrawnCa
 def stands_by(expected: Expected) -> bool:
     """Whether torch's own answer to a call is also what float64 gives, and what torch says it is made of."""
     return _float64_agrees(expected) and _decomposition_agrees(expected)
+
+
+def is_left_open(expected: Expected) -> bool:
+    """Whether nothing is held against anyone: torch's answer is not finite, and its parts depend on one another."""
+    call = expected.call
+    alone = torch.Tag.pointwise in operators.resolve(call.case.operator).tags
+    outside = is_beyond(call.planted) or (call.planted.startswith("masked") and has_classes(call.case))
+    return outside and not alone and not all(bool(torch.isfinite(each).all()) for each in expected.native.values())
 
 
 def where_it_stands(
@@ -225,7 +238,7 @@ def as_far_as_promised(
             open_ = ~torch.isfinite(native) & ~torch.isfinite(got)
             if expected.call.planted.startswith("infinities"):
                 open_ |= torch.isnan(native)
-            elif expected.call.planted.startswith("masked"):
+            elif expected.call.planted.startswith(_HELD_WHERE_FINITE):
                 open_ |= ~torch.isfinite(native)
             target[place.position] = torch.where(open_, native, got)
     return found, after
