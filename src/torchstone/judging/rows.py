@@ -47,14 +47,13 @@ def has_classes(case: schema.Case) -> bool:
 def plant_masks(call: DrawnCall, lot: Lot) -> None:
     """No row as a whole where equal values must not come: there at most one of each kind.
 
-    Of scores only one or two: a target that is masked is no number, and with it the sum of all.
+    Of scores only one: a target that is masked is no number, and with it the sum of all.
     """
     for tensor in call.tensors:
         if not (tensor.view.numel() and isinstance(tensor.recipe.fill, schema.Normal)):
             continue
         if has_classes(call.case):
-            few = lot.structure.randint(1, 2)
-            plant_into(tensor, lot, lambda _lot, _, count, few=few: torch.full((min(few, count),), -math.inf), 1)  # type: ignore[misc]
+            plant_into(tensor, lot, lambda _lot, _tensor, _count: torch.tensor([-math.inf]), 1)
             return
         masks = (-math.inf, torch.finfo(tensor.view.dtype).min)
         plant_into(tensor, lot, lambda lot, _, count, masks=masks: lot.chosen(masks, count), _EVERY_MASKED)  # type: ignore[misc]

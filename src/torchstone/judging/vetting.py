@@ -46,7 +46,9 @@ _HOST = torch.device("cpu")
 _FEW_ELEMENTS = 1 << 14
 """Of a call's tensors: up to here several plans are tried on a stated case."""
 _MOST_ON_HOST = 1 << 18
-_ALWAYS = ("hundreds", "placed", "moved", "negative", "marked", "beyond", "masked", "padded")
+_OF_ANY_SIZE = ("beyond", "masked", "padded")
+"""Plans that every stated case meets to which they apply, besides the others: few do, and variants seldom meet them."""
+_ALWAYS = ("hundreds", "placed", "moved", "negative", "marked", *_OF_ANY_SIZE)
 """Plans that larger ones meet, too: the path for large arguments is often one of its own."""
 _OF_MODEL = ("hundreds", "moved", "flat")
 """A problem is one case, often large, without variants."""
@@ -262,10 +264,12 @@ def _chosen(case: schema.Case, plans: Sequence[str], seed: int) -> list[str]:
     small = _elements(case) <= _FEW_ELEMENTS
     if small and not case.jitter:
         return random_.sample(list(plans), len(plans))
+    besides = [plan for plan in plans if plan.removesuffix(ONCE) in _OF_ANY_SIZE]
     first = _OF_MODEL if schema.is_model(case.operator) else _ALWAYS[:2] if small else _ALWAYS
-    always = [plan for plan in plans if plan.removesuffix(ONCE) in first]
-    others = [plan for plan in plans if plan not in always]
-    return always + _turns.take(case.operator, others, _OF_SMALL - len(always) if small else _OF_LARGE, seed)
+    always = [plan for plan in plans if plan.removesuffix(ONCE) in first and plan not in besides]
+    others = [plan for plan in plans if plan not in always and plan not in besides]
+    count = _OF_SMALL - len(always) if small else _OF_LARGE
+    return always + besides + _turns.take(case.operator, others, count, seed)
 
 
 class _Turns:
