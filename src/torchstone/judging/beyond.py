@@ -22,7 +22,7 @@ from torchstone.judging.lots import ONCE, Lot, count_of, elements, places_in
 from torchstone.judging.wide import divides, takes_wide
 
 PLANS = ("ends", "beyond")
-_EVERY = 4
+_EVERY, _EVERY_POINTWISE = 4, 2
 _FRACTIONS = tuple(sign * 2.0**-k for k in (1, 2, 4, 6) for sign in (1.0, -1.0))
 """Divisions by these are exact: no quotient comes to lie just above or below a whole number."""
 _PARTNERS = (0.0, 0.0, 0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, 1.5)
@@ -59,12 +59,13 @@ def is_beyond(plan: str) -> bool:
 def plant_beyond(call: DrawnCall, lot: Lot, plan: str) -> None:
     """At the same places in all tensors of one shape, so that zeros meet."""
     places: dict[torch.Size, tuple[torch.Tensor, ...]] = {}
+    every = _EVERY_POINTWISE if _is_pointwise(call.case) else _EVERY
     for tensor in call.tensors:
         if tensor.view.numel():
             target = elements(tensor)
-            drawn = _drawn(tensor, lot, plan.removesuffix(ONCE), count_of(target, _EVERY))
+            drawn = _drawn(tensor, lot, plan.removesuffix(ONCE), count_of(target, every))
             if len(drawn):
-                at = places.setdefault(target.shape, places_in(target, count_of(target, _EVERY), lot))
+                at = places.setdefault(target.shape, places_in(target, count_of(target, every), lot))
                 at = tuple(place[: len(drawn)] for place in at)
                 target[at] = drawn.to(target.dtype).to(target.device)
 
