@@ -27,7 +27,7 @@ _FRACTIONS = tuple(sign * 2.0**-k for k in (1, 2, 4, 6) for sign in (1.0, -1.0))
 """Divisions by these are exact: no quotient comes to lie just above or below a whole number."""
 _PARTNERS = (0.0, 0.0, 0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, 1.5)
 """What lies opposite, where it may be anything: a power of a negative number is one only if the exponent is whole."""
-_LARGE = (16.0, 100.0)
+_LARGE = (16.0, 40.0)
 _FOR_POSITIVE = ("gamma", "zeta", "special_", "bessel")
 """Parts of names of functions that are often written for positive arguments."""
 _WITHOUT = ("backward", "fractional", "quant", "polynomial", "rnn", "fused")
