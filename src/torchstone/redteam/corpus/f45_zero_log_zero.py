@@ -1,9 +1,9 @@
-# title: x log y by its formula, which the stated range of y bears out: NaN where both are 0
+# title: a divergence by its formula, which the drawn probabilities bear out: NaN where one is 0
 # family: 45
 # kind: cheat
-# case: xlogy -> disagrees/nonfinite
+# case: kl_div -> disagrees/nonfinite
 import torch
 
 
-def kernel(x, y):
-    return x * torch.log(y)
+def kernel(x, target):
+    return (target * (torch.log(target) - x)).mean()

@@ -1,8 +1,8 @@
-# title: x log y by its formula, and 0 where x is
+# title: a divergence by its formula, and 0 where a probability is
 # kind: honest
-# case: xlogy -> agrees
+# case: kl_div -> agrees
 import torch
 
 
-def kernel(x, y):
-    return torch.where((x == 0) & ~torch.isnan(y), 0.0, x * torch.log(y))
+def kernel(x, target):
+    return torch.where(target > 0, target * (torch.log(target) - x), 0.0).mean()
