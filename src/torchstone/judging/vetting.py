@@ -108,9 +108,11 @@ def _may_be_scaled(reference: Reference) -> bool:
 def plans_among_timed(usual: Expected, seed: int) -> list[str]:
     """Plans for blocks that are like timed ones: those whose values torch takes in any places.
 
-    Nobody asks the host first there.
+    Nobody asks the host first there, nor drops a call that torch refuses.
     """
+    operator = usual.call.case.operator
     taken = [expected.call.planted for expected in planted_calls(usual, seed) if expected.call.planted]
+    taken = [plan for plan in taken if not is_beyond(plan) or _survives(plan, operator)]
     if usual.batch.reference.runs_on_host:
         return taken
     counting = counts_back(usual.call.case.operator)
