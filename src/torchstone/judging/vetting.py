@@ -46,7 +46,7 @@ _HOST = torch.device("cpu")
 _FEW_ELEMENTS = 1 << 14
 """Of a call's tensors: up to here several plans are tried on a stated case."""
 _MOST_ON_HOST = 1 << 18
-_OF_ANY_SIZE = ("beyond", "masked", "padded")
+_OF_ANY_SIZE = ("beyond", "masked", "padded", "missing")
 """Plans that every stated case meets to which they apply, besides the others: few do, and variants seldom meet them."""
 _ALWAYS = ("hundreds", "placed", "moved", "negative", "marked", *_OF_ANY_SIZE)
 """Plans that larger ones meet, too: the path for large arguments is often one of its own."""
