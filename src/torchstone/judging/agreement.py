@@ -26,7 +26,7 @@ from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch, worst_of
 from torchstone.judging.reference import Expected, Values
 from torchstone.judging.screening import screened
 from torchstone.judging.untouched import Change, kept
-from torchstone.judging.vetting import as_far_as_promised, stands_by, where_it_stands
+from torchstone.judging.vetting import as_far_as_promised, is_left_open, stands_by, where_it_stands
 from torchstone.schema import ErrorStatistics
 
 
@@ -93,6 +93,8 @@ def _reconsidered(
     found: Mismatch, expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> Agreement | Mismatch:
     """A mismatch on planted values: none where torch does not stand by its answer, or leaves it open."""
+    if is_left_open(expected):
+        return Agreement(UNKNOWN)
     if not stands_by(expected):
         stood_by = where_it_stands(expected, outputs, inputs_after)
         if stood_by is None:

@@ -3,8 +3,8 @@
 Drawn values do not meet an operator's decision points by themselves: no normal number equals a bound of ``hardtanh``,
 is half an integer, overflows ``exp`` or is NaN, and no drawn index is negative. A kernel that is wrong there would
 agree. So a plan names a kind of values, which :func:`plant` writes to random places of a drawn call; everything else
-keeps what was drawn. What a recipe's range excludes is never planted; a normal fill excludes nothing.
-Whether torch itself stands by its answer there is asked in :mod:`torchstone.judging.vetting`.
+keeps what was drawn. What a recipe's range excludes is planted by :mod:`torchstone.judging.beyond` alone; a normal fill
+excludes nothing. Whether torch itself stands by its answer there is asked in :mod:`torchstone.judging.vetting`.
 
 A plan is a function of the case, the call's seed and the plan's name, drawn on the host: a replay plants it again.
 """
@@ -20,9 +20,12 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.errors import UsageError
+from torchstone.judging.beyond import plans_beyond, plant_beyond
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, next_up, overlaps
 from torchstone.judging.lots import ONCE, Lot, Values, count_of, elements, places_in, plant_into
 from torchstone.judging.meeting import MEETING, may_meet, plant_meeting
+from torchstone.judging.missing import may_be_missing, plant_missing
+from torchstone.judging.padded import has_mask, plant_padded
 from torchstone.judging.repeated import REPEATED, may_repeat, plant_repeated
 from torchstone.judging.rows import (
     is_maskable,
@@ -68,6 +71,8 @@ _DECOMPOSE = frozenset({
 """Words in the names of operators."""
 _COUNT_BACK = frozenset({"index", "index_put", "take", "put"})
 """Operators that count negative indices from the end on every device."""
+_ABOUT_SIGNS = ("signbit", "copysign")
+"""Operators that tell 0 from -0. Elsewhere that is a matter of taste, as in which way ``atan2`` turns."""
 _ABOUT_INFINITIES = ("isinf", "isfinite", "isposinf", "isneginf")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
@@ -90,10 +95,14 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
             found += [] if _counts_by_floats(case.operator) else ["magnitudes"]
             found += ["nan", "infinities"] if _is_about_no_numbers(case, recipes) else []
             found += ["masked"] if is_maskable(case) else []
+            found += ["missing"] if may_be_missing(case) else []
         if not gradient and not once and _moves(case, recipes):
             found.append("moved")
         if not gradient and not once and _may_be_flat(case, recipes):
             found.append("flat")
+    if not gradient and not model and not decomposes(case.operator):
+        found += plans_beyond(case)
+        found += ["padded"] if has_mask(case) and not once else []
     if not gradient and not model and takes_wide(case.operator) and any(is_number(recipe) for recipe in recipes):
         found.append("wide")
     if not gradient and not model and places_matter(case):
@@ -168,6 +177,12 @@ def plant(call: DrawnCall, plan: str) -> DrawnCall:
             _plant(call, lot, values, _EVERY_MAGNITUDE, _is_unbounded)
         case "masked":
             plant_masks(call, lot)
+        case "missing":
+            plant_missing(call, lot)
+        case "padded":
+            plant_padded(call, lot)
+        case "ends" | "beyond":
+            plant_beyond(call, lot, plan)
         case "flat":
             plant_flat(call, lot)
         case "wide":
@@ -247,7 +262,8 @@ def _numbers(lot: Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
     """As often one of the case's own numbers, or next to it, as one that is simple."""
     dtype, fill = tensor.view.dtype, tensor.recipe.fill
     own = _within(fill, dtype, _own_numbers(lot.case, dtype))
-    simple = _within(fill, dtype, [0.0, *_SMALL] if lot.once else [0.0, 0.0, 0.0, 0.0, *_SMALL])
+    zeros = [0.0, 0.0, -0.0, -0.0] if lot.case.operator.split(".")[1] in _ABOUT_SIGNS else [0.0, 0.0, 0.0, 0.0]
+    simple = _within(fill, dtype, [0.0, *_SMALL] if lot.once else [*zeros, *_SMALL])
     some = count // 2 if own and simple else count if own else 0
     some += lot.structure.randrange(2) if own and simple and count % 2 else 0
     if lot.once:

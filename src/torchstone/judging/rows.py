@@ -14,6 +14,7 @@ import torch
 from torchstone import operators, schema
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.lots import Lot, elements, place_extremes, plant_into, unravelled
+from torchstone.judging.padded import mask_runs
 
 _EVERY_MASKED = 8
 _ROWS_EVERY = 8
@@ -33,19 +34,34 @@ _FURTHER = 1.25
 
 
 def is_maskable(case: schema.Case) -> bool:
-    return case.operator.split(".")[1].removeprefix("_") in _MASKABLE
+    return case.operator.split(".")[1].removeprefix("_") in _MASKABLE or has_classes(case)
+
+
+def has_classes(case: schema.Case) -> bool:
+    """Whether rows are scores of classes, one of which is the target: the others may be masked."""
+    declared = [argument.name for argument in operators.resolve(case.operator)._schema.arguments]
+    target = case.args[declared.index("target")] if "target" in declared[: len(case.args)] else None
+    return isinstance(target, schema.Tensor) and isinstance(target.fill, schema.Integers)
 
 
 def plant_masks(call: DrawnCall, lot: Lot) -> None:
-    """No row as a whole where equal values must not come: there at most one of each kind."""
+    """No row as a whole where equal values must not come: there at most one of each kind.
+
+    Of scores only one: a target that is masked is no number, and with it the sum of all.
+    """
     for tensor in call.tensors:
         if not (tensor.view.numel() and isinstance(tensor.recipe.fill, schema.Normal)):
             continue
+        if has_classes(call.case):
+            plant_into(tensor, lot, lambda _lot, _tensor, _count: torch.tensor([-math.inf]), 1)
+            return
         masks = (-math.inf, torch.finfo(tensor.view.dtype).min)
         plant_into(tensor, lot, lambda lot, _, count, masks=masks: lot.chosen(masks, count), _EVERY_MASKED)  # type: ignore[misc]
         if not lot.once and not overlaps(tensor.recipe) and tensor.view.dim() > 1 and len(tensor.view) > 2:
             for row in lot.structure.sample(range(len(tensor.view)), max(1, len(tensor.view) // 16)):
                 tensor.view[row].fill_(-math.inf)
+        if not lot.once and tensor.view.dim() and tensor.view.shape[-1] > 1 and not overlaps(tensor.recipe):
+            mask_runs(tensor.view, lot, -math.inf)
 
 
 def may_be_flat(recipe: schema.Tensor) -> bool:

@@ -23,6 +23,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.judging import ties
+from torchstone.judging.beyond import is_beyond
 from torchstone.judging.decisions import counted_from_the_start, counts_back, decomposes, plans_for, plant
 from torchstone.judging.evaluation import (
     OPERATOR_ERRORS,
@@ -41,6 +42,7 @@ from torchstone.judging.meeting import MEETING
 from torchstone.judging.probing import exact_results
 from torchstone.judging.reference import Expected, Reference, Values
 from torchstone.judging.repeated import REPEATED
+from torchstone.judging.rows import has_classes
 from torchstone.judging.scaled import SCALED, may_be_scaled, scaled_call
 from torchstone.judging.wide import has_indices
 
@@ -48,7 +50,9 @@ _HOST = torch.device("cpu")
 _FEW_ELEMENTS = 1 << 14
 """Of a call's tensors: up to here several plans are tried on a stated case."""
 _MOST_ON_HOST = 1 << 18
-_ALWAYS = ("hundreds", "placed", "moved", "negative", "marked")
+_OF_ANY_SIZE = ("beyond", "masked", "padded", "missing")
+"""Plans that every stated case meets to which they apply, besides the others: few do, and variants seldom meet them."""
+_ALWAYS = ("hundreds", "placed", "moved", "negative", "marked", *_OF_ANY_SIZE)
 """Plans that larger ones meet, too: the path for large arguments is often one of its own."""
 _BESIDES = (REPEATED, MEETING)
 """Plans that every call of a case meets that they are for, beside the others: what comes twice is what it is about."""
@@ -68,8 +72,9 @@ _ELEMENTS_AMONG_TIMED = 1 << 19
 """Of all calls that are planted in a block like timed ones."""
 _NATIVE_SHARE = 0.25
 """Of the bound of planted calls, which is wide: what torch itself may take of it."""
-_RISKY = ("nan", "infinities", "negative", "marked")
+_RISKY = ("nan", "infinities", "negative", "marked", "ends", "beyond")
 """Plans whose values an operator may refuse."""
+_HELD_WHERE_FINITE = ("masked", "padded", "missing", "ends", "beyond")
 
 
 def planted_calls(usual: Expected, seed: int) -> list[Expected]:
@@ -97,6 +102,8 @@ def _survives(plan: str, operator: str) -> bool:
     """Whether a process on a device does: a value that is no index ends it."""
     if plan.startswith("negative"):
         return counts_back(operator)
+    if is_beyond(plan):
+        return torch.Tag.pointwise in operators.resolve(operator).tags
     return not plan.startswith("wide") or not has_indices(operator)
 
 
@@ -108,9 +115,11 @@ def _may_be_scaled(reference: Reference) -> bool:
 def plans_among_timed(usual: Expected, seed: int) -> list[str]:
     """Plans for blocks that are like timed ones: those whose values torch takes in any places.
 
-    Nobody asks the host first there.
+    Nobody asks the host first there, nor drops a call that torch refuses.
     """
+    operator = usual.call.case.operator
     taken = [expected.call.planted for expected in planted_calls(usual, seed) if expected.call.planted]
+    taken = [plan for plan in taken if not is_beyond(plan) or _survives(plan, operator)]
     if usual.batch.reference.runs_on_host:
         return taken
     counting = counts_back(usual.call.case.operator)
@@ -129,6 +138,14 @@ def plant_some(calls: Sequence[DrawnCall], plans: Sequence[str]) -> list[DrawnCa
 def stands_by(expected: Expected) -> bool:
     """Whether torch's own answer to a call is also what float64 gives, and what torch says it is made of."""
     return _float64_agrees(expected) and _decomposition_agrees(expected)
+
+
+def is_left_open(expected: Expected) -> bool:
+    """Whether nothing is held against anyone: torch's answer is not finite, and its parts depend on one another."""
+    call = expected.call
+    alone = torch.Tag.pointwise in operators.resolve(call.case.operator).tags
+    outside = is_beyond(call.planted) or (call.planted.startswith("masked") and has_classes(call.case))
+    return outside and not alone and not all(bool(torch.isfinite(each).all()) for each in expected.native.values())
 
 
 def where_it_stands(
@@ -245,7 +262,7 @@ def as_far_as_promised(
             open_ = ~torch.isfinite(native) & ~torch.isfinite(got)
             if expected.call.planted.startswith("infinities"):
                 open_ |= torch.isnan(native)
-            elif expected.call.planted.startswith("masked"):
+            elif expected.call.planted.startswith(_HELD_WHERE_FINITE):
                 open_ |= ~torch.isfinite(native)
             target[place.position] = torch.where(open_, native, got)
     return found, after
@@ -269,10 +286,12 @@ def _chosen(case: schema.Case, plans: Sequence[str], seed: int) -> list[str]:
     small = _elements(case) <= _FEW_ELEMENTS
     if small and not case.jitter:
         return random_.sample(list(plans), len(plans))
+    besides = [plan for plan in plans if plan.removesuffix(ONCE) in _OF_ANY_SIZE]
     first = _OF_MODEL if schema.is_model(case.operator) else _ALWAYS[:2] if small else _ALWAYS
-    always = [plan for plan in plans if plan.removesuffix(ONCE) in first]
-    others = [plan for plan in plans if plan not in always]
-    return always + _turns.take(case.operator, others, _OF_SMALL - len(always) if small else _OF_LARGE, seed)
+    always = [plan for plan in plans if plan.removesuffix(ONCE) in first and plan not in besides]
+    others = [plan for plan in plans if plan not in always and plan not in besides]
+    count = _OF_SMALL - len(always) if small else _OF_LARGE
+    return always + besides + _turns.take(case.operator, others, count, seed)
 
 
 class _Turns:

@@ -77,8 +77,13 @@ def _ends(lot: Lot, dtype: torch.dtype) -> tuple[int, int]:
     return limits.max, limits.min + (1 if _divides(lot) else 0)
 
 
+def divides(operator: str) -> bool:
+    """Whether 0, and the least number by -1, must not be given to it."""
+    return any(part in operator.split(".")[1] for part in _DIVIDE)
+
+
 def _divides(lot: Lot) -> bool:
-    return any(part in lot.case.operator.split(".")[1] for part in _DIVIDE)
+    return divides(lot.case.operator)
 
 
 def _bring_near(one: DrawnTensor, other: DrawnTensor, lot: Lot) -> None:

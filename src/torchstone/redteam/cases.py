@@ -240,6 +240,14 @@ CASES: dict[str, Case] = {
         (*[_normal(16)] * 3, Tensor((16,), "float32", Uniform(0.5, 2.0)), Tensor((), "int64", Integers(0, 9))),
         _normal(4, 16, 8, 8),
     ),
+    "kl_div": _case(
+        "kl_div.default",
+        *(Tensor((24, 48), "float32", Uniform(-8.0, 0.0)), Tensor((24, 48), "float32", Uniform(0.0, 1.0))),
+    ),
+    "attention_masked": _case(
+        "scaled_dot_product_attention.default",
+        *(_normal(1, 2, 8, 16), _normal(1, 2, 96, 16), _normal(1, 2, 96, 16), _normal(1, 1, 8, 96)),
+    ),
     "relu_cuda_timed": _case("relu.default", _normal(2048, 2048), timed=True),
     "gelu_cuda_timed": _case("gelu.default", _normal(1024, 2048), timed=True),
     "relu_cuda_small_timed": _case("relu.default", _normal(64, 64), timed=True),

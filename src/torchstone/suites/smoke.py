@@ -40,6 +40,7 @@ SPECIAL = Normal(specials=True)
 """With infinities, NaN, both zeros and subnormals: for operators whose answer to them is beyond doubt."""
 POSITIVE = Uniform(0.125, 8.0)
 """For logarithms and divisors: well away from zero in every dtype."""
+NEGATIVE = Uniform(-8.0, -0.125)
 
 
 EXCUSES = {
@@ -93,7 +94,7 @@ def _table() -> Iterator[Row]:
     yield from _gelu()
     yield from _add()
     yield from _binary("mul.Tensor", timed=False)
-    yield from _binary("div.Tensor", right=POSITIVE)
+    yield from _binary("div.Tensor", right=POSITIVE, left_of_zero=NEGATIVE)
     yield from _reduction("sum.dim_IntList")
     yield from _only_sum()
     yield from _reduction("mean.dim", timed=False)
@@ -201,12 +202,15 @@ def _add() -> Iterator[Row]:
     yield add(real(1024, 512), real(512), tags="broadcast", alpha=2, timed=True)
 
 
-def _binary(name: str, right: Fill = SIGNED, timed: bool = True) -> Iterator[Row]:
+def _binary(name: str, right: Fill = SIGNED, left_of_zero: Fill = SIGNED, timed: bool = True) -> Iterator[Row]:
+    """``left_of_zero``: what stands on the right in one row, where ``right`` is positive only."""
     binary = Operator(name, "binary")
     yield binary(real(3, 0), real(3, 1, fill=right), tags="empty broadcast")
     yield binary(real(1), real(fill=right), tags="one-element scalar")
     yield binary(real(3, 1, 21), real(5, 1, fill=right), tags="broadcast odd", floats=BF16)
-    yield binary(strided(real(11, 10), (20, 2), offset=1), real(10, fill=right), tags="noncontiguous offset broadcast")
+    yield binary(
+        strided(real(11, 10), (20, 2), offset=1), real(10, fill=left_of_zero), tags="noncontiguous offset broadcast"
+    )
     if timed:
         yield binary(real(768, 512), real(768, 512, fill=right), timed=True)
 
