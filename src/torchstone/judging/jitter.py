@@ -106,7 +106,9 @@ def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schem
     sizes = kind(_shrunk(case, symbols), random_) if symbols else {}
     found = [resized(case, sizes, numbers=numbers) for numbers in (True, False)]
     if kind is _uneven:
-        found = [option for base in found for option in uneven(base, random_)]
+        found = [
+            option for base in {identity(each): each for each in found}.values() for option in uneven(base, random_)
+        ]
     if kind is _kept or random_.random() < 0.5:
         layout_seed = random_.getrandbits(63)
         found = [_laid_out(option, random.Random(layout_seed)) for option in found]
