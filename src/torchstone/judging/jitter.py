@@ -184,7 +184,8 @@ def _ones(sizes: Sizes, random_: random.Random) -> Sizes:
 
 
 def _zeros(sizes: Sizes, random_: random.Random) -> Sizes:
-    return _each(sizes, _some(sizes, random_), 0)
+    """Of one size as often as of several: where there is nothing to add up there may still be a result."""
+    return _each(sizes, {random_.choice(sorted(sizes))} if random_.random() < 0.5 else _some(sizes, random_), 0)
 
 
 KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _ones, _primes, _kept, _zeros, _off_by_one)

@@ -162,6 +162,7 @@ CASES: dict[str, Case] = {
     "softmax_large": _case("_softmax.default", _normal(16, 256, std=60.0), Scalar(-1), Scalar(False)),
     "softmax_timed": _case("_softmax.default", _normal(64, 128), Scalar(-1), Scalar(False), timed=True),
     "softmax_large_varied": _case("_softmax.default", _normal(128, 512), Scalar(-1), Scalar(False), jitter=True),
+    "softmax_square_varied": _case("_softmax.default", _normal(64, 64), Scalar(-1), Scalar(False), jitter=True),
     "softmax_varied": _case("_softmax.default", _normal(12, 40), Scalar(-1), Scalar(False), jitter=True),
     "layer_norm": _case(
         "native_layer_norm.default", _normal(24, 320), _dims(320), _normal(320), _normal(320), Scalar(1e-5)
