@@ -15,7 +15,7 @@ from torchstone import operators
 from torchstone.judging import Agreement, Reference, compare, draw_call, hidden_cases, stated_size_cases
 from torchstone.judging.hidden import VariantPool
 from torchstone.judging.jitter import MOST_ELEMENTS, is_valid, variants
-from torchstone.judging.scaling import scaled
+from torchstone.judging.scaling import rescalings
 from torchstone.judging.uneven import uneven
 from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform, tensors_of
 from torchstone.suites import CaseQuery
@@ -210,30 +210,23 @@ def scalars_of(wanted: Case) -> list[object]:
     return [argument.value for argument in wanted.args if isinstance(argument, Scalar)]
 
 
-def test_every_second_variant_has_another_epsilon_and_it_only_grows() -> None:
+def test_about_every_second_variant_has_another_epsilon_and_it_only_grows() -> None:
     for seed in range(20):
         found = [scalars_of(variant)[0] for variant in VariantPool().draw(LAYER_NORM, 4, random.Random(seed))]
         others = {value for value in found if value != 1e-5}
-        assert 1 <= len(others) <= 2
+        assert 1 <= len(others) <= 3
         assert others <= {1e-5 * 2**exponent for exponent in range(2, 9)}
 
 
-def test_limits_keep_their_order_and_whole_numbers_and_flags_stay() -> None:
-    for seed in range(30):
-        found = scaled(case("aten.clamp.default", tensor(8, 8), 0.25, 0.5), random.Random(seed))
-        assert found is not None
-        low, high = scalars_of(found)
-        assert isinstance(low, float)
-        assert low == high / 2 != 0.25  # type: ignore[operator]
-    assert scaled(case("aten.add.Scalar", tensor(8, 8), 2), random.Random(1)) is None
-    assert scaled(case("aten.cumsum.default", tensor(8, 8), True), random.Random(1)) is None
-
-
-def test_numbers_of_random_operators_and_sizes_of_results_stay() -> None:
-    assert scaled(case("aten.native_dropout.default", tensor(8, 8), 0.5, True), random.Random(1)) is None
+def test_whole_numbers_flags_and_sizes_of_results_stay() -> None:
     image = tensor(1, 1, 4, 4)
-    assert scaled(case("aten.upsample_nearest2d.default", image, [8, 8], 2.0, 2.0), random.Random(1)) is None
-    assert scaled(case("aten.upsample_nearest2d.vec", image, None, [2.0, 2.0]), random.Random(1)) is None
+    for wanted in (
+        case("aten.add.Scalar", tensor(8, 8), 2),
+        case("aten.cumsum.default", tensor(8, 8), True),
+        case("aten.upsample_nearest2d.default", image, [8, 8], 2.0, 2.0),
+        case("aten.upsample_nearest2d.vec", image, None, [2.0, 2.0]),
+    ):
+        assert rescalings(wanted, random.Random(1), boldly=True) == []
 
 
 def test_numbers_that_torch_refuses_or_that_leave_nothing_finite_stay() -> None:
@@ -278,9 +271,12 @@ def test_indices_point_into_what_is_smaller() -> None:
         assert where.fill.high == min(*values.shape, *where.shape)
 
 
-@pytest.mark.parametrize("operator", ["aten.add.out", "aten.threshold_backward.default", "aten._foobar.default"])
+@pytest.mark.parametrize(
+    "operator", ["aten.add.out", "aten._softmax_backward_data.default", "aten._cdist_forward.default"]
+)
 def test_what_does_not_check_shapes_is_left_alone(operator: str) -> None:
-    wanted = Case("test", operator, (tensor(8, 8), tensor(8, 8)))
+    numbers = (Scalar(2.0), Scalar(None)) if "cdist" in operator else ()
+    wanted = Case("test", operator, (tensor(8, 8), tensor(8, 8), *numbers))
     assert not any(uneven(wanted, random.Random(seed)) for seed in range(10))
 
 

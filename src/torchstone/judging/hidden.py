@@ -9,16 +9,18 @@ from earlier ones what it will meet. Values are no part of a variant: each call 
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Literal
 
 from torchstone import schema
 from torchstone.judging.asking import has_digits, otherwise_differentiated
 from torchstone.judging.expanded import expanded, is_read_by_its_strides
 from torchstone.judging.jitter import ALWAYS, KINDS, Kind, identity, is_as_finite_as, is_valid, large_options, options
-from torchstone.judging.scaling import scaled
+from torchstone.judging.scaling import rescalings
 
 _TRIES = 3
 """Per variant that is asked for."""
@@ -28,6 +30,10 @@ _KEPT_PER_KIND = 3
 """Variants that are remembered; the oldest make room. Six kinds: more than any effort but the largest asks for."""
 _CASES = 256
 """Cases that are remembered."""
+Numbers = Literal["stated", "others", "others, zeros and defaults too"]
+"""What a variant does with floating-point scalars."""
+_TELLING_ELEMENTS = 32
+_OTHERS: tuple[Numbers, Numbers] = ("others", "others, zeros and defaults too")
 
 
 def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
@@ -53,46 +59,65 @@ class VariantPool:
     """Valid variants of one case, by kind."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[Kind, bool], deque[tuple[str, schema.Case]]] = {
-            (kind, scaling): deque(maxlen=_KEPT_PER_KIND) for kind in (*ALWAYS, *KINDS) for scaling in (True, False)
+        self._kept: dict[tuple[Kind, Numbers], deque[tuple[str, schema.Case]]] = {
+            (kind, numbers): deque(maxlen=_KEPT_PER_KIND)
+            for kind in (*ALWAYS, *KINDS)
+            for numbers in (*_OTHERS, "stated")
         }
 
     def draw(self, case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
         """Variants of different kinds, as far as there are, in an order that nobody foresees.
 
         Where there is room for more than the kinds that always come, these come first; else any may. Every second one
-        has other floating-point scalars, too, the others expanded arguments, if there are any and torch takes it.
+        has other floating-point scalars, too, the others expanded arguments, if there are any and torch takes it. Of
+        those with other scalars every second one has them for zeros and defaults as well.
         """
         found: list[schema.Case] = []
         seen = {identity(case)}
-        turn = random_.getrandbits(1)
+        turns = _turns(random_)
         always = ALWAYS if count > len(ALWAYS) else ()
         for kind in always:
-            tries = (self._one(case, kind, len(found) % 2 == turn, seen, random_) for _ in range(_TRIES))
-            found += list(itertools.islice((variant for variant in tries if variant is not None), 1))
+            tries = (self._one(case, kind, turns[0], seen, random_) for _ in range(_TRIES))
+            for taken in itertools.islice((variant for variant in tries if variant is not None), 1):
+                found.append(taken)
+                turns.rotate(-_tells(taken, case))
         others = [kind for kind in (*ALWAYS, *KINDS) if kind not in always]
         kinds = random_.sample(others, len(others))
         for kind in itertools.islice(itertools.cycle(kinds), _TRIES * count):
             if len(found) >= count:
                 break
-            variant = self._one(case, kind, len(found) % 2 == turn, seen, random_)
+            variant = self._one(case, kind, turns[0], seen, random_)
             if variant is not None:
                 found.append(variant)
+                turns.rotate(-_tells(variant, case))
         random_.shuffle(found)
         return found
 
     def _one(
-        self, case: schema.Case, kind: Kind, scaling: bool, seen: set[str], random_: random.Random
+        self, case: schema.Case, kind: Kind, numbers: Numbers, seen: set[str], random_: random.Random
     ) -> schema.Case | None:
-        kept = self._kept[kind, scaling]
+        kept = self._kept[kind, numbers]
         variant = _remembered(kept, seen, random_)
         if variant is not None:
             return variant
-        variant = _fresh(case, kind, scaling, seen, random_)
+        variant = _fresh(case, kind, numbers, seen, random_)
         if variant is not None:
             kept.append((identity(variant), variant))
             seen.add(identity(variant))
         return variant
+
+
+def _turns(random_: random.Random) -> deque[Numbers]:
+    """What variants do with numbers, one after the other, and again. The most that can be done comes in every job."""
+    turns: deque[Numbers] = deque([_OTHERS[1], "stated", _OTHERS[0], "stated"])
+    turns.rotate(random_.getrandbits(1))
+    return turns
+
+
+def _tells(variant: schema.Case, case: schema.Case) -> bool:
+    """Whether a variant has enough values to show what numbers do: of nothing, they do nothing."""
+    own, stated = (max((math.prod(t.shape) for t in schema.tensors_of(each)), default=0) for each in (variant, case))
+    return own >= min(stated, _TELLING_ELEMENTS)
 
 
 def _remembered(kept: Iterable[tuple[str, schema.Case]], seen: set[str], random_: random.Random) -> schema.Case | None:
@@ -104,30 +129,33 @@ def _remembered(kept: Iterable[tuple[str, schema.Case]], seen: set[str], random_
     return variant
 
 
-def _fresh(case: schema.Case, kind: Kind, scaling: bool, seen: set[str], random_: random.Random) -> schema.Case | None:
+def _fresh(
+    case: schema.Case, kind: Kind, numbers: Numbers, seen: set[str], random_: random.Random
+) -> schema.Case | None:
     drawn = {identity(option): option for option in options(case, kind, random_)}
     unseen = [option for key, option in drawn.items() if key not in seen]
     seen.update(drawn)
     for option in unseen:
         seed = random_.getrandbits(63)
         if is_valid(option, seed):
-            changed = _changed(option, scaling, seed, random_)
+            changed = _changed(option, numbers, seed, random_)
             return option if changed is None or identity(changed) in seen else changed
     return None
 
 
-def _changed(option: schema.Case, scaling: bool, seed: int, random_: random.Random) -> schema.Case | None:
+def _changed(option: schema.Case, numbers: Numbers, seed: int, random_: random.Random) -> schema.Case | None:
     """With other scalars, or with expanded arguments; a gradient differentiated otherwise, unless it has scalars."""
-    rescaled = _rescaled(option, seed, random_) if scaling else None
+    scaling = numbers != "stated"
+    rescaled = _rescaled(option, numbers == _OTHERS[1], seed, random_) if scaling else None
     if rescaled is None and schema.is_gradient(option.operator):
         return _otherwise_differentiated(option, seed, random_, frozen=not scaling)
     return rescaled if scaling else _expanded(option, seed, random_)
 
 
-def _rescaled(option: schema.Case, seed: int, random_: random.Random) -> schema.Case | None:
+def _rescaled(option: schema.Case, boldly: bool, seed: int, random_: random.Random) -> schema.Case | None:
     """With other scalars, if torch has as much to say about them."""
-    found = scaled(option, random_)
-    return found if found is not None and is_as_finite_as(found, option, seed) else None
+    found = rescalings(option, random_, boldly=boldly)
+    return next((each for each in found if is_as_finite_as(each, option, seed)), None)
 
 
 def _otherwise_differentiated(

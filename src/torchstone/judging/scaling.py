@@ -1,15 +1,21 @@
 """Variants of a case with other numbers: what an ``eps`` is for shows only where it is another one than always.
 
-Floating-point scalars among the arguments are multiplied by one power of two, so that products with them stay as exact
-as they were, and limits keep their order. Small numbers only grow: an epsilon that is smaller still protects from
-nothing, and results would be rounding errors.
+Floating-point scalars among the arguments are multiplied by powers of two, so that products with them stay as exact as
+they were, each by its own: who takes one number for another, or its sign for granted, is right as long as all change
+together. Their order stays, because some are limits. Small numbers only grow: an epsilon that is smaller still protects
+from nothing, and results would be rounding errors.
+
+No factor changes zero or an infinity, and nobody can multiply what is left out. So some variants have ordinary numbers
+there, and in the place of defaults: a kernel is asked for the operator, not for the case.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -19,35 +25,192 @@ from torchstone import operators, schema
 _SMALL = 2.0**-6
 _SMALL_EXPONENTS = range(2, 9)
 _EXPONENTS = (-3, -2, 2, 3)
+_EIGHTHS_FOR_ZERO = range(2, 13)
+_EIGHTHS_FOR_INFINITY = range(4, 33)
 _SIZES = ("scales", "scale_factors")
 """How the names of arguments begin that say how large a result is: torch believes them, and reads beside its memory."""
+_PROBABILITIES = ("p", "dropout", "dropout_p")
+"""Names of arguments of operators that draw. Of others ``p`` is the order of a norm."""
+_PROBABLE = (0.5, 0.75, 0.875)
+"""One minus these has an exact inverse: dividing by it is the same as multiplying by that."""
+_LEAST_APART = 0.1
+"""A probability and another: what so few elements as a variant has can tell."""
+_ORDERLY_TRIES = 8
 
 
-def scaled(case: schema.Case, random_: random.Random) -> schema.Case | None:
-    """With other floating-point scalars; None where there are none, or nobody knows what they would do.
+class _Number(NamedTuple):
+    place: int | str
+    """Position or name."""
+    name: str
+    value: float
+    fixed: bool
+    """Whole numbers stay, but limits may be mixed."""
 
-    Operators that draw random numbers keep them: probabilities are no numbers like others.
+
+def rescalings(case: schema.Case, random_: random.Random, *, boldly: bool) -> list[schema.Case]:
+    """With other floating-point scalars, the best first: whoever asks takes the first that torch takes.
+
+    ``boldly``: ordinary numbers for zeros, infinities and defaults that are not stated, too. Where there are no other
+    numbers, so is every variant.
     """
-    numbers = [abs(number) for _, number in _numbers(case) if number]
-    if not numbers or torch.Tag.nondeterministic_seeded in operators.resolve(case.operator).tags:
+    filled = _with_defaults(case)
+    bold = [_apart(filled, random_, boldly=True), _apart(case, random_, boldly=True)]
+    plain = [_apart(case, random_, boldly=False), _together(case, random_)]
+    kept = {schema.content_key(each.args, each.kwargs) for each in (case, filled)}
+    drawn = {schema.content_key(each.args, each.kwargs): each for each in (*bold, *plain) if each is not None}
+    found = [each for key, each in drawn.items() if key not in kept]
+    usual = [each for each in found if each in plain]
+    return found if boldly else usual or found
+
+
+def _apart(case: schema.Case, random_: random.Random, *, boldly: bool) -> schema.Case | None:
+    """Each with a factor of its own, in the order in which they were."""
+    numbers = list(_numbers(case))
+    for _ in range(_ORDERLY_TRIES):
+        changed = _ascending(
+            numbers, _below_others(numbers, {n.place: _other(case, n, random_, boldly) for n in numbers})
+        )
+        if _in_order(numbers, changed) and _are_parted(numbers, changed):
+            return _with(case, {n.place: changed[n.place] for n in numbers if not n.fixed})
+    return None
+
+
+def _together(case: schema.Case, random_: random.Random) -> schema.Case | None:
+    """All by one power of two, which keeps what they have to do with one another."""
+    numbers = list(_numbers(case))
+    finite = [n for n in numbers if not n.fixed and math.isfinite(n.value)]
+    sizes = [abs(n.value) for n in finite if n.value]
+    if not sizes or _draws(case):
         return None
-    small = min(numbers) < _SMALL
-    exponents = [e for e in _EXPONENTS if e > 0] if small else list(_EXPONENTS)
-    exponent = random_.choice(list(_SMALL_EXPONENTS) if max(numbers) < _SMALL else exponents)
-    changed = {name: schema.Scalar(math.ldexp(number, exponent)) for name, number in _numbers(case)}
-    args = tuple(changed.get(place, argument) for place, argument in enumerate(case.args))
-    kwargs = {name: changed.get(name, argument) for name, argument in case.kwargs.items()}
+    growing = [e for e in _EXPONENTS if e > 0] if min(sizes) < _SMALL else list(_EXPONENTS)
+    exponent = random_.choice(list(_SMALL_EXPONENTS) if max(sizes) < _SMALL else growing)
+    changed = {n.place: math.ldexp(n.value, exponent) for n in finite}
+    in_order = _in_order(numbers, {n.place: n.value for n in numbers} | changed)
+    return _with(case, changed) if in_order else None
+
+
+def _other(case: schema.Case, number: _Number, random_: random.Random, boldly: bool) -> float:
+    value = number.value
+    if number.fixed:
+        return value
+    if _draws(case) and number.name in _PROBABILITIES:
+        return _other_probability(value, random_)
+    if value == 0.0 or math.isinf(value):
+        if not boldly or not _is_floating(case):
+            return value
+        eighths = _EIGHTHS_FOR_INFINITY if value else _EIGHTHS_FOR_ZERO
+        return math.copysign(random_.choice(eighths) / 8, value or 1.0)
+    exponents: Sequence[int] = _SMALL_EXPONENTS if abs(value) < _SMALL else _EXPONENTS
+    return math.ldexp(value, random_.choice(exponents))
+
+
+def _other_probability(value: float, random_: random.Random) -> float:
+    """Never and always stay: with them nothing is drawn, and a kernel for that need not be able to draw."""
+    if not 0.0 < value < 1.0:
+        return value
+    return random_.choice([each for each in _PROBABLE if abs(each - value) >= _LEAST_APART])
+
+
+def _below_others(numbers: Sequence[_Number], changed: Mapping[int | str, float]) -> dict[int | str, float]:
+    """What zeros become stays below what is larger than they were."""
+    least = min((changed[n.place] for n in numbers if n.value > 0.0), default=math.inf)
+    room = min(1.0, least / (2 * max(_EIGHTHS_FOR_ZERO) / 8))
+    return {n.place: changed[n.place] * (1.0 if n.value else room) for n in numbers}
+
+
+def _ascending(numbers: Sequence[_Number], changed: Mapping[int | str, float]) -> dict[int | str, float]:
+    """Equal numbers that part do so upwards: of two limits the lower one comes first."""
+    found = dict(changed)
+    for value in {n.value for n in numbers}:
+        places = [n.place for n in numbers if n.value == value and not n.fixed]
+        found.update(zip(places, sorted(changed[place] for place in places), strict=True))
+    return found
+
+
+def _in_order(numbers: Sequence[_Number], changed: Mapping[int | str, float]) -> bool:
+    ordered = sorted(numbers, key=lambda n: n.value)  # stable: equal ones as they come
+    return all(
+        changed[one.place] < changed[other.place]
+        or (one.value == other.value and changed[one.place] <= changed[other.place])
+        for one, other in itertools.pairwise(ordered)
+    )
+
+
+def _are_parted(numbers: Sequence[_Number], changed: Mapping[int | str, float]) -> bool:
+    """Whether of several that change, in place of zeros or by a factor, not all do so alike."""
+    pairs = [(abs(n.value), abs(changed[n.place])) for n in numbers if changed[n.place] != n.value]
+    by_factor = [new / old for old, new in pairs if old and math.isfinite(old)]
+    return all(len(group) < 2 or len(set(group)) > 1 for group in (by_factor, [new for old, new in pairs if not old]))
+
+
+def _draws(case: schema.Case) -> bool:
+    return torch.Tag.nondeterministic_seeded in operators.resolve(case.operator).tags
+
+
+def _is_floating(case: schema.Case) -> bool:
+    """Whole numbers have no room for a half: what becomes of it there is nobody's promise."""
+    dtypes = [operators.torch_dtype(recipe.dtype) for recipe in schema.tensors_of(case)]
+    return any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
+
+
+def _with(case: schema.Case, changed: Mapping[int | str, float]) -> schema.Case:
+    new = {place: _argument(value) for place, value in changed.items()}
+    args = tuple(new.get(place, argument) for place, argument in enumerate(case.args))
+    kwargs = {name: new.get(name, argument) for name, argument in case.kwargs.items()}
     return msgspec.structs.replace(case, args=args, kwargs=kwargs)
 
 
-def _numbers(case: schema.Case) -> Iterator[tuple[int | str, float]]:
-    """The floating-point scalars by place or name; none inside lists, which are sizes as often as not."""
-    names = [argument.name for argument in operators.resolve(case.operator)._schema.arguments]
-    places: list[tuple[int | str, str]] = list(enumerate(names[: len(case.args)]))
+def _argument(value: float) -> schema.Argument:
+    if math.isinf(value):
+        return schema.NonFinite("inf" if value > 0 else "-inf")
+    return schema.Scalar(value)
+
+
+def _numbers(case: schema.Case) -> Iterator[_Number]:
+    """The scalars that are numbers; none inside lists, which are sizes as often as not."""
+    declared = {argument.name: argument for argument in operators.resolve(case.operator)._schema.arguments}
+    places: list[tuple[int | str, str]] = list(enumerate(list(declared)[: len(case.args)]))
     for place, name in (*places, *((name, name) for name in case.kwargs)):
-        argument = case.kwargs[name] if isinstance(place, str) else case.args[place]
-        match argument:
-            case schema.Scalar(value=float() as value) if not name.startswith(_SIZES):
-                yield place, value
+        if name.startswith(_SIZES) or name not in declared:
+            continue
+        match case.kwargs[name] if isinstance(place, str) else case.args[place]:
+            case schema.Scalar(value=float() as value):
+                yield _Number(place, name, value, fixed=False)
+            case schema.NonFinite(value=("inf" | "-inf") as text):
+                yield _Number(place, name, float(text), fixed=False)
+            case schema.Scalar(value=int() as value) if "number" in str(declared[name].type).lower():
+                yield _Number(place, name, float(value), fixed=True)
             case _:
                 pass
+
+
+# What is left out.
+
+
+def _with_defaults(case: schema.Case) -> schema.Case:
+    """With floating-point numbers stated that were left to their defaults, as they are.
+
+    Positions as long as there are any: what a kernel calls its arguments is its own affair. Zeros stay left out: most
+    switch something off (``label_smoothing``) that a kernel for such calls need not have.
+    """
+    declared = operators.resolve(case.operator)._schema.arguments
+    behind = [argument for argument in declared[len(case.args) :] if argument.name not in case.kwargs]
+    kwargs = {a.name: schema.Scalar(a.default_value) for a in behind if a.kwarg_only and _is_to_be_stated(a)}
+    args: list[schema.Argument] = []
+    stated = 0
+    for argument in declared[len(case.args) :]:
+        if argument.kwarg_only or argument.name in case.kwargs or not _is_plain(argument):
+            break
+        args.append(schema.Scalar(argument.default_value))
+        stated = len(args) if _is_to_be_stated(argument) else stated
+    return msgspec.structs.replace(case, args=(*case.args, *args[:stated]), kwargs={**case.kwargs, **kwargs})
+
+
+def _is_to_be_stated(argument: Any) -> bool:
+    value = argument.default_value
+    return isinstance(value, float) and value != 0.0 and math.isfinite(value) and not argument.name.startswith(_SIZES)
+
+
+def _is_plain(argument: Any) -> bool:
+    value = argument.default_value
+    return argument.has_default_value() and (value is None or isinstance(value, bool | int | float | str))

@@ -1,18 +1,22 @@
 """Variants in which sizes differ that are equal in the stated case: a kernel may be right for square matrices only.
 
-Which dimensions must agree is a matter of the operator, and nothing here knows operators. So a few ways to part the
-places of one size are tried on torch's own, on zeros first, which takes microseconds. (Not on tensors without memory:
-many operators are written in Python there, and import torch's compiler.) Numbers that equal the size go with either
-part, ranges of indices are the smaller of the two. No part has a size of one, which would broadcast.
+Which dimensions must agree is a matter of the operator, and nothing here knows operators. So ways to part the places of
+one size are tried on torch's own, on zeros first, which takes microseconds. (Not on tensors without memory: many
+operators are written in Python there, and import torch's compiler.) What is taken is parted further, the next size and
+what is still equal, so that one variant has as few equal sizes as torch takes. Numbers that equal the size go with
+either part, ranges of indices are the smaller of the two. No part has a size of one, which would broadcast.
 
-Left alone is what torch calls only from within: such operators leave it to their callers to check that shapes go
-together, and would read beside their memory. Likewise ``out=``, which would be given another shape.
+What torch calls only from within leaves it to its callers to check that shapes go together, and would read beside its
+memory. It is tried where nothing has to go together (one tensor, and no number that equals the size), where each item
+of a list is done for itself, where torch's iterators check (pointwise operators), and where what the operator is made
+of, which does check, takes the same shapes. Likewise left alone is ``out=``, which would be given another shape.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,11 +26,15 @@ from torchstone import operators, schema
 from torchstone.judging.evaluation import OPERATOR_ERRORS
 from torchstone.judging.modes import with_modes_of
 
-_MOST_TRIES = 24
-_ENOUGH = 2
-"""Of those that are taken."""
+_MOST_TRIES = 32
+_MOST_OF_A_SIZE = 16
+_ONE_SIZE_ONLY = 0.125
+"""How often: what is wrong for one that differs may be right where all do."""
+_FEW_PLACES = 5
+"""Of a size: all ways to part them are tried. Of more, the likely ones."""
 _CPU = torch.device("cpu")
 _INTERNAL = ("_", "native_", "cudnn_", "miopen_", "mkldnn_", "mkl_", "slow_", "thnn_")
+_EACH_FOR_ITSELF = "_foreach_"
 
 
 class Place(NamedTuple):
@@ -45,22 +53,80 @@ class Parting(NamedTuple):
 
 
 def uneven(case: schema.Case, random_: random.Random) -> list[schema.Case]:
-    """A few with unequal sizes, as far as zeros can tell; none where no size comes twice."""
-    found: list[schema.Case] = []
-    for parting in _partings(case, random_):
-        option = parted(case, parting, _two_sizes(parting.size, random_))
-        if _takes_zeros(option):
-            found.append(option)
-        if len(found) == _ENOUGH:
+    """One with unequal sizes, as far as zeros can tell: all of them, or two; none where no size comes twice."""
+    if "out" in case.operator.rsplit(".", 1)[-1]:
+        return []
+    found = _parted_as_far_as_possible(case, random_, 1 if random_.random() < _ONE_SIZE_ONLY else _MOST_TRIES)
+    return [found] if found != case else []
+
+
+def _parted_as_far_as_possible(case: schema.Case, random_: random.Random, most: int) -> schema.Case:
+    """Parted at most so many times."""
+    tries = _MOST_TRIES
+    refused: set[int] = set()
+    while sizes := [size for size in _repeated(case) if size not in refused]:
+        size = random_.choice(sizes)
+        refused.add(size)
+        for parting in itertools.islice(_partings(case, size, random_), _MOST_OF_A_SIZE):
+            option = parted(case, parting, _two_sizes(size, random_))
+            tries -= 1
+            if _is_taken(option, with_numbers=any(place.dimension < 0 for place in _places(case)[size])):
+                case, most = option, most - 1
+                refused.discard(size)
+                break
+            if not tries:
+                break
+        if not most or not tries:
             break
-    return found
+    return case
+
+
+def _is_taken(case: schema.Case, *, with_numbers: bool) -> bool:
+    """Whether torch takes it, and may be asked at all."""
+    if not _keys_go_with_values(case):
+        return False
+    name = schema.forward_operator(case.operator).split(".")[1]
+    pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
+    if pointwise or not (name.startswith(_INTERNAL) or "backward" in name):
+        return _takes_zeros(case)
+    if with_numbers or "backward" in name:
+        return False
+    if name.startswith(_EACH_FOR_ITSELF) or len(schema.tensors_of(case)) == 1:
+        return _takes_zeros(case)
+    return _is_made_of_what_takes_it(case) and _takes_zeros(case)
+
+
+def _keys_go_with_values(case: schema.Case) -> bool:
+    """torch's attention takes more values than keys, whatever that means, and with fewer reads beside its memory.
+
+    Other heads for the keys alone it takes as well, as a group for several.
+    """
+    if "attention" not in case.operator:
+        return True
+    shapes = [recipe.shape for recipe in schema.tensors_of(case)[:3]]
+    return len(shapes) < 3 or (shapes[1][:-1] == shapes[2][:-1] and shapes[0][:-2] == shapes[1][:-2])
+
+
+def _is_made_of_what_takes_it(case: schema.Case) -> bool:
+    from torch._decomp import decomposition_table
+
+    decomposed = decomposition_table.get(operators.resolve(case.operator))
+    if decomposed is None or any(isinstance(t.fill, schema.Integers) for t in schema.tensors_of(case)):
+        return False
+    try:
+        args, kwargs = operators.build_arguments(case, _zeros(case), _CPU)
+        decomposed(*args, **kwargs)
+    except Exception:  # noqa: BLE001 - it says so in many ways
+        return False
+    return True
+
+
+def _zeros(case: schema.Case) -> list[torch.Tensor]:
+    return [torch.zeros(recipe.shape, dtype=operators.torch_dtype(recipe.dtype)) for recipe in schema.tensors_of(case)]
 
 
 def _takes_zeros(case: schema.Case) -> bool:
-    tensors = [
-        torch.zeros(recipe.shape, dtype=operators.torch_dtype(recipe.dtype)) for recipe in schema.tensors_of(case)
-    ]
-    args, kwargs = operators.build_arguments(case, tensors, _CPU)
+    args, kwargs = operators.build_arguments(case, _zeros(case), _CPU)
     try:
         with torch.no_grad():
             operators.resolve(case.operator)(*args, **kwargs)
@@ -74,18 +140,45 @@ def _two_sizes(size: int, random_: random.Random) -> tuple[int, int]:
     return (size, other) if random_.random() < 0.5 else (other, size)
 
 
-def _partings(case: schema.Case, random_: random.Random) -> list[Parting]:
-    """Some to try, the most likely ones among them."""
-    overload = case.operator.rsplit(".", 1)[-1]
-    name = schema.forward_operator(case.operator).split(".")[1]
-    if name.startswith(_INTERNAL) or "backward" in name or "out" in overload:
-        return []
-    places = _places(case)
-    sizes = [size for size, found in places.items() if size > 1 and sum(p.dimension >= 0 for p in found) > 1]
-    if not sizes:
-        return []
-    drawn = (_parting(size, places[size], random_) for size in random_.choices(sizes, k=_MOST_TRIES))
-    return list(dict.fromkeys(parting for parting in drawn if 0 < len(parting.places) < len(places[parting.size])))
+def _repeated(case: schema.Case) -> list[int]:
+    """Sizes that more than one dimension has."""
+    return [size for size, found in _places(case).items() if size > 1 and sum(p.dimension >= 0 for p in found) > 1]
+
+
+def _partings(case: schema.Case, size: int, random_: random.Random) -> Iterator[Parting]:
+    """Ways to part the places of a size, in any order; of many places the likely ones first."""
+    places = _places(case)[size]
+    first, *others = places
+    if len(places) <= _FEW_PLACES:
+        chosen = [set(some) for count in range(len(others)) for some in itertools.combinations(others, count)]
+        ways = [{first, *some} for some in chosen]
+    else:
+        ways = [way for way in _likely(case, places) if 0 < len(way) < len(places)]
+    yield from (Parting(size, frozenset(way)) for way in random_.sample(ways, len(ways)))
+    while len(places) > _FEW_PLACES:
+        way = {place for place in places if random_.random() < 0.5}
+        if 0 < len(way) < len(places):
+            yield Parting(size, frozenset(way))
+
+
+def _likely(case: schema.Case, places: Sequence[Place]) -> list[set[Place]]:
+    """A single place, all with the same dimension or of the same tensor or of the same items of lists."""
+    items = _items(case)
+    dimensions = [place for place in places if place.dimension >= 0]
+    numbers = {place for place in places if place.dimension < 0}
+    ways = [{place} for place in dimensions]
+    ways += [{p for p in dimensions if p.dimension == d} for d in {p.dimension for p in dimensions}]
+    ways += [{p for p in dimensions if p.argument == a} for a in {p.argument for p in dimensions}]
+    ways += [{p for p in dimensions if items[p.argument] == item} for item in {items[p.argument] for p in dimensions}]
+    return [each for way in ways for each in ([way, way | numbers] if numbers else [way])]
+
+
+def _items(case: schema.Case) -> list[int]:
+    """For each tensor, which one of its list it is; 0: of none, or the first."""
+    found: list[int] = []
+    for argument in (*case.args, *case.kwargs.values()):
+        found += range(operators.tensor_count(argument))
+    return found
 
 
 def parted(case: schema.Case, parting: Parting, sizes: tuple[int, int]) -> schema.Case:
@@ -103,8 +196,9 @@ def parted(case: schema.Case, parting: Parting, sizes: tuple[int, int]) -> schem
                     (inside if own else outside) if size == parting.size else size
                     for size, own in zip(shape, here, strict=True)
                 )
-                if isinstance(fill, schema.Integers | schema.SortedIntegers) and fill.high == parting.size:
-                    fill = msgspec.structs.replace(fill, high=min(sizes))
+                if isinstance(fill, schema.Integers | schema.SortedIntegers):
+                    reaches_further = fill.low < min(sizes) < fill.high <= parting.size
+                    fill = msgspec.structs.replace(fill, high=min(sizes)) if reaches_further else fill
                 return msgspec.structs.replace(argument, shape=new, strides=None, offset=0, fill=fill)
             case schema.Sequence(items=items):
                 return schema.Sequence(tuple(change(item) for item in items))
@@ -117,21 +211,6 @@ def parted(case: schema.Case, parting: Parting, sizes: tuple[int, int]) -> schem
     args = tuple(change(argument) for argument in case.args)
     kwargs = {key: change(argument) for key, argument in case.kwargs.items()}
     return with_modes_of(case, msgspec.structs.replace(case, args=args, kwargs=kwargs))
-
-
-def _parting(size: int, places: list[Place], random_: random.Random) -> Parting:
-    """A single place, all with the same dimension, or any; and any of the numbers."""
-    dimensions = [place for place in places if place.dimension >= 0]
-    one = random_.choice(dimensions)
-    chosen = random_.choice(
-        (
-            {one},
-            {place for place in dimensions if place.dimension == one.dimension},
-            {place for place in dimensions if random_.random() < 0.5},
-        )
-    )
-    numbers = {place for place in places if place.dimension < 0 and random_.random() < 0.5}
-    return Parting(size, frozenset(chosen | numbers))
 
 
 def _places(case: schema.Case) -> Mapping[int, list[Place]]:

@@ -65,6 +65,8 @@ _OF_VARIANT = (0, 1)
 """One plan for every second: a case has several variants."""
 _OF_SEVERAL_BLOCKS = 1 << 10
 """Variants from here on get ``hundreds``: of odd sizes, their last elements are what whole blocks leave out."""
+_NO_NUMBERS = ("nan", "infinities")
+"""Of operators that are about these, every variant: what else than its numbers should show what they do?"""
 _REMEMBERED_TURNS = 256
 """More than a job asks for."""
 _MOST_AMONG_TIMED = 8
@@ -280,9 +282,11 @@ def _chosen(case: schema.Case, plans: Sequence[str], seed: int) -> list[str]:
     """All plans for stated cases that are small and have no variants; else some, each in its turn."""
     random_ = random.Random(seed)
     if HIDDEN in case.tags and _elements(case) >= _OF_SEVERAL_BLOCKS:
-        return [plan for plan in plans if plan.removesuffix(ONCE) in _ALWAYS[:2]]
+        return [plan for plan in plans if plan.removesuffix(ONCE) in (*_ALWAYS[:2], *_NO_NUMBERS)]
     if HIDDEN in case.tags:
-        return _turns.take(case.operator, plans, random_.choice(_OF_VARIANT), seed)
+        always = [plan for plan in plans if plan.removesuffix(ONCE) in _NO_NUMBERS]
+        others = [plan for plan in plans if plan not in always]
+        return always + _turns.take(case.operator, others, random_.choice(_OF_VARIANT), seed)
     small = _elements(case) <= _FEW_ELEMENTS
     if small and not case.jitter:
         return random_.sample(list(plans), len(plans))

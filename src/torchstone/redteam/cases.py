@@ -163,6 +163,7 @@ CASES: dict[str, Case] = {
     "softmax_large": _case("_softmax.default", _normal(16, 256, std=60.0), Scalar(-1), Scalar(False)),
     "softmax_timed": _case("_softmax.default", _normal(64, 128), Scalar(-1), Scalar(False), timed=True),
     "softmax_large_varied": _case("_softmax.default", _normal(128, 512), Scalar(-1), Scalar(False), jitter=True),
+    "softmax_square_varied": _case("_softmax.default", _normal(64, 64), Scalar(-1), Scalar(False), jitter=True),
     "softmax_varied": _case("_softmax.default", _normal(12, 40), Scalar(-1), Scalar(False), jitter=True),
     "layer_norm": _case(
         "native_layer_norm.default", _normal(24, 320), _dims(320), _normal(320), _normal(320), Scalar(1e-5)
@@ -197,6 +198,16 @@ CASES: dict[str, Case] = {
         "_scaled_dot_product_flash_attention_for_cpu.default", *[_normal(2, 4, 33, 16)] * 3, jitter=True
     ),
     "dropout_varied": _case("native_dropout.default", _normal(64, 128), Scalar(0.5), Scalar(True), jitter=True),
+    "addmm_varied": Case(
+        "redteam",
+        "aten.addmm.default",
+        (_normal(29), _normal(13, 41), _normal(41, 29)),
+        {"beta": Scalar(1.0), "alpha": Scalar(1.0)},
+    ),
+    "masked_fill_zero_varied": _case(
+        "masked_fill.Scalar", _normal(24, 48), Tensor((24, 48), "bool", Booleans()), Scalar(0.0), jitter=True
+    ),
+    "leaky_relu_varied": _case("leaky_relu.default", _normal(24, 48), jitter=True),
     "layer_norm_varied": _case(
         "native_layer_norm.default", _normal(24, 48), _dims(48), _normal(48), _normal(48), Scalar(1e-5), jitter=True
     ),
