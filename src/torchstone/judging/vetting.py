@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from torchstone import operators, schema
+from torchstone.gradients import Differentiated
 from torchstone.judging.decisions import counted_from_the_start, counts_back, decomposes, plans_for, plant
 from torchstone.judging.evaluation import (
     OPERATOR_ERRORS,
@@ -49,8 +50,10 @@ _ALWAYS = ("hundreds", "placed", "moved", "negative", "marked")
 _OF_MODEL = ("hundreds", "moved", "flat")
 """A problem is one case, often large, without variants."""
 _OF_SMALL = 4
-_OF_LARGE = 1
+_OF_LARGE = 2
 """How many others they meet, in turn: their calls take long."""
+_OF_LARGE_VARIANT = 1
+"""Besides ``hundreds`` and ``placed``: of a large case all variants are large, and its paths are their own."""
 _OF_VARIANT = (0, 1)
 """One plan for every second: a case has several variants."""
 _OF_SEVERAL_BLOCKS = 1 << 10
@@ -132,7 +135,8 @@ def where_it_stands(
     Of pointwise operators, whose elements have nothing to do with one another: of gelu no digit is right far below
     zero, and every digit above.
     """
-    if torch.Tag.pointwise not in operators.resolve(expected.call.case.operator).tags:
+    operator = schema.forward_operator(expected.call.case.operator)
+    if torch.Tag.pointwise not in operators.resolve(operator).tags:
         return None
     right = _right_by_float64(expected)
     if right is None:
@@ -162,7 +166,9 @@ def _right_by_decomposition(expected: Expected) -> Tensors:
     from torch._decomp import decomposition_table
 
     call = expected.call
-    decomposed = decomposition_table.get(operators.resolve(call.case.operator))
+    decomposed = decomposition_table.get(operators.resolve(schema.forward_operator(call.case.operator)))
+    if decomposed is not None and schema.is_gradient(call.case.operator):
+        decomposed = Differentiated(decomposed)
     if decomposed is None or operators.contract_of(call.case).mutated:
         return {}
     views = [operators.view_of(tensor.storage.clone(), tensor.recipe) for tensor in call.tensors]
@@ -181,7 +187,7 @@ def _right_by_decomposition(expected: Expected) -> Tensors:
 
 def _within(got: torch.Tensor, want: Values) -> torch.Tensor:
     same = _elementwise_same(got, want.native)
-    if want.bound is not None and want.native.is_floating_point():
+    if want.bound is not None and is_continuous(want.native.dtype):
         same |= (got.to(want.centre.dtype) - want.centre).abs() <= want.bound
         same |= ~torch.isfinite(got) & ~torch.isfinite(want.native)
     return same
@@ -221,7 +227,7 @@ def as_far_as_promised(
     for place, native in expected.native.items():
         target = found if place.kind == "output" else after
         got = target[place.position]
-        if native.is_floating_point() and got.dtype == native.dtype and got.shape == native.shape:
+        if is_continuous(native.dtype) and got.dtype == native.dtype and got.shape == native.shape:
             open_ = ~torch.isfinite(native) & ~torch.isfinite(got)
             if expected.call.planted.startswith("infinities"):
                 open_ |= torch.isnan(native)
@@ -243,7 +249,9 @@ def _chosen(case: schema.Case, plans: Sequence[str], seed: int) -> list[str]:
     """All plans for stated cases that are small and have no variants; else some, each in its turn."""
     random_ = random.Random(seed)
     if HIDDEN in case.tags and _elements(case) >= _OF_SEVERAL_BLOCKS:
-        return [plan for plan in plans if plan.removesuffix(ONCE) in _ALWAYS[:2]]
+        always = [plan for plan in plans if plan.removesuffix(ONCE) in _ALWAYS[:2]]
+        others = [plan for plan in plans if plan not in always]
+        return always + _turns.take(case.operator, others, _OF_LARGE_VARIANT, seed)
     if HIDDEN in case.tags:
         return _turns.take(case.operator, plans, random_.choice(_OF_VARIANT), seed)
     small = _elements(case) <= _FEW_ELEMENTS
