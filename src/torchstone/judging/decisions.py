@@ -157,11 +157,12 @@ def decomposes(operator: str) -> bool:
 
 def plant(call: DrawnCall, plan: str) -> DrawnCall:
     """The call with the plan's values in it, written to its own storages."""
-    _write(call if plan.startswith("hundreds") else inner_call(call), plan)
+    gradient = schema.is_gradient(call.case.operator)
+    _write(call if plan.startswith("hundreds") else inner_call(call), plan, gradient)
     return replace(call, planted=plan)
 
 
-def _write(call: DrawnCall, plan: str) -> None:
+def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
     lot = Lot(call, plan)
     match plan.removesuffix(ONCE):
         case "numbers":
@@ -175,7 +176,8 @@ def _write(call: DrawnCall, plan: str) -> None:
         case "magnitudes":
             pointwise = torch.Tag.pointwise in operators.resolve(call.case.operator).tags
             top = _TOPS[-1] if pointwise else lot.structure.choice(_TOPS)
-            values: Values = lambda lot, tensor, count: _magnitudes(lot, tensor, count, top)  # noqa: E731
+            least = _USUAL_EXPONENTS[0] if gradient else -math.inf
+            values: Values = lambda lot, tensor, count: _magnitudes(lot, tensor, count, least, top)  # noqa: E731
             _plant(call, lot, values, _EVERY_MAGNITUDE, _is_unbounded)
         case "masked":
             plant_masks(call, lot)
@@ -309,11 +311,14 @@ def _complex_hundreds(lot: Lot, tensor: DrawnTensor, count: int) -> torch.Tensor
     return in_parts(lot, _hundreds(lot, tensor, count), _hundreds(lot, tensor, count))
 
 
-def _magnitudes(lot: Lot, tensor: DrawnTensor, count: int, top: float) -> torch.Tensor:
-    """Of every order up to a power of two, and half of them of those that are common."""
+def _magnitudes(lot: Lot, tensor: DrawnTensor, count: int, least: float, top: float) -> torch.Tensor:
+    """Of every order up to a power of two, and half of them of those that are common.
+
+    ``least`` for gradients: by its formula the slope of sinc loses every digit of a tiny argument.
+    """
     share = _MOST_OF_HALF if tensor.view.dtype is torch.float16 else _MOST_OF_MAX
     most = math.log2(torch.finfo(tensor.view.dtype).max) * share
-    any_ = lot.uniform(-most, min(top, most), count)
+    any_ = lot.uniform(max(-most, least), min(top, most), count)
     usual = lot.uniform(max(-most, _USUAL_EXPONENTS[0]), min(top, most, _USUAL_EXPONENTS[1]), count)
     found = torch.exp2(torch.where(lot.below(2, count) == 0, any_, usual))
     low, high = _OVERFLOWS[tensor.view.dtype]
