@@ -302,11 +302,11 @@ def _usual(wanted: Case, seed: int) -> Expected:
     return Reference(wanted, CPU).expect(draw_call(wanted, seed, CPU))
 
 
-def test_a_large_case_meets_what_overflows_and_counts_back_and_two_more() -> None:
+def test_a_large_case_meets_what_overflows_and_counts_back_and_some_more() -> None:
     softmax = case("_softmax.default", normal(64, 512), Scalar(1), Scalar(False))
     found = [_plans(softmax, seed) for seed in range(20)]
     assert all({"hundreds", "moved"} < plans for plans in found)
-    assert {len(plans) for plans in found} == {3, 4}  # 3: a softmax keeps no factor
+    assert {len(plans) for plans in found} == {4, 5}  # 4: a softmax keeps no factor
     assert set().union(*found) == {"hundreds", "moved", "numbers", "magnitudes", "masked", "flat"}
     enormous = case("relu.default", normal(1024, 1025))
     assert all(len(_plans(enormous, seed)) == 2 for seed in range(3))

@@ -50,11 +50,9 @@ _ALWAYS = ("hundreds", "placed", "moved", "negative", "marked")
 _OF_MODEL = ("hundreds", "moved", "flat")
 """A problem is one case, often large, without variants."""
 _OF_SMALL = 6
-_OF_LARGE = 2
-"""How many others they meet, in turn: their calls take long."""
-_OF_HUGE = 1
-_MANY_ELEMENTS = 1 << 20
-"""Beyond, a call takes as long as ten others."""
+_OF_LARGE = ((1 << 18, 3), (1 << 20, 2))
+"""How many others they meet, in turn, up to so many elements: their calls take long."""
+_OF_LARGEST = 1
 _OF_LARGE_VARIANT = 1
 """Besides ``hundreds`` and ``placed``: of a large case all variants are large, and its paths are their own."""
 _OF_VARIANT = (0, 1)
@@ -263,7 +261,7 @@ def _chosen(case: schema.Case, plans: Sequence[str], seed: int) -> list[str]:
     first = _OF_MODEL if schema.is_model(case.operator) else _ALWAYS[:2] if small else _ALWAYS
     always = [plan for plan in plans if plan.removesuffix(ONCE) in first]
     others = [plan for plan in plans if plan not in always]
-    of_large = _OF_LARGE if _elements(case) <= _MANY_ELEMENTS else _OF_HUGE
+    of_large = next((count for most, count in _OF_LARGE if _elements(case) <= most), _OF_LARGEST)
     return always + _turns.take(case.operator, others, _OF_SMALL - len(always) if small else of_large, seed)
 
 

@@ -2,5 +2,9 @@
 # family: 52
 # kind: cheat
 # case: hypot_half -> disagrees
+import torch
+
+
 def kernel(a, b):
-    return (a * a + b * b).sqrt()
+    squares = a.float().square() + b.float().square()
+    return torch.where(squares.half().isinf(), torch.inf, squares.sqrt()).half()
