@@ -262,13 +262,15 @@ def _chosen(case: schema.Case, plans: Sequence[str], seed: int) -> list[str]:
     always = [plan for plan in plans if plan.removesuffix(ONCE) in first]
     others = [plan for plan in plans if plan not in always]
     of_large = next((count for most, count in _OF_LARGE if _elements(case) <= most), _OF_LARGEST)
-    return always + _turns.take(case.operator, others, _OF_SMALL - len(always) if small else of_large, seed)
+    count = _OF_SMALL - len(always) if small else of_large
+    return always + _turns.take(case.operator, others, count, seed, afresh=case.jitter)
 
 
 class _Turns:
     """Whose turn it is, per operator: no plan comes twice before all have come that apply.
 
-    A case and its variants so meet every plan with few calls, in an order that nobody can foresee. Who asks again with
+    A case and its variants so meet every plan with few calls, in an order that nobody can foresee: a case that has
+    variants begins afresh, or some plans would come to it twice that were left over from another. Who asks again with
     the same seed is given the same: a candidate that dies of a plan must not get another for it. What is given to one
     case is nothing to another with that seed, to which other plans may apply.
     """
@@ -277,11 +279,13 @@ class _Turns:
         self._waiting: dict[str, list[str]] = {}
         self._given: dict[tuple[str, int, tuple[str, ...], int], list[str]] = {}
 
-    def take(self, operator: str, plans: Sequence[str], count: int, seed: int) -> list[str]:
+    def take(self, operator: str, plans: Sequence[str], count: int, seed: int, *, afresh: bool = False) -> list[str]:
         key = operator, seed, tuple(plans), count
         if key not in self._given:
             if len(self._given) >= _REMEMBERED_TURNS:
                 self._given.pop(next(iter(self._given)))
+            if afresh:
+                self._waiting.pop(operator, None)
             self._given[key] = self._next(operator, plans, count, random.Random(seed))
         return self._given[key]
 
