@@ -120,6 +120,10 @@ WRONG: dict[str, tuple[Case, Callable[..., Any]]] = {
     ),
     "a variance in one pass": (case("var.dim", normal(16, 64), dims(1)), lambda x, d: _variance_in_one_pass(x)),
     "a deviation in one pass": (case("std.dim", normal(16, 64), dims(1)), lambda x, d: _variance_in_one_pass(x).sqrt()),
+    "a deviation of one value is NaN": (
+        case("std.correction", normal(16, 64), dims(1)),
+        lambda x, d: torch.where((x == x[:, :1]).all(1), torch.nan, x.std(1)),
+    ),
     "a product in 32 bits": (case("mul.Tensor", WHOLE, WHOLE), lambda x, y: (x * y).int().long()),
     "a copy in 8 bits": (case("clone.default", WHOLE), lambda x: x.to(torch.int8).long()),
     "whole numbers compared in float32": (case("gt.Tensor", WHOLE, WHOLE), lambda x, y: x.float() > y.float()),
@@ -201,6 +205,18 @@ HONEST: dict[str, tuple[Case, Callable[..., Any]]] = {
     "a product of whole numbers by halves": (
         case("mul.Tensor", WHOLE, WHOLE),
         lambda x, y: x * (y & 0xFFFFFFFF) + x * ((y >> 32) << 32),
+    ),
+    "a deviation of one value is what rounding leaves": (
+        case("std.correction", normal(16, 64), dims(1)),
+        lambda x, d: torch.where((x == x[:, :1]).all(1), 1e-3 * x[:, 0].abs(), x.std(1)),
+    ),
+    "a deviation in two passes": (
+        case("std.correction", normal(16, 64), dims(1)),
+        lambda x, d: _variance_in_two_passes(x).sqrt(),
+    ),
+    "a variance in two passes, in float16": (
+        case("var.correction", normal(16, 64, dtype="float16"), dims(1)),
+        lambda x, d: _variance_in_two_passes(x.float()).half(),
     ),
     "an elu that loses tiny arguments": (
         case("elu.default", normal(16, 33)),

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from torchstone.judging import ties
+from torchstone.judging.decisions import leaves_rounding
 from torchstone.judging.evaluation import Place
 from torchstone.judging.metadata import metadata_misfit
 from torchstone.judging.moved import LostSigns, signs_to_keep
@@ -107,7 +108,7 @@ def _reconsidered(
         if isinstance(again, Agreement):
             return again
         found = again
-    if found.reason != "nonfinite" and found.reason != "mutation":
+    if found.reason not in ("nonfinite", "mutation") and not leaves_rounding(expected.call):
         return found
     return compare(expected, *as_far_as_promised(expected, outputs, inputs_after))
 

@@ -121,11 +121,9 @@ def _moves(case: schema.Case, recipes: Sequence[schema.Tensor]) -> bool:
 
 
 def _may_be_flat(case: schema.Case, recipes: Sequence[schema.Tensor]) -> bool:
-    """Whether rows of one value may matter. A deviation of one is 0, or what rounding leaves: neither is promised."""
-    name = case.operator.split(".")[1]
+    """Whether rows of one value may matter."""
     pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
-    spread = "std" in name or "var" in name
-    return not (pointwise or spread or decomposes(case.operator)) and any(
+    return not (pointwise or decomposes(case.operator)) and any(
         _is_unbounded(recipe) and may_be_flat(recipe) for recipe in recipes
     )
 
@@ -138,6 +136,12 @@ def _is_about_no_numbers(case: schema.Case, recipes: Sequence[schema.Tensor]) ->
     """
     name = case.operator.split(".")[1]
     return "nan" in name or name in _ABOUT_INFINITIES or any(getattr(r.fill, "specials", False) for r in recipes)
+
+
+def leaves_rounding(call: DrawnCall) -> bool:
+    """Whether the deviation of a row of one value is asked for: 0, or what rounding leaves, but a number."""
+    name = call.case.operator.split(".")[1]
+    return call.planted.startswith("flat") and ("std" in name or "var" in name)
 
 
 def counts_back(operator: str) -> bool:

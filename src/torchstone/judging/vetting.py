@@ -23,7 +23,14 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.gradients import Differentiated
-from torchstone.judging.decisions import counted_from_the_start, counts_back, decomposes, plans_for, plant
+from torchstone.judging.decisions import (
+    counted_from_the_start,
+    counts_back,
+    decomposes,
+    leaves_rounding,
+    plans_for,
+    plant,
+)
 from torchstone.judging.evaluation import (
     OPERATOR_ERRORS,
     Evaluation,
@@ -219,7 +226,7 @@ def _right_by_float64(expected: Expected) -> Tensors | None:
 def as_far_as_promised(
     expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> tuple[list[Any], list[torch.Tensor]]:
-    """A candidate's results, with torch's own in the places where nobody promises which number it is that is none.
+    """A candidate's results, with torch's own in the places where nobody promises which number it is, or is none.
 
     A sum over infinities is infinite or NaN, as the algorithm has it; and where torch makes NaN of an infinity, another
     formula may know better.
@@ -234,6 +241,8 @@ def as_far_as_promised(
                 open_ |= torch.isnan(native)
             elif expected.call.planted.startswith("masked"):
                 open_ |= ~torch.isfinite(native)
+            elif leaves_rounding(expected.call):
+                open_ |= torch.isfinite(got)
             target[place.position] = torch.where(open_, native, got)
     return found, after
 
