@@ -36,6 +36,8 @@ _IN_PROPORTION = 1 / 8
 _SHARE = 0.25
 """Of the bound, which is wide on planted values: so much may a result move without further questions."""
 _GROSS = 1 / 16
+_STEADY = 1e-4
+"""A change by so little of the result is none."""
 _PAIRS = 2
 _FAR = 2.0**200
 """Beyond what any dtype but float64 holds."""
@@ -85,14 +87,19 @@ class _Moves:
         return self.large <= _SHARE * self.bound
 
     @property
-    def jumps(self) -> torch.Tensor:
-        in_proportion = (self.small <= _IN_PROPORTION * self.large) & torch.isfinite(self.large)
-        return torch.isfinite(self.exact) & ~self.smooth & ~in_proportion
+    def in_proportion(self) -> torch.Tensor:
+        return (self.small <= _IN_PROPORTION * self.large) & torch.isfinite(self.large)
+
+    @property
+    def steady(self) -> torch.Tensor:
+        """For what is no number, to which a bound says nothing: next to a jump bounds are as wide as that."""
+        return self.in_proportion | (self.large <= _STEADY * self.exact.abs())
 
 
 def _open(got: torch.Tensor, native: torch.Tensor, moves: _Moves, expected: Expected) -> torch.Tensor:
-    open_ = moves.jumps
     off = (got.to(moves.exact.dtype) - moves.exact).abs().nan_to_num(nan=torch.inf)
+    open_ = torch.where(torch.isfinite(got), ~moves.smooth & ~moves.in_proportion, ~moves.steady)
+    open_ &= torch.isfinite(moves.exact)
     if expected.call.planted:
         open_ |= (~moves.smooth & (off <= 2.0 * moves.large)) | ~torch.isfinite(moves.exact)
         open_ |= off <= (_GROSS * moves.exact.abs() if moves.exact.is_complex() else 0.0)
