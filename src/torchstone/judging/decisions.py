@@ -21,6 +21,8 @@ import torch
 from torchstone import operators, schema
 from torchstone.errors import UsageError
 from torchstone.judging.beyond import plans_beyond, plant_beyond
+from torchstone.judging.complex_numbers import complex_numbers, in_parts, is_complex
+from torchstone.judging.inner import inner_call, inner_case
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, next_up, overlaps
 from torchstone.judging.lots import ONCE, Lot, Values, count_of, elements, places_in, plant_into
 from torchstone.judging.meeting import MEETING, may_meet, plant_meeting
@@ -50,6 +52,8 @@ _MODERATE, _LARGE = (16.0, 80.0), (90.0, 100.0)
 """Magnitudes of hundreds. Not where ``exp`` overflows in float16 or float32: honest formulas differ by a factor."""
 _MOST_OF_MAX = 0.45
 """An exponent of the largest number of the dtype: a sum of squares of these is still finite."""
+_MOST_OF_HALF = 0.75
+"""The same of float16, where squares overflow at 256, which people meet. What torch itself makes infinite is open."""
 _TOPS = (4.0, 4.0, 10.0, 128.0)
 """Powers of two that a call's magnitudes end at, one of them drawn, as far as the dtype goes: where values meet, as in
 a softmax, larger ones would hide what becomes of those between 6 and 16."""
@@ -74,43 +78,49 @@ _COUNT_BACK = frozenset({"index", "index_put", "take", "put"})
 _ABOUT_SIGNS = ("signbit", "copysign")
 """Operators that tell 0 from -0. Elsewhere that is a matter of taste, as in which way ``atan2`` turns."""
 _ABOUT_INFINITIES = ("isinf", "isfinite", "isposinf", "isneginf")
+_NO_GRADIENT = ("nan", "infinities", "wide", "ends", "beyond", "padded", "missing", REPEATED, MEETING)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def plans_for(case: schema.Case, *, once: bool) -> list[str]:
-    """The plans that have something to plant into this case.
+    """The plans that have something to plant into this case; of a gradient, into the operator's own arguments.
 
-    What becomes of a number that is none, and where a slope jumps, autograd does not promise; models that problems
-    define are not made for such numbers either.
+    What becomes of a number that is none autograd does not promise; models that problems define are not made for such
+    numbers either.
     """
+    if schema.is_gradient(case.operator):
+        return [plan for plan in plans_for(inner_case(case), once=once) if plan.removesuffix(ONCE) not in _NO_GRADIENT]
     recipes = [recipe for recipe in schema.tensors_of(case) if math.prod(recipe.shape)]
-    gradient, model = schema.is_gradient(case.operator), schema.is_model(case.operator)
+    model = schema.is_model(case.operator)
     found: list[str] = []
-    if not gradient and any(_takes_numbers(recipe) for recipe in recipes):
+    if any(_takes_numbers(recipe) for recipe in recipes):
         found.append("numbers")
+    if not once and any(map(is_complex, recipes)):
+        found += [] if "numbers" in found else ["numbers"]
+        found += [] if any(map(_is_unbounded, recipes)) else ["hundreds"]
     if any(_is_unbounded(recipe) for recipe in recipes):
         found.append("hundreds")
-        if not gradient and not model and not decomposes(case.operator):
+        if not model and not decomposes(case.operator):
             found += [] if _counts_by_floats(case.operator) else ["magnitudes"]
             found += ["nan", "infinities"] if _is_about_no_numbers(case, recipes) else []
             found += ["masked"] if is_maskable(case) else []
             found += ["missing"] if may_be_missing(case) else []
-        if not gradient and not once and _moves(case, recipes):
+        if not once and _moves(case, recipes):
             found.append("moved")
-        if not gradient and not once and _may_be_flat(case, recipes):
+        if not once and _may_be_flat(case, recipes):
             found.append("flat")
-    if not gradient and not model and not decomposes(case.operator):
+    if not model and not decomposes(case.operator):
         found += plans_beyond(case)
         found += ["padded"] if has_mask(case) and not once else []
-    if not gradient and not model and takes_wide(case.operator) and any(is_number(recipe) for recipe in recipes):
+    if not model and takes_wide(case.operator) and any(is_number(recipe) for recipe in recipes):
         found.append("wide")
-    if not gradient and not model and places_matter(case):
+    if not model and places_matter(case):
         found.append("placed")
-    if not gradient and not model and any(_is_index(recipe) for recipe in recipes):
+    if not model and any(_is_index(recipe) for recipe in recipes):
         found += ["negative", "marked"] if _marks(case) else ["negative"]
     found = [plan + ONCE for plan in found] if once else found
-    if not gradient and not model:
+    if not model:
         found += [REPEATED] if once and not decomposes(case.operator) and may_repeat(case) else []
         found += [MEETING] if may_meet(case) else []
     return found
@@ -126,11 +136,9 @@ def _moves(case: schema.Case, recipes: Sequence[schema.Tensor]) -> bool:
 
 
 def _may_be_flat(case: schema.Case, recipes: Sequence[schema.Tensor]) -> bool:
-    """Whether rows of one value may matter. A deviation of one is 0, or what rounding leaves: neither is promised."""
-    name = case.operator.split(".")[1]
+    """Whether rows of one value may matter."""
     pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
-    spread = "std" in name or "var" in name
-    return not (pointwise or spread or decomposes(case.operator)) and any(
+    return not (pointwise or decomposes(case.operator)) and any(
         _is_unbounded(recipe) and may_be_flat(recipe) for recipe in recipes
     )
 
@@ -143,6 +151,12 @@ def _is_about_no_numbers(case: schema.Case, recipes: Sequence[schema.Tensor]) ->
     """
     name = case.operator.split(".")[1]
     return "nan" in name or name in _ABOUT_INFINITIES or any(getattr(r.fill, "specials", False) for r in recipes)
+
+
+def leaves_rounding(call: DrawnCall) -> bool:
+    """Whether the deviation of a row of one value is asked for: 0, or what rounding leaves, but a number."""
+    name = call.case.operator.split(".")[1]
+    return call.planted.startswith("flat") and ("std" in name or "var" in name)
 
 
 def counts_back(operator: str) -> bool:
@@ -162,18 +176,27 @@ def decomposes(operator: str) -> bool:
 
 def plant(call: DrawnCall, plan: str) -> DrawnCall:
     """The call with the plan's values in it, written to its own storages."""
+    gradient = schema.is_gradient(call.case.operator)
+    _write(call if plan.startswith("hundreds") else inner_call(call), plan, gradient)
+    return replace(call, planted=plan)
+
+
+def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
     lot = Lot(call, plan)
     match plan.removesuffix(ONCE):
         case "numbers":
             _plant(call, lot, _numbers, _EVERY, _takes_numbers)
             _share(call, lot)
+            _plant(call, lot, complex_numbers, _EVERY, is_complex)
         case "hundreds":
             _plant(call, lot, _hundreds, _EVERY, _is_unbounded)
+            _plant(call, lot, _complex_hundreds, _EVERY, is_complex)
             _put_extremes_at_the_ends(call, lot)
         case "magnitudes":
             pointwise = torch.Tag.pointwise in operators.resolve(call.case.operator).tags
             top = _TOPS[-1] if pointwise else lot.structure.choice(_TOPS)
-            values: Values = lambda lot, tensor, count: _magnitudes(lot, tensor, count, top)  # noqa: E731
+            least = _USUAL_EXPONENTS[0] if gradient else -math.inf
+            values: Values = lambda lot, tensor, count: _magnitudes(lot, tensor, count, least, top)  # noqa: E731
             _plant(call, lot, values, _EVERY_MAGNITUDE, _is_unbounded)
         case "masked":
             plant_masks(call, lot)
@@ -205,7 +228,6 @@ def plant(call: DrawnCall, plan: str) -> DrawnCall:
             _plant(call, lot, lambda lot, _, count: lot.chosen(_marks(lot.case), count), _EVERY, _is_index)
         case _:
             raise UsageError(f"there is no plan '{plan}' for the values of a call.")
-    return replace(call, planted=plan)
 
 
 def counted_from_the_start(call: DrawnCall) -> list[torch.Tensor]:
@@ -314,10 +336,19 @@ def _hundreds(lot: Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
     return torch.where(lot.below(2, count) == 0, moderate, large) * lot.signs(count)
 
 
-def _magnitudes(lot: Lot, tensor: DrawnTensor, count: int, top: float) -> torch.Tensor:
-    """Of every order up to a power of two, and half of them of those that are common."""
-    most = math.log2(torch.finfo(tensor.view.dtype).max) * _MOST_OF_MAX
-    any_ = lot.uniform(-most, min(top, most), count)
+def _complex_hundreds(lot: Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
+    """In one part or in both."""
+    return in_parts(lot, _hundreds(lot, tensor, count), _hundreds(lot, tensor, count))
+
+
+def _magnitudes(lot: Lot, tensor: DrawnTensor, count: int, least: float, top: float) -> torch.Tensor:
+    """Of every order up to a power of two, and half of them of those that are common.
+
+    ``least`` for gradients: by its formula the slope of sinc loses every digit of a tiny argument.
+    """
+    share = _MOST_OF_HALF if tensor.view.dtype is torch.float16 else _MOST_OF_MAX
+    most = math.log2(torch.finfo(tensor.view.dtype).max) * share
+    any_ = lot.uniform(max(-most, least), min(top, most), count)
     usual = lot.uniform(max(-most, _USUAL_EXPONENTS[0]), min(top, most, _USUAL_EXPONENTS[1]), count)
     found = torch.exp2(torch.where(lot.below(2, count) == 0, any_, usual))
     low, high = _OVERFLOWS[tensor.view.dtype]

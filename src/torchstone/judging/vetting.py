@@ -22,9 +22,17 @@ from typing import Any
 import torch
 
 from torchstone import operators, schema
+from torchstone.gradients import Differentiated
 from torchstone.judging import ties
 from torchstone.judging.beyond import is_beyond
-from torchstone.judging.decisions import counted_from_the_start, counts_back, decomposes, plans_for, plant
+from torchstone.judging.decisions import (
+    counted_from_the_start,
+    counts_back,
+    decomposes,
+    leaves_rounding,
+    plans_for,
+    plant,
+)
 from torchstone.judging.evaluation import (
     OPERATOR_ERRORS,
     Evaluation,
@@ -58,9 +66,12 @@ _BESIDES = (REPEATED, MEETING)
 """Plans that every call of a case meets that they are for, beside the others: what comes twice is what it is about."""
 _OF_MODEL = ("hundreds", "moved", "flat")
 """A problem is one case, often large, without variants."""
-_OF_SMALL = 4
-_OF_LARGE = 1
-"""How many others they meet, in turn: their calls take long."""
+_OF_SMALL = 6
+_OF_LARGE = ((1 << 18, 3), (1 << 20, 2))
+"""How many others they meet, in turn, up to so many elements: their calls take long."""
+_OF_LARGEST = 1
+_OF_LARGE_VARIANT = 1
+"""Besides ``hundreds`` and ``placed``: of a large case all variants are large, and its paths are their own."""
 _OF_VARIANT = (0, 1)
 """One plan for every second: a case has several variants."""
 _OF_SEVERAL_BLOCKS = 1 << 10
@@ -158,7 +169,8 @@ def where_it_stands(
     Of pointwise operators, whose elements have nothing to do with one another: of gelu no digit is right far below
     zero, and every digit above.
     """
-    if torch.Tag.pointwise not in operators.resolve(expected.call.case.operator).tags:
+    operator = schema.forward_operator(expected.call.case.operator)
+    if torch.Tag.pointwise not in operators.resolve(operator).tags:
         return None
     right = _right_by_float64(expected)
     if right is None:
@@ -188,7 +200,9 @@ def _right_by_decomposition(expected: Expected) -> Tensors:
     from torch._decomp import decomposition_table
 
     call = expected.call
-    decomposed = decomposition_table.get(operators.resolve(call.case.operator))
+    decomposed = decomposition_table.get(operators.resolve(schema.forward_operator(call.case.operator)))
+    if decomposed is not None and schema.is_gradient(call.case.operator):
+        decomposed = Differentiated(decomposed)
     if decomposed is None or operators.contract_of(call.case).mutated:
         return {}
     views = [operators.view_of(tensor.storage.clone(), tensor.recipe) for tensor in call.tensors]
@@ -207,7 +221,7 @@ def _right_by_decomposition(expected: Expected) -> Tensors:
 
 def _within(got: torch.Tensor, want: Values) -> torch.Tensor:
     same = _elementwise_same(got, want.native)
-    if want.bound is not None and want.native.is_floating_point():
+    if want.bound is not None and is_continuous(want.native.dtype):
         same |= (got.to(want.centre.dtype) - want.centre).abs() <= want.bound
         same |= ~torch.isfinite(got) & ~torch.isfinite(want.native)
     return same
@@ -251,7 +265,7 @@ def _or_as_good(
 def as_far_as_promised(
     expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> tuple[list[Any], list[torch.Tensor]]:
-    """A candidate's results, with torch's own in the places where nobody promises which number it is that is none.
+    """A candidate's results, with torch's own in the places where nobody promises which number it is, or is none.
 
     A sum over infinities is infinite or NaN, as the algorithm has it; and where torch makes NaN of an infinity, another
     formula may know better.
@@ -260,12 +274,14 @@ def as_far_as_promised(
     for place, native in expected.native.items():
         target = found if place.kind == "output" else after
         got = target[place.position]
-        if native.is_floating_point() and got.dtype == native.dtype and got.shape == native.shape:
+        if is_continuous(native.dtype) and got.dtype == native.dtype and got.shape == native.shape:
             open_ = ~torch.isfinite(native) & ~torch.isfinite(got)
             if expected.call.planted.startswith("infinities"):
                 open_ |= torch.isnan(native)
             elif expected.call.planted.startswith(_HELD_WHERE_FINITE):
                 open_ |= ~torch.isfinite(native)
+            elif leaves_rounding(expected.call):
+                open_ |= torch.isfinite(got)
             target[place.position] = torch.where(open_, native, got)
     return found, after
 
@@ -282,7 +298,9 @@ def _chosen(case: schema.Case, plans: Sequence[str], seed: int) -> list[str]:
     """All plans for stated cases that are small and have no variants; else some, each in its turn."""
     random_ = random.Random(seed)
     if HIDDEN in case.tags and _elements(case) >= _OF_SEVERAL_BLOCKS:
-        return [plan for plan in plans if plan.removesuffix(ONCE) in (*_ALWAYS[:2], *_NO_NUMBERS)]
+        always = [plan for plan in plans if plan.removesuffix(ONCE) in (*_ALWAYS[:2], *_NO_NUMBERS)]
+        others = [plan for plan in plans if plan not in always]
+        return always + _turns.take(case.operator, others, _OF_LARGE_VARIANT, seed)
     if HIDDEN in case.tags:
         always = [plan for plan in plans if plan.removesuffix(ONCE) in _NO_NUMBERS]
         others = [plan for plan in plans if plan not in always]
@@ -294,14 +312,16 @@ def _chosen(case: schema.Case, plans: Sequence[str], seed: int) -> list[str]:
     first = _OF_MODEL if schema.is_model(case.operator) else _ALWAYS[:2] if small else _ALWAYS
     always = [plan for plan in plans if plan.removesuffix(ONCE) in first and plan not in besides]
     others = [plan for plan in plans if plan not in always and plan not in besides]
-    count = _OF_SMALL - len(always) if small else _OF_LARGE
-    return always + besides + _turns.take(case.operator, others, count, seed)
+    of_large = next((count for most, count in _OF_LARGE if _elements(case) <= most), _OF_LARGEST)
+    count = _OF_SMALL - len(always) if small else of_large
+    return always + besides + _turns.take(case.operator, others, count, seed, afresh=case.jitter)
 
 
 class _Turns:
     """Whose turn it is, per operator: no plan comes twice before all have come that apply.
 
-    A case and its variants so meet every plan with few calls, in an order that nobody can foresee. Who asks again with
+    A case and its variants so meet every plan with few calls, in an order that nobody can foresee: a case that has
+    variants begins afresh, or some plans would come to it twice that were left over from another. Who asks again with
     the same seed is given the same: a candidate that dies of a plan must not get another for it. What is given to one
     case is nothing to another with that seed, to which other plans may apply.
     """
@@ -310,11 +330,13 @@ class _Turns:
         self._waiting: dict[str, list[str]] = {}
         self._given: dict[tuple[str, int, tuple[str, ...], int], list[str]] = {}
 
-    def take(self, operator: str, plans: Sequence[str], count: int, seed: int) -> list[str]:
+    def take(self, operator: str, plans: Sequence[str], count: int, seed: int, *, afresh: bool = False) -> list[str]:
         key = operator, seed, tuple(plans), count
         if key not in self._given:
             if len(self._given) >= _REMEMBERED_TURNS:
                 self._given.pop(next(iter(self._given)))
+            if afresh:
+                self._waiting.pop(operator, None)
             self._given[key] = self._next(operator, plans, count, random.Random(seed))
         return self._given[key]
 

@@ -66,7 +66,7 @@ def _normal(*shape: int, dtype: str = "float32", std: float = 1.0) -> Tensor:
 
 
 def _gradient(
-    operator: str, cotangent: Tensor, *args: Tensor | Sequence, timed: bool = False, jitter: bool = False
+    operator: str, cotangent: Tensor, *args: Tensor | Scalar | Sequence, timed: bool = False, jitter: bool = False
 ) -> Case:
     """Of an operator with one result, which counts as much as the cotangent says."""
     arguments = (Sequence((cotangent,)), *args)
@@ -240,6 +240,12 @@ CASES: dict[str, Case] = {
     "mm_large": _case("mm.default", _normal(512, 512), _normal(512, 512)),
     "sum_gradient": _gradient("sum.dim_IntList", _normal(16), _normal(16, 256), _dims(-1)),
     "mm_gradient_varied": _gradient("mm.default", _normal(12, 20), _normal(12, 16), _normal(16, 20), jitter=True),
+    "relu_gradient": _gradient("relu.default", *[_normal(24, 48)] * 2),
+    "layer_norm_gradient": _gradient(
+        "layer_norm.default", *[_normal(24, 48)] * 2, _dims(48), _normal(48), _normal(48), Scalar(1e-5)
+    ),
+    "sgn_complex": _case("sgn.default", _normal(24, 48, dtype="complex64")),
+    "hypot_half": _case("hypot.default", *[_normal(24, 48, dtype="float16")] * 2),
     "gelu_gradient_large": _gradient("gelu.default", *[_normal(128, 256)] * 2),
     "mul_gradient_timed": _gradient("mul.Tensor", *[_normal(64, 128)] * 3, timed=True),
     "mlp_model_timed": _model(
