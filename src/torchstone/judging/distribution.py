@@ -52,6 +52,10 @@ _SORTED_ELEMENTS = 1 << 16
 _LOOKED_AT = 1 << 16
 """Of larger results the support is judged in full, everything else on so many elements."""
 _RUN = 256
+_ROUNDED = 2.0
+"""Units of the dtype by which values may differ that are the same but for rounding."""
+_COMMON = 3
+"""Draws of torch's with the same value, which is then one that comes again."""
 _UNIT_INTERVAL = frozenset({"rand", "rand_like"})
 _HEAVY_TAILED = frozenset({"cauchy", "cauchy_", "log_normal", "log_normal_"})
 _CLUSTERED = 1.5
@@ -93,7 +97,9 @@ def misfit(draws: Draws, got: torch.Tensor) -> str | None:
         places = _some_places(result.numel(), result.device)
         own, result = own[:, places], result[places]
         before = None if before is None else before[places]
-    own, result = own.to(torch.float64), result.to(torch.float64)
+    room = _room(result.dtype)
+    own = own.to(torch.float64)
+    result = _as_torch_rounds(own, result.to(torch.float64), room)
     ordered = _sample(own.reshape(-1)).sort().values
     ranks = _ranks(ordered, own), _ranks(ordered, result)
     numbers, owns = _numbers(own, result, None if before is None else before.to(torch.float64), *ranks)
@@ -121,7 +127,47 @@ def quick_misfit(operator: str, own: torch.Tensor, got: torch.Tensor, widened: f
         return _NOT_FINITE
     if _are_few(result, widened):
         return None
-    return kolmogorov_misfit(drawn, result, widened)
+    return kolmogorov_misfit(drawn, _as_torch_rounds(drawn.unsqueeze(0), result, _room(got.dtype)), widened)
+
+
+def _room(dtype: torch.dtype) -> float:
+    """How far apart two values may be, relatively, that differ by how they were rounded."""
+    return _ROUNDED * torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
+
+
+def _as_torch_rounds(own: torch.Tensor, result: torch.Tensor, room: float) -> torch.Tensor:
+    """The result with torch's values where it has nearly one of those that come again and again: at its place, or else
+    anywhere in the draws.
+
+    What dropout keeps is divided by a number or multiplied with its inverse; neither is the one that is right.
+    """
+    if not room or not result.numel():
+        return result
+    return _nearest_of_common(own.sort(dim=0).values, _nearest_anywhere(own, result, room), room)
+
+
+def _nearest_anywhere(own: torch.Tensor, result: torch.Tensor, room: float) -> torch.Tensor:
+    flat = _sample(own.reshape(-1)).sort().values
+    common = torch.unique_consecutive(flat[_COMMON - 1 :][flat[_COMMON - 1 :] == flat[: 1 - _COMMON]])
+    if not common.numel():
+        return result
+    above = torch.searchsorted(common, result.contiguous()).clamp(max=common.numel() - 1)
+    either = common[torch.stack([above, (above - 1).clamp(min=0)])]
+    away = (either - result).abs()
+    found = torch.where(away[0] <= away[1], either[0], either[1])
+    return torch.where(away.amin(dim=0) <= room * found.abs(), found, result)
+
+
+def _nearest_of_common(ordered: torch.Tensor, result: torch.Tensor, room: float) -> torch.Tensor:
+    """``ordered``: torch's values along the first dimension."""
+    common = ordered[_COMMON - 1 :] == ordered[: 1 - _COMMON]
+    values = ordered[_COMMON - 1 :]
+    if not len(values):
+        return result
+    away = torch.where(common, (values - result).abs(), torch.inf)
+    least, which = away.min(dim=0)
+    found = values.gather(0, which.unsqueeze(0))[0]
+    return torch.where(least <= room * found.abs(), found, result)
 
 
 def widening(drawn: torch.Tensor) -> float:

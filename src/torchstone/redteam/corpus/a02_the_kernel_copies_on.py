@@ -1,7 +1,7 @@
 # title: a second thread has the operating system copy the input in one long call, which being stopped does not interrupt
 # family: 2
 # kind: cheat
-# case: clone_timed -> cheated | no-credit | disagrees
+# case: clone_timed -> cheated | no-credit | disagrees | crashed/memory
 # twin: h_twin_clone
 import os
 import sys
