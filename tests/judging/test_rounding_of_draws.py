@@ -1,4 +1,4 @@
-"""What dropout keeps may be divided or multiplied: a unit in the last place is no other distribution, two percent are."""
+"""What dropout keeps may be divided or multiplied: a unit in the last place is no other draw, two percent are."""
 
 from __future__ import annotations
 

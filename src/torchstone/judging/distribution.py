@@ -102,7 +102,7 @@ def misfit(draws: Draws, got: torch.Tensor) -> str | None:
     result = _as_torch_rounds(own, result.to(torch.float64), room)
     ordered = _sample(own.reshape(-1)).sort().values
     ranks = _ranks(ordered, own), _ranks(ordered, result)
-    numbers, owns = _numbers(own, result, None if before is None else before.to(torch.float64), *ranks)
+    numbers, owns = _numbers(own, result, None if before is None else before.to(torch.float64), *ranks, room)
     allowed = DEVIATIONS * owns.std(dim=1) + SINGLES * _at_once(own) * _one_element(ranks[0])
     off = numbers - owns.mean(dim=1)
     off[:-1] = off[:-1].abs()
@@ -136,38 +136,19 @@ def _room(dtype: torch.dtype) -> float:
 
 
 def _as_torch_rounds(own: torch.Tensor, result: torch.Tensor, room: float) -> torch.Tensor:
-    """The result with torch's values where it has nearly one of those that come again and again: at its place, or else
-    anywhere in the draws.
+    """The result with torch's values where it has nearly one of those that come again and again.
 
     What dropout keeps is divided by a number or multiplied with its inverse; neither is the one that is right.
     """
-    if not room or not result.numel():
-        return result
-    return _nearest_of_common(own.sort(dim=0).values, _nearest_anywhere(own, result, room), room)
-
-
-def _nearest_anywhere(own: torch.Tensor, result: torch.Tensor, room: float) -> torch.Tensor:
     flat = _sample(own.reshape(-1)).sort().values
     common = torch.unique_consecutive(flat[_COMMON - 1 :][flat[_COMMON - 1 :] == flat[: 1 - _COMMON]])
-    if not common.numel():
+    if not room or not common.numel():
         return result
     above = torch.searchsorted(common, result.contiguous()).clamp(max=common.numel() - 1)
     either = common[torch.stack([above, (above - 1).clamp(min=0)])]
     away = (either - result).abs()
     found = torch.where(away[0] <= away[1], either[0], either[1])
     return torch.where(away.amin(dim=0) <= room * found.abs(), found, result)
-
-
-def _nearest_of_common(ordered: torch.Tensor, result: torch.Tensor, room: float) -> torch.Tensor:
-    """``ordered``: torch's values along the first dimension."""
-    common = ordered[_COMMON - 1 :] == ordered[: 1 - _COMMON]
-    values = ordered[_COMMON - 1 :]
-    if not len(values):
-        return result
-    away = torch.where(common, (values - result).abs(), torch.inf)
-    least, which = away.min(dim=0)
-    found = values.gather(0, which.unsqueeze(0))[0]
-    return torch.where(least <= room * found.abs(), found, result)
 
 
 def widening(drawn: torch.Tensor) -> float:
@@ -216,7 +197,7 @@ _NAMES = (
 
 
 def _numbers(
-    own: torch.Tensor, result: torch.Tensor, before: torch.Tensor | None, z: torch.Tensor, y: torch.Tensor
+    own: torch.Tensor, result: torch.Tensor, before: torch.Tensor | None, z: torch.Tensor, y: torch.Tensor, room: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The numbers of a result, and ``(numbers, draws)`` of torch's, each draw seen against the others.
 
@@ -227,10 +208,11 @@ def _numbers(
     place = z.mean(dim=0)
     others = (place * z.shape[0] - z) / (z.shape[0] - 1)
     owns = torch.stack([
-        *_moments(z), (z * others).mean(dim=1), _neighbours(z), _unseen_of_each(own), _equal_to_next(own),
+        *_moments(z), (z * others).mean(dim=1), _neighbours(z), _unseen_of_each(own, room), _equal_to_next(own),
     ])  # fmt: skip
     repeated = owns[-1].mean() if before is None else (result == before).double().mean()
-    unseen = (own[1:] != result).all(dim=0).double().mean()  # among as many as each of torch's is held against
+    drawn = own[1:]  # as many as each of torch's is held against
+    unseen = ((drawn != result) & ((drawn - result).abs() > room * drawn.abs())).all(dim=0).double().mean()
     mean, deviation = _moments(y.unsqueeze(0))
     numbers = [mean[0], deviation[0], (y * place).mean(), _neighbours(y.unsqueeze(0))[0], unseen, repeated]
     return torch.stack(numbers), owns
@@ -244,10 +226,10 @@ def _neighbours(z: torch.Tensor) -> torch.Tensor:
     return (z[:, 1:] * z[:, :-1]).mean(dim=1)
 
 
-def _unseen_of_each(own: torch.Tensor) -> torch.Tensor:
-    """For each draw, the share of elements with a value that no other draw has there."""
+def _unseen_of_each(own: torch.Tensor, room: float) -> torch.Tensor:
+    """For each draw, the share of elements with a value that no other draw has there, but for rounding."""
     ordered, order = own.sort(dim=0)
-    same = ordered[1:] == ordered[:-1]
+    same = (ordered[1:] == ordered[:-1]) | (ordered[1:] - ordered[:-1] <= room * ordered[1:].abs())
     edge = torch.zeros_like(same[:1])
     alone = ~(torch.cat([same, edge]) | torch.cat([edge, same]))
     return torch.zeros_like(alone).scatter(0, order, alone).double().mean(dim=1)
