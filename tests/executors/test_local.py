@@ -362,10 +362,13 @@ def test_no_error_after_a_candidate_was_loaded_ends_the_run(tmp_path: Path) -> N
     (tmp_path / "sitecustomize.py").write_text(SPOILS_OWN_WORKERS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-        unjudged, agrees = judge_in_a_run(Job(TIMED, HONEST, "quick"), Job(RELU, ATEN))
+        unjudged, agrees, next_one = judge_in_a_run(
+            Job(TIMED, HONEST, "quick"), Job(RELU, ATEN), Job(TIMED, ATEN, "quick")
+        )
     assert isinstance(unjudged, Unjudged)
     assert "InfrastructureError" in unjudged.reason
     assert isinstance(agrees, Agrees)
+    assert isinstance(next_one, Unjudged), "nor does what is left of the one before"
 
 
 SPOILS_OWN_WORKERS = """
@@ -373,8 +376,11 @@ import sys
 if "torchstone.court.process" in sys.orig_argv:
     from torchstone.court import courtroom
     from torchstone.errors import InfrastructureError
+    honest = courtroom.Courtroom.own_worker
     def refuse(self, party):
-        raise InfrastructureError("no worker could be started")
+        if self.has_had_candidates:
+            raise InfrastructureError("no worker could be started")
+        return honest(self, party)
     courtroom.Courtroom.own_worker = refuse
 """
 

@@ -75,6 +75,8 @@ class Courtroom:
         self._reference_peaks: dict[str, int | None] = {}
         self._preparable: dict[str, float] = {}
         self._candidate_worker: PausableWorker | None = None
+        self.has_had_candidates = False
+        """Whether a candidate has ever stood here: what this machine cannot do since may be its doing."""
         self._own_workers: dict[Literal["reference", "shim"], PausableWorker] = {}
         self.profiled: set[str] = set()
         """Candidates whose device kernels have been looked at."""
@@ -240,6 +242,7 @@ class Courtroom:
         self.dismiss_candidate()
         worker = self.pool.take(with_device=False)
         self._candidate_worker = worker
+        self.has_had_candidates = True
         self.pool.refill()
         return worker, True
 

@@ -234,9 +234,9 @@ def judge(
             if trial.hearing.stage == "measure" or trial.hearing.outcome.measurement is not None:
                 attempts = max(attempts, _LOST_WORKERS - 2)  # dying until the clock is kind must not pay
         except TorchstoneError as error:
-            if not trial.hearing.has_worker:
+            if not trial.hearing.has_worker and not room.has_had_candidates:
                 raise  # this machine cannot do what is asked of it: no job would fare better
-            verdict = _fault(error, room)  # it could, until this candidate had been loaded
+            verdict = _fault(error, room)  # it could, until a candidate had been loaded
             break
         except Exception as error:  # noqa: BLE001 - a fault of ours, perhaps provoked: it must not take other jobs along
             verdict = _fault(error, room)
