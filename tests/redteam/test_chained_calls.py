@@ -12,6 +12,8 @@ from torchstone.schema import (
     Implementation,
     Job,
     Normal,
+    Party,
+    Record,
     Scalar,
     Sequence,
     SourceFile,
@@ -77,13 +79,26 @@ _TRIES = 4
 """On a busy machine a speed may drown in noise: then nothing is to be confirmed."""
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_who_is_faster_is_so_in_chains(name: str) -> None:
+@pytest.fixture(scope="module")
+def records() -> dict[str, Record]:
+    """Of each the first in which something was to be confirmed, or the last."""
+    names = {each.key: name for name, each in JOBS.items()}
+    found: dict[str, Record] = {}
     for _ in range(_TRIES):
-        (record,) = LocalExecutor(ExecutorOptions(device="cpu")).run([JOBS[name]])
-        assert isinstance(record.verdict, Agrees), explain(record.verdict)
-        assert record.measurement is not None
-        chained = {block.party for block in record.measurement.blocks if block.way == "chained"}
-        if chained:
+        left = [each for name, each in JOBS.items() if name not in found or not chained(found[name])]
+        if not left:
             break
-    assert chained == {"candidate", "reference", "shim"}
+        found |= {names[record.job_key]: record for record in LocalExecutor(ExecutorOptions(device="cpu")).run(left)}
+    return found
+
+
+def chained(record: Record) -> set[Party]:
+    blocks = () if record.measurement is None else record.measurement.blocks
+    return {block.party for block in blocks if block.way == "chained"}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_who_is_faster_is_so_in_chains(name: str, records: dict[str, Record]) -> None:
+    verdict = records[name].verdict
+    assert isinstance(verdict, Agrees), explain(verdict)
+    assert chained(records[name]) == {"candidate", "reference", "shim"}

@@ -11,7 +11,6 @@ import pytest
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.redteam import Finding, Fixture, judge_corpus, read_corpus
-from torchstone.redteam.cases import CASES
 from torchstone.redteam.run import LIMITS
 
 pytestmark = pytest.mark.adversary
@@ -23,14 +22,9 @@ _CASES = [(fixture.id, case) for fixture in FIXTURES for case in fixture.expecte
 
 @pytest.fixture(scope="module")
 def findings() -> dict[tuple[str, str], Finding]:
-    """One run for all: starting a judge costs more than judging a fixture. What is not timed, by two side by side."""
-    timed = {fixture.id for fixture in FIXTURES if any(CASES[case].timed for case in fixture.expected)}
-    timed |= {fixture.twin for fixture in FIXTURES if fixture.twin}
+    """One run for all: starting a judge costs more than judging a fixture. Two judges, of whom one at a time measures."""
     side_by_side = LocalExecutor(ExecutorOptions(device="cpu", limits=LIMITS, judges_per_device=2))
-    found = [
-        *judge_corpus("cpu", ids=_BY_ID.keys() - timed, executor=side_by_side, effort="quick"),
-        *judge_corpus("cpu", ids=timed, effort="quick"),
-    ]
+    found = judge_corpus("cpu", executor=side_by_side, effort="quick")
     return {(each.fixture, each.case): each for each in found}
 
 

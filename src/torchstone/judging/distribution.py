@@ -98,11 +98,19 @@ def misfit(draws: Draws, got: torch.Tensor) -> str | None:
         own, result = own[:, places], result[places]
         before = None if before is None else before[places]
     room = _room(result.dtype)
-    own = own.to(torch.float64)
-    result = _as_torch_rounds(own, result.to(torch.float64), room)
+    own, result = own.to(torch.float64), result.to(torch.float64)
+    before = None if before is None else before.to(torch.float64)
+    found = _standing_out(own, result, before, draws.widened, room)
+    # Seldom, so that it is asked for only where something is wrong: it takes as long again.
+    return found and _standing_out(own, _as_torch_rounds(own, result, room), before, draws.widened, room)
+
+
+def _standing_out(
+    own: torch.Tensor, result: torch.Tensor, before: torch.Tensor | None, widened: float, room: float
+) -> str | None:
     ordered = _sample(own.reshape(-1)).sort().values
     ranks = _ranks(ordered, own), _ranks(ordered, result)
-    numbers, owns = _numbers(own, result, None if before is None else before.to(torch.float64), *ranks, room)
+    numbers, owns = _numbers(own, result, before, *ranks, room)
     allowed = DEVIATIONS * owns.std(dim=1) + SINGLES * _at_once(own) * _one_element(ranks[0])
     off = numbers - owns.mean(dim=1)
     off[:-1] = off[:-1].abs()
@@ -110,7 +118,7 @@ def misfit(draws: Draws, got: torch.Tensor) -> str | None:
         if much > bound:
             around = f"{own.shape[0]} draws of torch's lie around {float(torchs):.4g}"
             return f"{text} is {float(number):.4g}; {around}, bound {float(bound):.3g} from there"
-    return kolmogorov_misfit(own.reshape(-1), result, draws.widened)
+    return kolmogorov_misfit(own.reshape(-1), result, widened)
 
 
 def _some_places(elements: int, device: torch.device) -> torch.Tensor:
@@ -127,7 +135,8 @@ def quick_misfit(operator: str, own: torch.Tensor, got: torch.Tensor, widened: f
         return _NOT_FINITE
     if _are_few(result, widened):
         return None
-    return kolmogorov_misfit(drawn, _as_torch_rounds(drawn.unsqueeze(0), result, _room(got.dtype)), widened)
+    found = kolmogorov_misfit(drawn, result, widened)
+    return found and kolmogorov_misfit(drawn, _as_torch_rounds(drawn.unsqueeze(0), result, _room(got.dtype)), widened)
 
 
 def _room(dtype: torch.dtype) -> float:
