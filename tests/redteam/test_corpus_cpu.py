@@ -22,7 +22,7 @@ _CASES = [(fixture.id, case) for fixture in FIXTURES for case in fixture.expecte
 
 @pytest.fixture(scope="module")
 def findings() -> dict[tuple[str, str], Finding]:
-    """One run for all: starting a judge costs more than judging a fixture. Two judges, of whom one at a time measures."""
+    """One run for all: starting a judge costs more than judging a fixture. Two judges; one at a time measures."""
     side_by_side = LocalExecutor(ExecutorOptions(device="cpu", limits=LIMITS, judges_per_device=2))
     found = judge_corpus("cpu", executor=side_by_side, effort="quick")
     return {(each.fixture, each.case): each for each in found}
