@@ -16,9 +16,9 @@ INTERPRETER = $(if $(PYTHON),$(PYTHON),$(error $(NAME_ONE)))
 BOOTSTRAP = $(INTERPRETER) tools/bootstrap.py
 CHECK = $(BOOTSTRAP) --for check --
 PYTEST = $(BOOTSTRAP) --for test -- -m pytest
-# Tests that look at the clock run alone, the others side by side: three on two cores, as they mostly wait for processes.
+# Tests that look at the clock run alone, the others two side by side.
 ALONE := tests/redteam tests/workers
-SIDE_BY_SIDE := --numprocesses 3 --dist loadfile $(foreach room,$(ALONE),--ignore=$(room))
+SIDE_BY_SIDE := --numprocesses 2 --dist loadfile $(foreach room,$(ALONE),--ignore=$(room))
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 .PHONY: help run test check lint format-check format types imports wheels clean

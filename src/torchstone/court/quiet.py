@@ -31,7 +31,7 @@ percent, and now and then three."""
 _FEW_CORES = 4
 _LOOKS = 3
 """In a row, before a core is believed to be quiet."""
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 3.0
 """What takes longer to be freed than this costs nobody but the candidate that has left it."""
 _PAUSE_SECONDS = 0.05
 """Before the next look at a core that was not quiet: what is left to be done there is done sooner without us."""
