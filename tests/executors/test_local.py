@@ -301,6 +301,7 @@ def test_a_scalar_argument_and_a_keyword_reach_the_kernel() -> None:
     assert isinstance(verdict, Agrees)
 
 
+@pytest.mark.slow
 def test_a_judge_that_dies_on_every_job_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     give = JudgeProcess.give
 
@@ -319,6 +320,7 @@ def test_a_judge_that_dies_on_every_job_is_given_up(monkeypatch: pytest.MonkeyPa
     assert all(isinstance(record.verdict, Unjudged) and record.attempts == 1 for record in records)
 
 
+@pytest.mark.slow
 def test_one_candidate_that_kills_the_judge_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     give = JudgeProcess.give
 
@@ -414,6 +416,7 @@ def test_visible_devices_are_those_that_cuda_would_see(monkeypatch: pytest.Monke
     assert visible_uuids({"CUDA_VISIBLE_DEVICES": ""}) == []
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_never_measure_at_the_same_time(tmp_path: Path) -> None:
     """One measuring lane per device, across processes."""
     command = [
