@@ -46,17 +46,10 @@ def mask_runs(view: torch.Tensor, lot: Lot, value: float) -> None:
 
 def _masks(case: schema.Case) -> list[int]:
     """Positions among the tensors of the case."""
-    names = [argument.name for argument in operators.resolve(case.operator)._schema.arguments]
-    named = [*zip(names, case.args, strict=False), *case.kwargs.items()]
-    owners = [name for name, argument in named for _ in _tensors(argument)]
+    named = operators.named_arguments(case.operator, case.args, case.kwargs)
+    owners = [name for name, argument in named for _ in range(operators.tensor_count(argument))]
     recipes = schema.tensors_of(case)
     return [at for at, name in enumerate(owners) if "mask" in name and _may_be_padded(recipes[at])]
-
-
-def _tensors(argument: schema.Argument) -> list[schema.Tensor]:
-    if isinstance(argument, schema.Sequence):
-        return [tensor for item in argument.items for tensor in _tensors(item)]
-    return [argument] if isinstance(argument, schema.Tensor) else []
 
 
 def _may_be_padded(recipe: schema.Tensor) -> bool:
