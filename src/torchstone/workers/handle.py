@@ -249,6 +249,7 @@ class Worker:
         now = time.monotonic()
         quiet = not self._wait_for_news(max(0.0, min(deadline - now, _WATCH_SECONDS)))
         if now >= deadline and (quiet or now >= deadline + _GRACE_SECONDS):
+            self._count()  # a judge that had no core for it until now says what took the time, not only that it is over
             raise OverranError
         self._read_available()
         # By the clock, not by silence: a worker that keeps talking is watched too. But not once its answer is here, as
@@ -331,19 +332,35 @@ class Worker:
 
     def _watch(self) -> None:
         """Count memory and processes of the whole tree; a limit per process alone could be forked around."""
-        if self.warden_pid is None:
-            return
         if self._hold is not None:
             self._hold.bury_dead()
-        pids = descendants(self.warden_pid)
-        if len(pids) > self._limits.processes:
-            raise OverLimitError("processes", f"{len(pids)} processes (limit {self._limits.processes})")
+        pids = self._count()
         limit = self._limits.memory_bytes
         # Pages shared since a fork are counted in every process at first; only if that is too much, look closely.
         if sum(_resident_bytes(pid) for pid in pids) > limit:
-            used = sum(_proportional_bytes(pid) for pid in pids)
+            used = self._used_bytes(pids)
             if used > limit:
                 raise OverLimitError("memory", f"{used >> 20} MiB resident (limit {limit >> 20} MiB)")
+
+    def _count(self) -> list[int]:
+        """Its processes, if they are not too many."""
+        pids = descendants(self.warden_pid) if self.warden_pid is not None else []
+        if len(pids) > self._limits.processes:
+            raise OverLimitError("processes", f"{len(pids)} processes (limit {self._limits.processes})")
+        return pids
+
+    def _used_bytes(self, pids: list[int]) -> int:
+        """What they use together. A process that forks lets nobody look for a while: a hundred of them took the judge
+        5 s, in which they became three hundred. So they are counted again where looking takes long.
+        """
+        used = 0
+        count_again = time.monotonic() + _WATCH_SECONDS
+        for pid in pids:
+            used += _proportional_bytes(pid)
+            if time.monotonic() >= count_again:
+                self._count()
+                count_again = time.monotonic() + _WATCH_SECONDS
+        return used
 
     def prove(self) -> None:
         """See that it can be held, and let it go again. While it holds nothing but our own code: a refusal now is the
