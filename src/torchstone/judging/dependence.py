@@ -33,6 +33,7 @@ from collections.abc import Sequence
 import torch
 
 from torchstone.judging.numbers import real_rows
+from torchstone.judging.ordering import Ranking, in_order
 
 DEVIATIONS = 9.0
 LOOKED_AT = 1 << 12
@@ -104,18 +105,15 @@ class _Draw:
         places = secret_places(self.elements, LOOKED_AT).to(got.device)
         self.own_here = own[:, places].to(torch.float64)
         self.got_here = got[places].to(torch.float64)
-        self._ordered = torch.cat([self.own_here[0], self.got_here]).sort().values
+        self._ranking = Ranking(torch.cat([self.own_here[0], self.got_here]))
 
     def below(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Shares of the sampled values that are less than each, and no more than it."""
-        found = [torch.searchsorted(self._ordered, values.contiguous(), right=right) for right in (False, True)]
-        less, upto = (number.to(torch.float64) / self._ordered.numel() for number in found)
-        return less, upto
+        return self._ranking.below(values)
 
     def ranks(self, values: torch.Tensor) -> torch.Tensor:
         """From 0 to 1, ties in the middle."""
-        less, upto = self.below(values.to(torch.float64))
-        return (less + upto) / 2
+        return self._ranking.ranks(values.to(torch.float64))
 
     def learnt_from(self) -> torch.Tensor:
         """Some of torch's draws, an even number."""
@@ -374,7 +372,7 @@ def _repeated(values: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) ->
         values = values[rows.to(values.device)]
     if len(places) < values.shape[1]:
         values = values[:, places.to(values.device)]
-    ordered = values.sort(dim=1).values
+    ordered = in_order(values)
     same = ordered[:, 1:] == ordered[:, :-1]
     return same.sum() - (same[:, 1:] & same[:, :-1]).sum()
 

@@ -35,6 +35,7 @@ import torch
 
 from torchstone.judging.dependence import secret_places
 from torchstone.judging.numbers import real_rows
+from torchstone.judging.ordering import Ranking, in_order, largest_gap
 
 MIN_DRAWS, MAX_DRAWS = 24, 32
 DRAWN_ELEMENTS = 1 << 22
@@ -49,8 +50,9 @@ _COMPARED = 9
 _LARGEST_USUAL = 1.6
 """The distance of independent draws times the root of their size: less, but once in a hundred times."""
 _SORTED_ELEMENTS = 1 << 16
-_LOOKED_AT = 1 << 16
-"""Of larger results the support is judged in full, everything else on so many elements."""
+_LOOKED_AT = 1 << 14
+"""Of larger results the support is judged in full, the six numbers on so many elements, and all values by a test."""
+_RANKED_AMONG = 1 << 13
 _RUN = 256
 _ROUNDED = 2.0
 """Units of the dtype by which values may differ that are the same but for rounding."""
@@ -93,23 +95,25 @@ def misfit(draws: Draws, got: torch.Tensor) -> str | None:
     before = (
         None if draws.before is None or draws.before.shape != got.shape else real_rows(draws.before.unsqueeze(0))[0]
     )
-    if result.numel() > _LOOKED_AT:
-        places = _some_places(result.numel(), result.device)
-        own, result = own[:, places], result[places]
-        before = None if before is None else before[places]
+    places = _some_places(result.numel(), result.device)
     room = _room(result.dtype)
-    own, result = own.to(torch.float64), result.to(torch.float64)
-    before = None if before is None else before.to(torch.float64)
-    found = _standing_out(own, result, before, draws.widened, room)
+
+    def found_in(result: torch.Tensor) -> str | None:
+        earlier = None if before is None else before[places].to(torch.float64)
+        return _standing_out(own_here, result[places], earlier, room) or kolmogorov_misfit(
+            all_own, result, draws.widened
+        )
+
+    own_here = own[:, places].to(torch.float64)
+    all_own = _sample(own.reshape(-1)).to(torch.float64)
+    result = result.to(torch.float64)
     # Seldom, so that it is asked for only where something is wrong: it takes as long again.
-    return found and _standing_out(own, _as_torch_rounds(own, result, room), before, draws.widened, room)
+    return found_in(result) and found_in(_as_torch_rounds(all_own, result, room))
 
 
-def _standing_out(
-    own: torch.Tensor, result: torch.Tensor, before: torch.Tensor | None, widened: float, room: float
-) -> str | None:
-    ordered = _sample(own.reshape(-1)).sort().values
-    ranks = _ranks(ordered, own), _ranks(ordered, result)
+def _standing_out(own: torch.Tensor, result: torch.Tensor, before: torch.Tensor | None, room: float) -> str | None:
+    ranking = Ranking(_sample(own.reshape(-1), _RANKED_AMONG))
+    ranks = ranking.ranks(own), ranking.ranks(result)
     numbers, owns = _numbers(own, result, before, *ranks, room)
     allowed = DEVIATIONS * owns.std(dim=1) + SINGLES * _at_once(own) * _one_element(ranks[0])
     off = numbers - owns.mean(dim=1)
@@ -118,11 +122,13 @@ def _standing_out(
         if much > bound:
             around = f"{own.shape[0]} draws of torch's lie around {float(torchs):.4g}"
             return f"{text} is {float(number):.4g}; {around}, bound {float(bound):.3g} from there"
-    return kolmogorov_misfit(own.reshape(-1), result, widened)
+    return None
 
 
 def _some_places(elements: int, device: torch.device) -> torch.Tensor:
     """Runs of neighbours, at places that nobody can foresee: what all elements say, these say as well."""
+    if elements <= _LOOKED_AT:
+        return torch.arange(elements, device=device)
     source = torch.Generator().manual_seed(secrets.randbits(63))
     starts = torch.randint(0, elements - _RUN + 1, (_LOOKED_AT // _RUN, 1), generator=source)
     return (starts + torch.arange(_RUN)).flatten().to(device)
@@ -149,7 +155,7 @@ def _as_torch_rounds(own: torch.Tensor, result: torch.Tensor, room: float) -> to
 
     What dropout keeps is divided by a number or multiplied with its inverse; neither is the one that is right.
     """
-    flat = _sample(own.reshape(-1)).sort().values
+    flat = in_order(_sample(own.reshape(-1)))
     common = torch.unique_consecutive(flat[_COMMON - 1 :][flat[_COMMON - 1 :] == flat[: 1 - _COMMON]])
     if not room or not common.numel():
         return result
@@ -188,11 +194,8 @@ def _are_few(result: torch.Tensor, widened: float) -> bool:
 
 def _kolmogorov(own: torch.Tensor, result: torch.Tensor) -> tuple[float, float]:
     """The distance, and the number of elements that it counts for."""
-    one, other = _sample(own).sort().values, _sample(result).sort().values
-    places = torch.cat([one, other])
-    below = [torch.searchsorted(x, places, right=True) / x.numel() for x in (one, other)]
-    size = one.numel() * other.numel() / (one.numel() + other.numel())
-    return float((below[0] - below[1]).abs().amax()), size
+    one, other = in_order(_sample(own)), in_order(_sample(result))
+    return largest_gap(one, other), one.numel() * other.numel() / (one.numel() + other.numel())
 
 
 _NAMES = (
@@ -264,12 +267,6 @@ def _at_once(own: torch.Tensor) -> float:
     return _CLUSTERED * times if times > _UNEVEN else 1.0
 
 
-def _ranks(ordered: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The share of some of torch's values that lie below each value; ties in the middle."""
-    below, upto = (torch.searchsorted(ordered, values.contiguous(), right=right) for right in (False, True))
-    return (below + upto).double() / (2 * ordered.numel())
-
-
 def _outside_support(operator: str, own: torch.Tensor, result: torch.Tensor) -> str | None:
     if not own.numel():
         return None
@@ -296,8 +293,6 @@ def _flat(values: torch.Tensor) -> torch.Tensor:
     return real_rows(values).to(torch.float64)
 
 
-def _sample(values: torch.Tensor) -> torch.Tensor:
+def _sample(values: torch.Tensor, most: int = _SORTED_ELEMENTS) -> torch.Tensor:
     """Elements in places that nobody can foresee."""
-    if values.numel() <= _SORTED_ELEMENTS:
-        return values
-    return values[secret_places(values.numel(), _SORTED_ELEMENTS).to(values.device)]
+    return values if values.numel() <= most else values[secret_places(values.numel(), most).to(values.device)]

@@ -31,6 +31,7 @@ from random import SystemRandom
 import torch
 
 from torchstone.judging.numbers import real_rows, unlikelihood
+from torchstone.judging.ordering import in_order
 
 PLACES = 1024
 CLASSES = 256
@@ -111,7 +112,7 @@ class _Likeness:
         places = SystemRandom().sample(range(count), min(count, PLACES))
         self._places = torch.tensor(places, dtype=torch.int64, device=own.device)
         sampled = own[:, self._places].to(torch.float64)
-        ordered = sampled.reshape(-1).sort().values
+        ordered = in_order(sampled.reshape(-1))
         self._ordered = ordered[:: max(1, ordered.numel() // 4096)].contiguous()
         self._memory = _Memory(2 * len(places), torch.float32, own.device)
         self._allowed = DEVIATIONS * max(1.0, MARGIN * self._width(self._angles(sampled)))
@@ -196,7 +197,7 @@ class _Neighbours:
         steps = self._steps(values)
         if steps.numel() < 2:
             return 0
-        counts = torch.unique_consecutive(steps.sort().values, return_counts=True)[1].to(torch.float64)
+        counts = torch.unique_consecutive(in_order(steps), return_counts=True)[1].to(torch.float64)
         same = float((counts * (counts - 1)).sum()) / (steps.numel() * (steps.numel() - 1))
         bits = min(_ELEMENT_BITS, -math.log2(same)) if same > 0.0 else _ELEMENT_BITS
         if bits * LONGEST_WINDOW < WINDOW_BITS:
@@ -232,7 +233,7 @@ def _scale(operator: str, values: torch.Tensor) -> tuple[float, float]:
     if operator in _UNIFORM:
         whole *= (values.numel() + 1) / (values.numel() - 1)  # how far the ends lie beyond the values, on average
         return whole, whole / _STEPS_PER_RANGE
-    ordered = values[:: max(1, values.numel() // _VALUES)].sort().values
+    ordered = in_order(values[:: max(1, values.numel() // _VALUES)])
     quartiles = float(ordered[3 * (len(ordered) - 1) // 4] - ordered[(len(ordered) - 1) // 4])
     return 0.0, (quartiles or whole) / _STEPS_PER_QUARTILES
 

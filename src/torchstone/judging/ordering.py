@@ -1,0 +1,60 @@
+"""Values in order, and ranks among them. On the host by numpy, which sorts in a tenth of the time that torch takes."""
+
+from __future__ import annotations
+
+import torch
+
+_UNKNOWN_TO_NUMPY = (torch.bfloat16, torch.float16)
+"""Or sorted one by one."""
+
+
+def in_order(values: torch.Tensor) -> torch.Tensor:
+    """Sorted along the last dimension."""
+    if values.device.type != "cpu":
+        return values.sort(dim=-1).values
+    if values.dtype in _UNKNOWN_TO_NUMPY:
+        return in_order(values.to(torch.float32)).to(values.dtype)
+    found = values.clone(memory_format=torch.contiguous_format)
+    found.numpy().sort(axis=-1)
+    return found
+
+
+def largest_gap(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Between the shares of two samples, both in order, that lie at or below any value: Kolmogorov and Smirnov's."""
+    both = torch.cat([one, other])
+    order = _stable_order(both)
+    shares = torch.where(order < len(one), 1.0 / len(one), -1.0 / len(other)).to(torch.float64)
+    values = both[order]
+    last = torch.nn.functional.pad(values[1:] != values[:-1], (0, 1), value=True)  # of those that are equal
+    return float(shares.cumsum(0)[last].abs().amax())
+
+
+def _stable_order(values: torch.Tensor) -> torch.Tensor:
+    """Quick where there are few runs: they are merged."""
+    if values.device.type != "cpu":
+        return values.sort(stable=True).indices
+    return torch.from_numpy(values.numpy().argsort(kind="stable"))
+
+
+class Ranking:
+    """Some values, and how many of them lie below others."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        """In float64, flat, at least one."""
+        self._distinct, counts = torch.unique_consecutive(in_order(values), return_counts=True)
+        counts = counts.to(torch.float64) / values.numel()
+        nothing = counts.new_zeros(1)
+        self._before = torch.cat([nothing, counts.cumsum(0)])
+        self._share = torch.cat([counts, nothing])
+
+    def below(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Shares that are less than each, and no more than it."""
+        places = torch.searchsorted(self._distinct, values.contiguous())
+        there = self._distinct[places.clamp(max=len(self._distinct) - 1)] == values
+        less = self._before[places]
+        return less, less + torch.where(there, self._share[places], 0.0)
+
+    def ranks(self, values: torch.Tensor) -> torch.Tensor:
+        """From 0 to 1, ties in the middle."""
+        less, upto = self.below(values)
+        return (less + upto) / 2
