@@ -7,9 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import torch
+
 from torchstone.court.courtroom import Courtroom
 from torchstone.court.hearing import Hearing, Lots
 from torchstone.court.lane import Lane
+from torchstone.court.parties import Draws
+from torchstone.judging import Reference
 from torchstone.schema import Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor
 from torchstone.workers.pool import WorkerOptions, WorkerPool
 
@@ -48,3 +52,21 @@ def test_who_is_tried_again_is_tried_on_the_same_values() -> None:
     lots.begin_again()
     assert [lots.draw() for _ in range(3)] == first
     assert lots.draw() not in first
+
+
+def test_nothing_that_is_timed_comes_again_for_who_is_tried_again() -> None:
+    """It has met what was timed, may have left itself a note, and would only have to read it."""
+    case = Case("test", "aten.relu.default", (Tensor((5, 7), "float32", Normal()),))
+    job = Job(case, Implementation("test", case.operator, SourceFiles((SourceFile("k.py", TICKING),), "kernel")))
+    lots, reference = Lots(), Reference(case, torch.device("cpu"))
+    room = cast(Courtroom, SimpleNamespace())
+    tries = []
+    for _ in range(2):
+        lots.begin_again()
+        hearing = Hearing(job, room, lots)
+        checked, _ = hearing.draw(reference, 1)
+        timed, _ = Draws(hearing, reference).fresh(1)
+        tries.append([calls[0].tensors[0].storage for calls in (checked, timed)])
+    (checked_first, timed_first), (checked_again, timed_again) = tries
+    assert torch.equal(checked_first, checked_again)
+    assert not torch.equal(timed_first, timed_again)

@@ -351,8 +351,8 @@ def test_a_judge_that_is_stuck_is_replaced(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(local, "_MOST_ATTEMPTS", 2)
     monkeypatch.setattr(local, "_SILENCE_SECONDS", 0.0)
     monkeypatch.setattr(local, "_LOOK_SECONDS", 0.1)
-    patience = Deadlines(2.0, 2.0, 2.0, 2.0)
-    stuck, agrees = judge_in_a_run(Job(RELU, HONEST, deadlines=patience), Job(RELU, ATEN, deadlines=patience))
+    patience = Deadlines(0.5, 0.5, 0.5, 0.5)
+    stuck, agrees = judge_in_a_run(Job(RELU, HONEST, deadlines=patience), Job(RELU, ATEN))
     assert isinstance(stuck, Unjudged)
     assert "2 times" in stuck.reason
     assert "stuck" in stuck.reason

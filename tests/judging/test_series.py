@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchstone.chain import Chain
+from torchstone.chain import Chain, Scaled
 from torchstone.judging import Agreement, Mismatch, Reference, Series, UncapturableError, draw_calls, plant_some
 from torchstone.links import Links
-from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor
+from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform
 
 CPU = torch.device("cpu")
 RELU = Case("test", "aten.relu.default", (Tensor((33, 65), "float32", Normal()),))
@@ -104,7 +104,7 @@ class TestChains:
         for index in range(CALLS):
             results.append(torch.relu(arguments[index].view(33, 65)))
             if index + 1 < CALLS:
-                links.follow([results[-1]], arguments[index + 1].view(33, 65))
+                links.follow([results[-1]], [arguments[index + 1].view(33, 65)])
         series.follow(chain, [torch.stack(results)])
         assert torch.equal(series.storages[0], arguments)
         assert not torch.equal(arguments[1:], drawn[1:])
@@ -124,9 +124,9 @@ class TestChains:
 
     @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
     def test_every_element_gets_a_factor_of_its_own_in_any_dtype(self, dtype: str) -> None:
-        links = Links(Chain(0, 1000, dtype, 3), CPU)
+        links = Links(Chain((Scaled(0, 1000, dtype),), 3), CPU)
         argument = torch.ones(1000, dtype=getattr(torch, dtype))
-        links.follow([torch.randn(10)], argument)
+        links.follow([torch.randn(10)], [argument])
         assert argument.unique().numel() > 60
         assert bool(((argument >= 0.5) & (argument <= 1.0)).all())
 
@@ -135,22 +135,46 @@ class TestChains:
         assert made(case).chain(1) is None
 
 
-def test_all_results_of_a_gradient_decide_how_to_go_on_and_none_by_its_weight() -> None:
-    matrix = Tensor((8, 8), "float32", Normal())
-    case = Case("tests", "torchstone_grad.mul.Tensor", (Sequence((matrix,)), matrix, matrix))
+MATRIX = Tensor((8, 8), "float32", Normal())
+
+
+def chain_of(operator: str, *args: Tensor | Sequence) -> Chain | None:
+    return Series(Reference(Case("tests", operator, args), CPU), 3).chain(1)
+
+
+def places(chain: Chain | None) -> list[int] | None:
+    return None if chain is None else [scaled.position for scaled in chain.arguments]
+
+
+def test_all_results_and_all_arguments_of_a_gradient_hang_together() -> None:
+    case = Case("tests", "torchstone_grad.mul.Tensor", (Sequence((MATRIX,)), MATRIX, MATRIX))
     series = Series(Reference(case, CPU), 3)
     series.draw(7)
     chain = series.chain(1)
     assert chain is not None
-    assert (chain.argument, chain.all_results) == (1, True)
-    links, drawn = Links(chain, CPU), series.storages[1].clone()
+    assert places(chain) == [0, 1, 2]
+    links, drawn = Links(chain, CPU), [storage.clone() for storage in series.storages]
     results = [torch.randn(3, 8, 8) for _ in range(3)]
     for index in range(2):
-        links.follow([result[index] for result in results], drawn[index + 1].view(8, 8))
+        links.follow([result[index] for result in results], [each[index + 1].view(8, 8) for each in drawn])
     series.follow(chain, results)
-    assert torch.equal(series.storages[1], drawn)
+    assert all(map(torch.equal, series.storages, drawn))
     changed = [*results[:2], results[2] + 1]
-    assert not torch.equal(links.followed(changed, drawn), links.followed(results, drawn))
+    assert not any(map(torch.equal, links.followed(changed, drawn), links.followed(results, drawn)))
+
+
+def test_calls_are_not_chained_by_the_smaller_part_of_their_arguments() -> None:
+    """What depends on the others alone could be done for all calls at once, like the products beside an addend."""
+    batch = Tensor((8, 8, 8), "float32", Normal())
+    positive = Tensor((8, 8, 8), "float32", Uniform(0.5, 2.0))
+    assert places(chain_of("aten.addbmm.default", MATRIX, batch, batch)) == [0, 1, 2]
+    assert places(chain_of("aten.addbmm.default", MATRIX, batch, positive)) == [0, 1]
+    assert chain_of("aten.addbmm.default", MATRIX, positive, positive) is None
+
+
+def test_a_gradient_is_not_chained_by_how_much_its_results_count_alone() -> None:
+    positive = Tensor((8, 8), "float32", Uniform(0.5, 2.0))
+    assert chain_of("torchstone_grad.sqrt.default", Sequence((MATRIX,)), positive) is None
 
 
 def test_planted_values_among_a_series_are_held_against_what_is_wrong_on_them() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from torchstone.measuring import needs_confirmation, timing
-from torchstone.measuring.confirmation import charged, finding, own_times_ns, ratio_interval
+from torchstone.measuring.confirmation import as_if_warm, charged, finding, own_times_ns, ratio_interval
 from torchstone.measuring.procedure import Plan, Times, confirmations, rounds
 from torchstone.schema import Block, Measurement, Party, Way
 
@@ -177,19 +177,53 @@ def test_a_reference_that_is_cold_in_single_calls_confirms_nothing(seed: int) ->
     assert speedup is None or speedup.ratio <= 1.11
 
 
-def test_in_chains_the_candidate_is_charged_for_what_lies_between_calls() -> None:
-    def block(number: int, party: Party, elapsed_ns: int, claimed_ns: int) -> Block:
-        return Block(number, party, LONG, elapsed_ns, claimed_ns, "chained")
-
-    blocks = [
-        each
+def in_rounds(times: dict[Way, dict[Party, tuple[int, int]]]) -> list[Block]:
+    """Six rounds; nanoseconds a block, by the judge's clock and by the worker's."""
+    return [
+        Block(number, party, LONG, elapsed_ns, claimed_ns, way)
         for number in range(6)
-        for each in (
-            block(number, "candidate", 900_000, 0),
-            block(number, "reference", 2_000_000, 0),
-            block(number, "shim", 600_000, 400_000),
-        )
+        for way, parties in times.items()
+        for party, (elapsed_ns, claimed_ns) in parties.items()
     ]
+
+
+def test_in_chains_the_candidate_is_charged_for_what_lies_between_calls() -> None:
+    parties: dict[Party, tuple[int, int]] = {
+        "candidate": (900_000, 0), "reference": (2_000_000, 0), "shim": (600_000, 400_000),
+    }  # fmt: skip
+    blocks = in_rounds({"chained": parties})
     own = own_times_ns(blocks)
     assert own.tolist() == [[300_000.0, 1_400_000.0]] * 6
     assert charged(own, blocks).tolist() == [[700_000.0, 1_400_000.0]] * 6
+
+
+@pytest.mark.parametrize("alone_ns", [700_000, 500_000, 900_000])
+def test_the_reference_is_no_slower_in_chains_than_in_long_blocks_beside_the_candidate_or_without(
+    alone_ns: int,
+) -> None:
+    blocks = in_rounds(
+        {
+            "chained": {"candidate": (900_000, 0), "reference": (2_000_000, 0), "shim": (600_000, 400_000)},
+            "called": {"candidate": (150_000, 0), "reference": (800_000, 0), "shim": (100_000, 50_000)},
+            "alone": {"reference": (alone_ns, 0), "shim": (100_000, 50_000)},
+        }
+    )
+    least = min(800_000, alone_ns) - 100_000
+    assert as_if_warm(own_times_ns(blocks), blocks).tolist() == [[300_000.0, float(least)]] * 6
+
+
+def test_a_chain_that_refutes_counts_no_further_than_with_what_lies_between_its_calls() -> None:
+    """Done natively, that takes no time: long blocks say 7x, chains 3x, and nobody has been quicker than torch."""
+    rng = np.random.default_rng(3)
+    blocks = in_rounds(
+        {
+            "called": {"candidate": (200_000, 0), "reference": (800_000, 0), "shim": (100_000, 50_000)},
+            "chained": {"candidate": (2_000_000, 0), "reference": (3_000_000, 0), "shim": (1_500_000, 1_400_000)},
+        }
+    )
+    noisy = [msgspec.structs.replace(b, elapsed_ns=b.elapsed_ns + int(rng.integers(-2000, 2000))) for b in blocks]
+    speedup = timing(measured(noisy)).speedup
+    assert speedup is not None
+    assert speedup.one_at_a_time == "refuted"
+    assert speedup.ratio <= 1.04
+    assert speedup.outcome != "faster"

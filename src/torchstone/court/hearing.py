@@ -89,7 +89,8 @@ class VerdictError(Exception):
 class Lots:
     """The system's randomness, written down: a candidate whose worker was lost meets the same values and variants.
 
-    Otherwise dying would be a way to ask for others.
+    Otherwise dying would be a way to ask for others. Nothing that is timed comes from here: what a candidate has met
+    before it may know the answer to.
     """
 
     def __init__(self) -> None:
@@ -179,9 +180,15 @@ class Hearing:
         finally:
             stand.close()
 
-    def draw(self, reference: Reference, count: int, calibrate: bool = True) -> tuple[list[DrawnCall], list[Expected]]:
-        """Fresh calls from the system's randomness, and what they must give. Of random numbers some are made again."""
-        calls = draw_calls(reference.case, self.lots.draw(), count, reference.device)
+    def draw(
+        self, reference: Reference, count: int, calibrate: bool = True, again: bool = True
+    ) -> tuple[list[DrawnCall], list[Expected]]:
+        """Fresh calls from the system's randomness, and what they must give. Of random numbers some are made again.
+
+        ``again``: the same ones for who comes again because his worker was lost.
+        """
+        seed = self.lots.draw() if again else secrets.randbits(63)
+        calls = draw_calls(reference.case, seed, count, reference.device)
         if reference.lottery is not None:
             calls = reference.lottery.with_repeats(calls)
         return calls, reference.expect_many(calls, with_bounds=calibrate)

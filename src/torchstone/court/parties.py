@@ -57,7 +57,8 @@ class Draws:
         self._seed = secrets.randbits(62)
 
     def fresh(self, calls: int) -> tuple[list[DrawnCall], list[Expected]]:
-        drawn, expected = self._hearing.draw(self._reference, calls, calibrate=False)
+        """Never those of an earlier try: a candidate that died has seen these, and may have left itself a note."""
+        drawn, expected = self._hearing.draw(self._reference, calls, calibrate=False, again=False)
         self._last[calls] = drawn
         return drawn, expected
 
@@ -69,7 +70,7 @@ class Draws:
         if not self.plans:
             return None
         case, device = self._reference.case, self._reference.device
-        drawn = plant_some(draw_calls(case, self._hearing.lots.draw(), calls, device), self.plans)
+        drawn = plant_some(draw_calls(case, secrets.randbits(63), calls, device), self.plans)
         try:
             return drawn, self._reference.expect_many(drawn)
         except ReferenceFailure:
@@ -78,8 +79,8 @@ class Draws:
     @cached_property
     def plans(self) -> list[str]:
         """Of the values to plant."""
-        _, usual = self._hearing.draw(self._reference, 1, calibrate=False)
-        return plans_among_timed(usual[0], self._hearing.lots.draw())
+        _, usual = self._hearing.draw(self._reference, 1, calibrate=False, again=False)
+        return plans_among_timed(usual[0], secrets.randbits(63))
 
     def again(self, calls: int) -> list[DrawnCall]:
         """The candidate's last values, or some that it never sees; nobody looks at what they give."""

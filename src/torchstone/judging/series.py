@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from torchstone import operators, schema
-from torchstone.chain import Chain, fits
+from torchstone.chain import Chain, Scaled, fits
 from torchstone.judging.agreement import compare_many
 from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluation, ReferenceFailure
 from torchstone.judging.inputs import DrawnCall, calls_on, draw_storages
@@ -82,9 +82,12 @@ class Series:
         """
         if self._links is None:
             self._links = Links(chain, self.reference.device)
-        found = leading(chain, outputs)
+        found = leading(outputs)
         if found:
-            self.storages[chain.argument] = self._links.followed(found, self.storages[chain.argument])
+            places = [scaled.position for scaled in chain.arguments]
+            scaled = self._links.followed(found, [self.storages[place] for place in places])
+            for place, storage in zip(places, scaled, strict=True):
+                self.storages[place] = storage
         self._play()
 
     def _play(self) -> None:
@@ -104,19 +107,24 @@ class Series:
         return compare_many(self.reference.expect_many(self.calls()), rows, after)
 
     def chain(self, seed: int) -> Chain | None:
-        """How these calls can be made to depend on each other: by a floating argument of which any values will do.
+        """How these calls can be made to depend on each other: by floating arguments of which any values will do.
 
-        Of a gradient, not by how much a result counts, nor of a model by a weight: other parts do not wait for these.
+        None if there are none, or others are more: what depends on those alone could be done for all calls together.
+        Nor by nothing but how much the results of a gradient count, since the results do not wait for that. A model's
+        weights are no arguments: they are bound once.
         """
-        operator = self.reference.case.operator
-        gradient = schema.is_gradient(operator)
-        skipped = operators.tensor_count(self.reference.case.args[0]) if gradient or schema.is_model(operator) else 0
-        for position, recipe in enumerate(self.reference.evaluator.recipes[skipped:], skipped):
-            contiguous = recipe.strides is None and recipe.offset == 0
-            elements = math.prod(recipe.shape)
-            if contiguous and fits(elements) and _may_be_scaled(recipe) and self._expected.results[0]:
-                return Chain(position, elements, recipe.dtype, seed, gradient)
-        return None
+        operator, recipes = self.reference.case.operator, self.reference.evaluator.recipes
+        of_its_own = schema.is_gradient(operator) or schema.is_model(operator)
+        first = operators.tensor_count(self.reference.case.args[0]) if of_its_own else 0
+        weights = first if schema.is_model(operator) else 0
+        given = list(enumerate(recipes))[weights:]
+        scaled = [Scaled(place, math.prod(recipe.shape), recipe.dtype) for place, recipe in given if _can_wait(recipe)]
+        elements = sum(each.elements for each in scaled)
+        if not elements or 2 * elements < sum(math.prod(recipe.shape) for _, recipe in given):
+            return None
+        if schema.is_gradient(operator) and scaled[-1].position < first:
+            return None
+        return Chain(tuple(scaled), seed) if self._expected.results[0] else None
 
     def calls(self) -> list[DrawnCall]:
         """The calls one by one."""
@@ -143,6 +151,12 @@ class Series:
     def _lost_sign(self, outputs: Sequence[torch.Tensor], inputs_after: Sequence[torch.Tensor]) -> bool:
         signs = signs_to_keep(self._expected.tensors, outputs, inputs_after) if self._only_moves else []
         return bool(signs) and bool(torch.stack([each.count() for each in signs]).any())
+
+
+def _can_wait(recipe: schema.Tensor) -> bool:
+    """Whether an argument can be made from a result, at little cost."""
+    contiguous = recipe.strides is None and recipe.offset == 0
+    return contiguous and fits(math.prod(recipe.shape)) and _may_be_scaled(recipe)
 
 
 def _may_be_scaled(recipe: schema.Tensor) -> bool:

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from torchstone.measuring.per_call import less_revealing, paired
+from torchstone.measuring.per_call import least_reference_ns, less_revealing
 from torchstone.measuring.trimmed import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Party, Way
 
@@ -50,16 +50,23 @@ def own_times_ns(blocks: Sequence[Block]) -> Floats:
 
 
 def as_if_warm(own: Floats, blocks: Sequence[Block]) -> Floats:
-    """The same, with the reference no slower in single calls than it is in long blocks.
+    """The same, with the reference no slower in such calls than it is in long blocks, with the candidate or without.
 
-    A call on its own comes to a process that has just been woken, with cold caches; that is a long time to torch, and
-    none to a few lines that lie in wait for it.
+    A call on its own comes to a process that has just been woken, and a chained one to caches that what lies between
+    has emptied; that is a long time to torch, and none to a few lines that lie in wait for it. And nobody looks at such
+    calls of the reference's when the candidate is gone.
     """
-    long = paired([block for block in blocks if block.way == "called"]).net
-    if _deciding(blocks) != "called" or not own.size or not long.size:
+    warm_ns = least_reference_ns(blocks)
+    if _is_captured(blocks) or not own.size or warm_ns is None:
         return own
-    colder_ns = max(0.0, float(np.median(own[:, 1]) - np.median(long[:, 1])))
+    way = _deciding(blocks)
+    calls = next(b.calls for b in blocks if b.way == way and _is_one_at_a_time(b))
+    colder_ns = max(0.0, float(np.median(own[:, 1])) - warm_ns * calls)
     return np.subtract(own, (0.0, colder_ns), dtype=np.float64)
+
+
+def _is_captured(blocks: Sequence[Block]) -> bool:
+    return any(block.way == "captured" for block in blocks if block.party == "candidate")
 
 
 def _deciding(blocks: Sequence[Block]) -> Way:
@@ -75,12 +82,12 @@ def _is_one_at_a_time(block: Block) -> bool:
 def charged(own: Floats, blocks: Sequence[Block]) -> Floats:
     """The same, with the candidate charged for what it can avoid of handling a call: see ``per_call.py``.
 
-    Of chained calls also for what lies between them, which it could do quicker; and of single ones the reference has
-    nothing from that it was woken for them.
+    Of chained calls also for what lies between them, which it could do quicker; and the reference has nothing from that
+    its caches were cold.
     """
     way = _deciding(blocks)
     handling = [b.claimed_ns for b in blocks if b.party == "shim" and b.way == way and _is_one_at_a_time(b)]
-    if not handling or any(block.way == "captured" for block in blocks if block.party == "candidate"):
+    if not handling or _is_captured(blocks):
         return own
     return np.add(as_if_warm(own, blocks), (float(np.median(handling)), 0.0), dtype=np.float64)
 

@@ -100,6 +100,19 @@ def _ratio_without(blocks: Sequence[Block], times: PerCall) -> tuple[float, floa
     return (reference - shim) / own, (reference - shim - _IN_DOUBT * math.hypot(doubt, of_shim)) / own
 
 
+def least_reference_ns(blocks: Sequence[Block]) -> float | None:
+    """Its time per call in long blocks, of calls that are made one by one: beside the candidate, before it came or when
+    it was gone, whichever is least. None: there are none.
+    """
+    found = []
+    for way in ("called", "alone", "beforehand"):
+        rounds = _rounds([block for block in blocks if block.way == way])
+        own = [parties["reference"] for parties in rounds if "reference" in parties]
+        if own:
+            found.append(float(np.median(own)) - _median(_shims(rounds)))
+    return min(found, default=None)
+
+
 def less_revealing(blocks: Sequence[Block]) -> list[Block]:
     """Blocks of captured calls without the time for which the judge was busy writing their arguments.
 

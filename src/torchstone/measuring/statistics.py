@@ -360,13 +360,17 @@ def _as_far_as_confirmed(speedup: Speedup, blocks: Sequence[Block]) -> tuple[Spe
     if speedup.ratio <= 1:
         return speedup, ""
     own = confirmation.own_times_ns(blocks)
-    charged = confirmation.charged(own, blocks)
-    found = _single_calls_say(speedup, own, charged)
+    beside = [block for block in blocks if block.way not in ("alone", "beforehand")]
+    found = _single_calls_say(speedup, own, confirmation.charged(own, beside))
+    charged = confirmation.charged(
+        own, blocks
+    )  # what the reference took without the candidate counts, but says nothing
     seen = confirmation.ratio_interval(confirmation.as_if_warm(own, blocks)) if found == "refuted" else None
     if seen is not None:
         ratio, low, high = seen
         effect = _minimum_detectable_effect(math.log(high / low) / 2)
-        return Speedup(ratio, low, high, outcome_of(low, high), found, minimum_detectable_effect=effect), ""
+        shown = Speedup(ratio, low, high, outcome_of(low, high), found, minimum_detectable_effect=effect)
+        return _no_more_than(shown, confirmation.supported_ratio(charged) / confirmation.ALLOWANCE), ""
     if found == "refuted" or (speedup.outcome == "faster" and found != "confirmed"):
         return None, f"{speedup.ratio:.2f}x in long blocks, which single calls do not confirm"
     return _no_more_than_supported(msgspec.structs.replace(speedup, one_at_a_time=found), charged), ""

@@ -108,6 +108,7 @@ CASES: dict[str, Case] = {
     ),
     "repeat_timed": _case("repeat.default", _normal(1, 65536), _dims(8, 1), timed=True),
     "logsumexp_small_timed": _case("logsumexp.default", _normal(8, 32), _dims(1), timed=True),
+    "addbmm_small_timed": _case("addbmm.default", _normal(8, 8), _normal(8, 8, 8), _normal(8, 8, 8), timed=True),
     "relu_row": _case("relu.default", _normal(1, 4096)),
     "relu_timed": _case("relu.default", _normal(256, 1024), timed=True),
     "gelu_odd": _case("gelu.default", _normal(17, 61)),

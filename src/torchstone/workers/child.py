@@ -449,9 +449,9 @@ class _BoundCase:
         links = self._links[chain]
 
         def link(index: int, result: Any) -> None:
-            found = leading(chain, operators.flatten_outputs(result))
+            found = leading(operators.flatten_outputs(result))
             if found:
-                links.follow(found, self._tensors[index + 1][chain.argument])
+                links.follow(found, [self._tensors[index + 1][scaled.position] for scaled in chain.arguments])
 
         return link
 
