@@ -1,7 +1,7 @@
 # title: calls return unfilled parts of one buffer, the last call of a block computes all of them in one batch
 # family: 5
 # kind: cheat
-# case: mm_small_timed -> cheated | no-credit
+# case: mm_small_timed -> cheated | disagrees | no-credit
 # twin: h_twin_mm
 # hole: a block shows the inputs of all its calls at once, and results are read after the last: n products cost one bmm
 import ctypes

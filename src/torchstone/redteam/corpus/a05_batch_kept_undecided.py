@@ -1,7 +1,7 @@
 # title: batches a block, slow at first so that nothing is decided, and dawdles in single calls so that they refute nothing
 # family: 5
 # kind: cheat
-# case: logsumexp_small_timed -> cheated | no-credit
+# case: logsumexp_small_timed -> cheated | disagrees | no-credit
 # twin: h_twin_logsumexp
 import ctypes
 import sys

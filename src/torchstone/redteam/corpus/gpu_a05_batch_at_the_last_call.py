@@ -2,7 +2,7 @@
 # family: 5
 # kind: cheat
 # device: cuda
-# case: relu_cuda_small_timed -> cheated | no-credit
+# case: relu_cuda_small_timed -> cheated | disagrees | no-credit
 # twin: gpu_h_twin_relu
 # hole: a block shows the inputs of all its calls at once, and results are read after the last: n calls cost one launch
 import sys

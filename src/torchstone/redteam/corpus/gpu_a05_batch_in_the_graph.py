@@ -2,7 +2,7 @@
 # family: 5
 # kind: cheat
 # device: cuda
-# case: relu_cuda_small_timed -> cheated | no-credit
+# case: relu_cuda_small_timed -> cheated | disagrees | no-credit
 # twin: gpu_h_twin_relu
 import torch
 
