@@ -239,7 +239,7 @@ class Lottery:
             return None
         if place not in self._earlier:
             self._earlier[place] = Recurrence(self._name, drawn)
-        return self._earlier[place].misfit(drawn[0], got)
+        return self._earlier[place].misfit(drawn[0], got, self._widened.get(place, 1.0) ** 2)
 
     def _inside(self, place: Place, storages: torch.Tensor) -> torch.Tensor:
         return batched_view(storages, self._evaluator.recipes[place.position])

@@ -78,12 +78,16 @@ class Recurrence:
         self._neighbours = _Neighbours(operator, rows)
         self._values = _Values(rows)
 
-    def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
-        """How a result repeats an earlier call; it is remembered. ``own``: torch's draw of the same call."""
+    def misfit(self, own: torch.Tensor, got: torch.Tensor, together: float = 1.0) -> str | None:
+        """How a result repeats an earlier call; it is remembered. ``own``: torch's draw of the same call.
+
+        ``together``: how many elements change together from draw to draw, and may come again together.
+        """
         result, drawn = real_rows(got.unsqueeze(0))[0], real_rows(own.unsqueeze(0))[0]
         if result.numel() != self._elements or drawn.numel() != self._elements or not self._elements:
             return None
-        found = [part.misfit(drawn, result) for part in (self._likeness, self._neighbours, self._values)]
+        found = [part.misfit(drawn, result) for part in (self._likeness, self._neighbours)]
+        found.append(self._values.misfit(drawn, result, together))
         return next((text for text in found if text is not None), None)
 
 
@@ -247,7 +251,6 @@ class _Values:
         self._memory = _Memory(CLASSES, torch.int32, own.device)
         held = -math.expm1(-min(own.shape[1], _VALUES) / LEAST_GRID)
         self._by_chance = max(CLASSES * held / (2.0 - held), self._shared_by(own))
-        self._allowed = 6.0 + self._by_chance + DEVIATIONS * math.sqrt(self._by_chance)
         self._comparisons = 0
 
     def _shared_by(self, own: torch.Tensor) -> float:
@@ -260,9 +263,10 @@ class _Values:
     def _row(self, values: torch.Tensor) -> torch.Tensor:
         return self._classes.least(_bits(self._stretches.of(values)))
 
-    def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
+    def misfit(self, own: torch.Tensor, got: torch.Tensor, together: float) -> str | None:
         """Against each earlier call; twice what torch's own draw shares with one is allowed beyond chance."""
-        if self._allowed >= CLASSES:
+        usual = 6.0 * together + self._by_chance + DEVIATIONS * math.sqrt(self._by_chance * together)
+        if usual >= CLASSES:
             return None
         rows = [self._row(values) for values in (got, own)]
         earlier = self._memory.rows
@@ -271,8 +275,8 @@ class _Values:
             most, torchs = torch.stack([_found(row, earlier).sum(dim=1).amax() for row in rows]).tolist()
         self._memory.add(rows[0])
         self._comparisons += len(earlier)
-        allowed = self._allowed + 2.0 * torchs
-        odds = unlikelihood(most - 2.0 * torchs, self._by_chance)
+        allowed = usual + 2.0 * torchs
+        odds = unlikelihood((most - 2.0 * torchs) / together, self._by_chance / together)
         if most <= allowed or odds <= EXPONENT + math.log(self._comparisons):
             return None
         return (
