@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judging.random_alarms import KINDS, trial
+from judging.random_alarms import KINDS, called, trial
 from judging.variants import case, tensor
 from torchstone.judging import Mismatch, Reference, compare_many, draw_call
 from torchstone.judging.distribution import quick_misfit
@@ -191,6 +191,22 @@ def test_torchs_own_draws_agree_at_every_size(name: str) -> None:
             continue  # torch itself refuses to draw nothing
         for dtype in dtypes:
             assert trial(make(size, dtype), 6, size, CPU)[1] is None, (size, dtype)
+
+
+def test_numbers_that_are_drawn_for_some_values_only_are_random_from_then_on() -> None:
+    """rrelu draws for negative elements: calls without any say nothing about the next."""
+    wanted = case("aten.rrelu_with_noise.default", tensor(32), tensor(32), 0.1, 0.3, True)
+    reference = Reference(wanted, CPU)
+    assert reference.lottery is not None
+    for seed, sign in enumerate((1.0, 1.0, -1.0, -1.0)):
+        call = draw_call(wanted, seed, CPU)
+        call.tensors[0].storage.abs_().mul_(sign)
+        (expected,) = reference.expect_many([call], with_bounds=seed == 0)
+        outputs, after = called(reference, call)
+        assert not isinstance(compare_many([expected], [outputs], [after]), Mismatch)
+        assert reference.lottery.idle is (sign > 0)
+    wrong = [torch.full_like(outputs[0], 5.0), *outputs[1:]]
+    assert isinstance(compare_many([expected], [wrong], [after]), Mismatch)
 
 
 def test_few_flags_may_be_the_same_twice() -> None:
