@@ -1,4 +1,4 @@
-"""The factors of a chain (:mod:`torchstone.chain`) on a device: both sides of the boundary follow them."""
+"""The links of a chain (:mod:`torchstone.chain`) on a device: both sides of the boundary follow them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,37 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Links:
-    """The factors of a chain, on a device."""
+    """The factors and addends of a chain, on a device.
+
+    Applied one after the other, each rounded: the same on both sides, whatever a device makes of both at once.
+    """
 
     def __init__(self, chain: Chain, device: torch.device) -> None:
         generator = torch.Generator(device).manual_seed(chain.seed)
-        self._rows: list[torch.Tensor] = []
-        for scaled in chain.arguments:
-            table = torch.rand(SPAN + scaled.elements, generator=generator, device=device)
-            factors = table.mul_(0.5).add_(0.5).to(getattr(torch, scaled.dtype))
+        self._rows: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for moved in chain.arguments:
+            dtype = getattr(torch, moved.dtype)
+            shares, ends = torch.rand((2, SPAN + moved.elements), generator=generator, device=device)
+            factors = shares.mul_(0.25).add_(0.5).to(dtype)
+            addends = ends.mul_(moved.high - moved.low).add_(moved.low).mul_(1.0 - factors.to(torch.float32)).to(dtype)
             # Overlapping rows: to be indexed, never made contiguous, which would take gigabytes (index_select does).
-            self._rows.append(factors.unfold(0, scaled.elements, 1))
+            self._rows.append((factors.unfold(0, moved.elements, 1), addends.unfold(0, moved.elements, 1)))
 
     def follow(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> None:
-        """Scale the next call's arguments as this call's results want it."""
+        """Move the next call's arguments as this call's results want it."""
         sums = [_bits(result).sum(dtype=torch.int64) for result in results]
         start = sum(sums[1:], sums[0]).bitwise_and_(SPAN - 1).view(1)
-        for rows, argument in zip(self._rows, arguments, strict=True):
-            argument.mul_(rows[start].view(argument.shape))
+        for (factors, addends), argument in zip(self._rows, arguments, strict=True):
+            argument.mul_(factors[start].view(argument.shape)).add_(addends[start].view(argument.shape))
 
     def followed(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the arguments, each ``(calls, elements)``, were when the calls gave these results ``(calls, ...)``."""
         sums = [_bits(result).flatten(1).sum(dim=1, dtype=torch.int64) for result in results]
         starts = sum(sums[1:], sums[0]).bitwise_and_(SPAN - 1)[:-1]
-        scaled = [argument.clone() for argument in arguments]
-        for rows, argument in zip(self._rows, scaled, strict=True):
-            argument[1:].mul_(rows[starts])
-        return scaled
+        moved = [argument.clone() for argument in arguments]
+        for (factors, addends), argument in zip(self._rows, moved, strict=True):
+            argument[1:].mul_(factors[starts]).add_(addends[starts])
+        return moved
 
 
 def _bits(result: torch.Tensor) -> torch.Tensor:

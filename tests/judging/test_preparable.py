@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchstone.judging import Reference, preparable_share
-from torchstone.schema import Argument, Case, Normal, Scalar, Sequence, Tensor
+from torchstone.schema import Argument, Case, Integers, Normal, Scalar, Sequence, Tensor
 
 X = Tensor((64, 128), "float32", Normal())
 
@@ -42,3 +42,9 @@ def test_of_a_triangle_half_is_known() -> None:
 def test_what_depends_on_nothing_can_be_prepared_altogether() -> None:
     assert share("aten.zeros_like.default", X) == 1.0
     assert 0.1 < share("aten.isnan.default", X) <= 0.2, "hardly ever True, but every value has to be read"
+
+
+def test_rows_that_are_mostly_zero_can_though_each_is_something_now_and_then() -> None:
+    rows, indices = Tensor((2048, 64), "float32", Normal()), Tensor((2048,), "int64", Integers(0, 16384))
+    rest = (Scalar(16384), Scalar(-1), Scalar(False))
+    assert share("aten.embedding_dense_backward.default", rows, indices, *rest) > 0.8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchstone.chain import Chain, Scaled
+from torchstone.chain import Chain
 from torchstone.judging import Agreement, Mismatch, Reference, Series, UncapturableError, draw_calls, plant_some
 from torchstone.links import Links
 from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform
@@ -123,14 +123,29 @@ class TestChains:
         assert found.call == 1
 
     @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
-    def test_every_element_gets_a_factor_of_its_own_in_any_dtype(self, dtype: str) -> None:
-        links = Links(Chain((Scaled(0, 1000, dtype),), 3), CPU)
-        argument = torch.ones(1000, dtype=getattr(torch, dtype))
-        links.follow([torch.randn(10)], [argument])
-        assert argument.unique().numel() > 60
-        assert bool(((argument >= 0.5) & (argument <= 1.0)).all())
+    def test_every_element_is_moved_by_its_own_and_stays_in_its_range_in_any_dtype(self, dtype: str) -> None:
+        case = Case("test", "aten.acosh.default", (Tensor((1000,), dtype, Uniform(1.0, 3.0)),))
+        series = made(case)
+        chain = series.chain(3)
+        assert chain is not None
+        for value in (1.0, 2.0, 3.0):
+            argument = torch.full((1000,), value, dtype=getattr(torch, dtype))
+            Links(chain, CPU).follow([torch.randn(10)], [argument])
+            assert argument.unique().numel() > 30
+            assert bool(((argument >= 1.0) & (argument <= 3.0)).all())
 
-    def test_integers_are_not_scaled(self) -> None:
+    def test_signs_and_powers_are_not_known_beforehand(self) -> None:
+        """With factors alone those of all calls would follow from what was drawn."""
+        series = made(RELU)
+        chain = series.chain(3)
+        assert chain is not None
+        argument = torch.cat([torch.full((1000,), 0.2), torch.full((1145,), -0.2)])
+        before = argument.clone()
+        Links(chain, CPU).follow([torch.randn(10)], [argument])
+        turned = (argument.sign() != before.sign()).double().mean()
+        assert 0.1 < turned < 0.6
+
+    def test_integers_are_not_moved(self) -> None:
         case = Case("test", "aten.neg.default", (Tensor((64, 64), "int32", Integers(0, 9)),))
         assert made(case).chain(1) is None
 
@@ -143,7 +158,7 @@ def chain_of(operator: str, *args: Tensor | Sequence) -> Chain | None:
 
 
 def places(chain: Chain | None) -> list[int] | None:
-    return None if chain is None else [scaled.position for scaled in chain.arguments]
+    return None if chain is None else [moved.position for moved in chain.arguments]
 
 
 def test_all_results_and_all_arguments_of_a_gradient_hang_together() -> None:
@@ -163,18 +178,25 @@ def test_all_results_and_all_arguments_of_a_gradient_hang_together() -> None:
     assert not any(map(torch.equal, links.followed(changed, drawn), links.followed(results, drawn)))
 
 
-def test_calls_are_not_chained_by_the_smaller_part_of_their_arguments() -> None:
+def test_all_floating_arguments_wait_or_none_does() -> None:
     """What depends on the others alone could be done for all calls at once, like the products beside an addend."""
     batch = Tensor((8, 8, 8), "float32", Normal())
     positive = Tensor((8, 8, 8), "float32", Uniform(0.5, 2.0))
-    assert places(chain_of("aten.addbmm.default", MATRIX, batch, batch)) == [0, 1, 2]
-    assert places(chain_of("aten.addbmm.default", MATRIX, batch, positive)) == [0, 1]
-    assert chain_of("aten.addbmm.default", MATRIX, positive, positive) is None
+    narrow = Tensor((8, 8, 8), "float32", Uniform(100.0, 101.0))
+    assert places(chain_of("aten.addbmm.default", MATRIX, batch, positive)) == [0, 1, 2]
+    assert chain_of("aten.addbmm.default", MATRIX, batch, narrow) is None
+
+
+def test_calls_are_not_chained_by_less_than_what_does_not_wait() -> None:
+    weights = Tensor((16, 4), "float32", Normal())
+    few, many = (Tensor((count,), "int64", Integers(0, 16)) for count in (64, 65))
+    assert places(chain_of("aten.embedding.default", weights, few)) == [0]
+    assert chain_of("aten.embedding.default", weights, many) is None
 
 
 def test_a_gradient_is_not_chained_by_how_much_its_results_count_alone() -> None:
-    positive = Tensor((8, 8), "float32", Uniform(0.5, 2.0))
-    assert chain_of("torchstone_grad.sqrt.default", Sequence((MATRIX,)), positive) is None
+    whole = Tensor((8, 8), "float32", Uniform(100.0, 101.0))
+    assert chain_of("torchstone_grad.sqrt.default", Sequence((MATRIX,)), whole) is None
 
 
 def test_planted_values_among_a_series_are_held_against_what_is_wrong_on_them() -> None:

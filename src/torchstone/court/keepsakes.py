@@ -23,12 +23,11 @@ import numpy as np
 import torch
 
 from torchstone.court.testimony import Testimony
-from torchstone.workers.protocol import Segment
+from torchstone.workers.protocol import MOST_KEPT, Segment
 from torchstone.workers.reading import Reader, Span, UnreadableError
 
 _ALWAYS = 3
 """Blocks of which a result is kept in any case; of the n-th after these with a chance of one in 1 + n / 2."""
-_MOST = 12
 _MOST_BYTES = 32 << 20
 """Of all that is kept; the first may be larger."""
 _LARGEST_BYTES = 256 << 20
@@ -78,7 +77,7 @@ class Keepsakes:
         self._last = None
         self._blocks += 1
         beyond = max(0, self._blocks - _ALWAYS)
-        if len(self._held) >= _MOST or not testimony.count or secrets.randbelow(1 + beyond // 2):
+        if len(self._held) >= MOST_KEPT or not testimony.count or secrets.randbelow(1 + beyond // 2):
             return ()
         call = secrets.randbelow(testimony.count)
         spans = testimony.own_spans_of(call)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from torchstone import operators, schema
-from torchstone.chain import Chain, Scaled, fits
+from torchstone.chain import LEAST_ELEMENTS, MOST_ELEMENTS, Chain, Moved
 from torchstone.judging.agreement import compare_many
 from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluation, ReferenceFailure
 from torchstone.judging.inputs import DrawnCall, calls_on, draw_storages
@@ -26,6 +26,9 @@ from torchstone.judging.screening import all_of_each
 from torchstone.judging.untouched import bits
 from torchstone.judging.vetting import plant_some
 from torchstone.links import Links, leading
+
+_LEAST_RANGE, _MARGIN = 0.25, 0.125
+"""Of values drawn evenly: how wide their range is for its place, and how much of it at either end is left out."""
 
 
 class UncapturableError(Exception):
@@ -84,9 +87,9 @@ class Series:
             self._links = Links(chain, self.reference.device)
         found = leading(outputs)
         if found:
-            places = [scaled.position for scaled in chain.arguments]
-            scaled = self._links.followed(found, [self.storages[place] for place in places])
-            for place, storage in zip(places, scaled, strict=True):
+            places = [moved.position for moved in chain.arguments]
+            followed = self._links.followed(found, [self.storages[place] for place in places])
+            for place, storage in zip(places, followed, strict=True):
                 self.storages[place] = storage
         self._play()
 
@@ -107,24 +110,28 @@ class Series:
         return compare_many(self.reference.expect_many(self.calls()), rows, after)
 
     def chain(self, seed: int) -> Chain | None:
-        """How these calls can be made to depend on each other: by floating arguments of which any values will do.
+        """How these calls can be made to depend on each other: by their floating arguments, if any values will do.
 
-        None if there are none, or others are more: what depends on those alone could be done for all calls together.
-        Nor by nothing but how much the results of a gradient count, since the results do not wait for that. A model's
-        weights are no arguments: they are bound once.
+        None if one of these cannot, or what is not floating is more: what depends on that alone could be done for all
+        calls together. Nor by nothing but how much the results of a gradient count, since the results do not wait for
+        that. A model's weights are no arguments: they are bound once.
         """
         operator, recipes = self.reference.case.operator, self.reference.evaluator.recipes
         of_its_own = schema.is_gradient(operator) or schema.is_model(operator)
         first = operators.tensor_count(self.reference.case.args[0]) if of_its_own else 0
         weights = first if schema.is_model(operator) else 0
-        given = list(enumerate(recipes))[weights:]
-        scaled = [Scaled(place, math.prod(recipe.shape), recipe.dtype) for place, recipe in given if _can_wait(recipe)]
-        elements = sum(each.elements for each in scaled)
-        if not elements or 2 * elements < sum(math.prod(recipe.shape) for _, recipe in given):
+        arguments = list(enumerate(recipes))[weights:]
+        given = [(place, recipe) for place, recipe in arguments if math.prod(recipe.shape) > 0]
+        floating = [(place, recipe) for place, recipe in given if _is_floating(recipe)]
+        moved = [each for place, recipe in floating if (each := _moved(place, recipe)) is not None]
+        elements = sum(each.elements for each in moved)
+        if len(moved) < len(floating) or elements < LEAST_ELEMENTS or not self._expected.results[0]:
             return None
-        if schema.is_gradient(operator) and scaled[-1].position < first:
+        if 2 * elements < sum(math.prod(recipe.shape) for _, recipe in given):
             return None
-        return Chain(tuple(scaled), seed) if self._expected.results[0] else None
+        if schema.is_gradient(operator) and moved[-1].position < first:
+            return None
+        return Chain(tuple(moved), seed)
 
     def calls(self) -> list[DrawnCall]:
         """The calls one by one."""
@@ -153,20 +160,25 @@ class Series:
         return bool(signs) and bool(torch.stack([each.count() for each in signs]).any())
 
 
-def _can_wait(recipe: schema.Tensor) -> bool:
-    """Whether an argument can be made from a result, at little cost."""
+def _is_floating(recipe: schema.Tensor) -> bool:
+    dtype = operators.torch_dtype(recipe.dtype)
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def _moved(place: int, recipe: schema.Tensor) -> Moved | None:
+    """How an argument is made from results, if it can be at little cost: by values such as its recipe asks for."""
+    elements = math.prod(recipe.shape)
     contiguous = recipe.strides is None and recipe.offset == 0
-    return contiguous and fits(math.prod(recipe.shape)) and _may_be_scaled(recipe)
-
-
-def _may_be_scaled(recipe: schema.Tensor) -> bool:
-    """Whether values that are made smaller are still such as the recipe asks for."""
+    if not contiguous or elements > MOST_ELEMENTS or not operators.torch_dtype(recipe.dtype).is_floating_point:
+        return None
     match recipe.fill:
-        case schema.Normal():
-            return operators.torch_dtype(recipe.dtype).is_floating_point
-        case schema.Uniform(low=low, high=high):
-            return low <= 0 <= high and operators.torch_dtype(recipe.dtype).is_floating_point
-    return False
+        case schema.Normal(mean=mean, std=std):
+            return Moved(place, elements, recipe.dtype, mean - std, mean + std)
+        case schema.Uniform(low=low, high=high) if high - low >= _LEAST_RANGE * max(abs(low), abs(high)):
+            # Not to the very ends: rounding would lead beyond.
+            margin = _MARGIN * (high - low)
+            return Moved(place, elements, recipe.dtype, low + margin, high - margin)
+    return None
 
 
 def _captured(evaluate: Any) -> tuple[torch.cuda.CUDAGraph, Evaluation]:

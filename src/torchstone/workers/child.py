@@ -69,7 +69,7 @@ from torchstone.workers.protocol import (
     span_elements,
 )
 from torchstone.workers.recording import PreparedCall, Recording
-from torchstone.workers.soiling import soil_for
+from torchstone.workers.soiling import have_ready, soil_for
 
 _KEPT_BYTES = 256 << 20
 """What a worker may keep of a device's memory between cases."""
@@ -336,6 +336,8 @@ class _BoundCase:
         self._pretended = 0
         self._speck = torch.zeros(1, device=device)
         soil_for(bind.outputs, device)
+        if bind.case.timed and device.type == "cpu":
+            have_ready(bind.outputs, bind.sets)
 
     @property
     def arena_address(self) -> int:
@@ -451,7 +453,7 @@ class _BoundCase:
         def link(index: int, result: Any) -> None:
             found = leading(operators.flatten_outputs(result))
             if found:
-                links.follow(found, [self._tensors[index + 1][scaled.position] for scaled in chain.arguments])
+                links.follow(found, [self._tensors[index + 1][moved.position] for moved in chain.arguments])
 
         return link
 

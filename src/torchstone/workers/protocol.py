@@ -23,6 +23,8 @@ MAX_REPLY_BYTES = 256 << 10
 MAX_TEXT_CHARACTERS = 16 << 10
 """Longest message or traceback that a reply carries."""
 
+MOST_KEPT = 12
+"""Calls of one case whose results a worker is asked to keep."""
 MOST_SPARSE = 2
 """A result may span this many times the memory that its elements need; the worker closes wider gaps itself."""
 

@@ -11,13 +11,16 @@ from collections.abc import Sequence
 
 import torch
 
-from torchstone.workers.protocol import Output
+from torchstone import operators
+from torchstone.workers.protocol import MOST_KEPT, Output
 
 _SOIL = -3.0517578125e13
 _BYTES_OF_EACH_SIZE = 1 << 20
 _SIZES = (4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 22)
 """In elements: from what the allocator keeps in lists by size to what it takes from the end of its heap."""
 _SMALL_ELEMENTS = 4096
+_MOST_READY, _SPARE = 256 << 20, 4
+"""Bytes; and results more than there are, since not every gap fits."""
 
 
 def soil_heap() -> None:
@@ -37,3 +40,17 @@ def soil_for(outputs: Sequence[Output], device: torch.device) -> None:
         if output.dtype is not None and 0 < elements <= _SMALL_ELEMENTS:
             pieces = [torch.full((elements + more,), _SOIL, device=device) for more in sizes]
             del pieces
+
+
+def have_ready(outputs: Sequence[Output], calls: int) -> None:
+    """On the host, memory for the results of so many calls that are timed, and of those that are kept.
+
+    Otherwise the system provides it page by page whenever more results are about than ever before, on the clock, which
+    takes longer than small kernels do; and a process that has been there for longer has more of it. What is freed here
+    stays with the process.
+    """
+    each = [math.prod(o.shape or ()) * operators.torch_dtype(o.dtype).itemsize for o in outputs if o.dtype is not None]
+    size = sum(each) // 4
+    if size:
+        pieces = [torch.full((size,), _SOIL) for _ in range(min(calls + MOST_KEPT + _SPARE, _MOST_READY // (4 * size)))]
+        del pieces
