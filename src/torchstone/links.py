@@ -31,9 +31,11 @@ class Links:
     def follow(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> None:
         """Move the next call's arguments as this call's results want it."""
         sums = [_bits(result).sum(dtype=torch.int64) for result in results]
-        start = sum(sums[1:], sums[0]).bitwise_and_(SPAN - 1).view(1)
+        start = sum(sums[1:], sums[0]).bitwise_and_(SPAN - 1)
+        # On the host a row is had without a copy, by its number; a device would have to be waited for to tell it.
+        which = int(start) if start.device.type == "cpu" else start.view(1)
         for (factors, addends), argument in zip(self._rows, arguments, strict=True):
-            argument.mul_(factors[start].view(argument.shape)).add_(addends[start].view(argument.shape))
+            argument.mul_(factors[which].view(argument.shape)).add_(addends[which].view(argument.shape))
 
     def followed(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the arguments, each ``(calls, elements)``, were when the calls gave these results ``(calls, ...)``."""
