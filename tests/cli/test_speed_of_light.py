@@ -40,7 +40,7 @@ def resolved(run: Path) -> list[dict[str, Any]]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder, in a folder with caches of its own."""
     here = tmp_path_factory.mktemp("limits")
-    arguments = ["--suite", "smoke", "--backend", "aten", "--ops", "relu,mm", "--device", "cpu"]
+    arguments = ["--suite", "smoke", "--backend", "aten", "--ops", "relu,mm", "--device", "cpu", "--effort", "quick"]
     for number in range(_TRIES):
         result = torchstone("run", *arguments, "--run-id", f"x{number}", cwd=here)
         assert result.returncode == 0, result.stderr

@@ -38,7 +38,11 @@ def run(*command: str, cwd: Path, path: tuple[Path, ...] = ()) -> subprocess.Com
     )
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(each, marks=[pytest.mark.slow] if each.stem == "evaluate_many" else []) for each in EXAMPLES],
+    ids=name_of,
+)
 def test_the_example_runs_and_says_what_it_should(example: Path, tmp_path: Path) -> None:
     outcome = run(str(example), cwd=tmp_path)
     assert outcome.returncode == 0, outcome.stderr

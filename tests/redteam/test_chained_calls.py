@@ -76,7 +76,7 @@ JOBS = {
 }
 
 
-_TRIES = 4
+_TRIES = 2
 """On a busy machine a speed may drown in noise: then nothing is to be confirmed."""
 
 
