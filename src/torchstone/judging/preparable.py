@@ -59,29 +59,29 @@ def _constant_share(tensors: list[torch.Tensor]) -> float:
     """
     if not tensors[0].numel():
         return 0.0
-    rows = torch.stack([bits(tensor.reshape(-1)) for tensor in tensors])
-    return max(_always_the_same(rows), _mostly_the_same(rows))
+    results = [bits(tensor.reshape(-1)) for tensor in tensors]
+    return max(_always_the_same(results), _mostly_the_same(results))
 
 
-def _always_the_same(rows: torch.Tensor) -> float:
-    elements = rows.shape[1]
-    positions = torch.randint(elements, (min(_POSITIONS, 4 * elements),), device=rows.device)
-    seen = rows[:, positions]
+def _always_the_same(results: list[torch.Tensor]) -> float:
+    elements = len(results[0])
+    positions = torch.randint(elements, (min(_POSITIONS, 4 * elements),), device=results[0].device)
+    seen = torch.stack([result[positions] for result in results])
     return float((seen == seen[:1]).all(dim=0).double().mean())
 
 
-def _mostly_the_same(rows: torch.Tensor) -> float:
+def _mostly_the_same(results: list[torch.Tensor]) -> float:
     """How often, on average over its lines, a result has there what it has most often, less the one time that anything
     comes.
     """
-    per_line = _LINE_BYTES // rows.element_size()
-    count = rows.shape[1] // per_line
+    per_line = _LINE_BYTES // results[0].element_size()
+    count = len(results[0]) // per_line
     if not count:
         return 0.0
-    chosen = torch.randint(count, (min(_LINES, 4 * count),), device=rows.device)
-    lines = rows[:, : count * per_line].reshape(len(rows), count, per_line)[:, chosen]
+    chosen = torch.randint(count, (min(_LINES, 4 * count),), device=results[0].device)
+    lines = torch.stack([result[: count * per_line].view(count, per_line)[chosen] for result in results])
     alike = torch.stack([(lines == each).all(dim=2).sum(dim=0) for each in lines])
-    return float((alike.amax(dim=0) - 1).double().mean()) / (len(rows) - 1)
+    return float((alike.amax(dim=0) - 1).double().mean()) / (len(results) - 1)
 
 
 def _depends_on_nothing(reference: Reference, results: list[torch.Tensor]) -> bool:

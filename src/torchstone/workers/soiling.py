@@ -19,8 +19,11 @@ _BYTES_OF_EACH_SIZE = 1 << 20
 _SIZES = (4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 22)
 """In elements: from what the allocator keeps in lists by size to what it takes from the end of its heap."""
 _SMALL_ELEMENTS = 4096
-_MOST_READY, _SPARE = 256 << 20, 4
-"""Bytes; and results more than there are, since not every gap fits."""
+_ITEM_BYTES = 4
+_MOST_READY_BYTES, _MOST_BESIDE_BYTES = 256 << 20, 64 << 20
+"""In all, and beyond what the calls need anyway: a candidate's memory is limited."""
+_SPARE = 4
+"""Results more than there are, since not every gap fits."""
 
 
 def soil_heap() -> None:
@@ -49,8 +52,14 @@ def have_ready(outputs: Sequence[Output], calls: int) -> None:
     takes longer than small kernels do; and a process that has been there for longer has more of it. What is freed here
     stays with the process.
     """
-    each = [math.prod(o.shape or ()) * operators.torch_dtype(o.dtype).itemsize for o in outputs if o.dtype is not None]
-    size = sum(each) // 4
-    if size:
-        pieces = [torch.full((size,), _SOIL) for _ in range(min(calls + MOST_KEPT + _SPARE, _MOST_READY // (4 * size)))]
+    new = [
+        (output.shape or (), operators.torch_dtype(output.dtype))
+        for output in outputs
+        if output.dtype is not None and output.argument is None
+    ]
+    size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in new)
+    if size >= _ITEM_BYTES:
+        beside = min(MOST_KEPT + _SPARE, _MOST_BESIDE_BYTES // size)
+        count = min(calls + beside, _MOST_READY_BYTES // size)
+        pieces = [torch.full((size // _ITEM_BYTES,), _SOIL) for _ in range(count)]
         del pieces
