@@ -62,3 +62,9 @@ def test_what_is_judged_at_the_desk_agrees() -> None:
         call = draw_call(reference.case, 3, CPU)
         result = getattr(torch.ops.aten, operator.split(".")[1])(*call.args)
         assert isinstance(compare(reference.expect(call), [result], [t.storage for t in call.tensors]), Agreement)
+
+
+def test_a_device_without_its_number_is_the_same_device() -> None:
+    """``torch.device("cuda")`` is what users say, and results say ``cuda:0``."""
+    case = Case("x", "aten.relu.default", (SMALL,))
+    assert Evaluator(case, ELSEWHERE).native([draw_call(case, 1, CPU)]) is not None

@@ -108,7 +108,7 @@ class Evaluator:
         returned = [leaf for leaf in results[0] if isinstance(leaf, torch.Tensor)]
         if any(leaf.layout is not torch.strided for leaf in returned):
             raise ReferenceFailure(f"{self.case.operator} returns a tensor that is not strided")
-        if any(leaf.device != self._device for leaf in returned):
+        if any(leaf.device.type != self._device.type for leaf in returned):  # "cuda" is "cuda:0"
             raise ReferenceFailure(f"{self.case.operator} returns a tensor on another device than its arguments'")
         if any(leaf.dtype is torch.complex32 for leaf in returned):
             raise ReferenceFailure(f"{self.case.operator} returns complex32, which torch itself cannot compare")
