@@ -18,7 +18,7 @@ from torchstone.backends import BackendOptions, ListedBackend, Problem
 from torchstone.cli import COMMANDS, main
 from torchstone.cli.exit_codes import exit_code
 from torchstone.cli.parameters import size_in_bytes
-from torchstone.cli.progress import LiveProgress, PlainProgress
+from torchstone.cli.progress import LiveProgress, PlainProgress, _PlainCount
 from torchstone.errors import DeviceUnavailableError
 from torchstone.executors import ExecutorOptions, FakeExecutor
 from torchstone.reports import make_report
@@ -324,3 +324,12 @@ def test_audit_suite_tells_what_adversaries_pass_and_fails_without_an_excuse(
     }
     assert all(finding["excuse"] for finding in found["findings"])
     assert main(["audit-suite", "smok"]) == 2
+
+
+def test_long_work_says_how_much_is_done_and_how_long_the_rest_takes() -> None:
+    moments = iter([0.0, 4.0, 6.0, 7.0])
+    stream = io.StringIO()
+    count = _PlainCount(stream, "cases audited", lambda: next(moments))
+    for done in (1, 2, 3):
+        count.tell(done, 8)
+    assert stream.getvalue() == "2/8 cases audited, about 18 s left\n"

@@ -23,6 +23,7 @@ from torchstone.judging import (
     draw_calls,
 )
 from torchstone.judging.audit import audit, to_tf32
+from torchstone.judging.auditing import audit_in_processes
 from torchstone.schema import Case, Integers, Normal, Tensor, Uniform
 
 CPU = torch.device("cpu")
@@ -240,6 +241,15 @@ def test_an_audit_finds_cases_that_tell_nothing_and_leaves_excused_ones() -> Non
     assert "zeros" in found.unexcused[0].adversaries
     assert len(found.findings) == 2
     assert excused.key == blind.key
+
+
+def test_an_audit_by_several_processes_finds_the_same_in_the_same_order() -> None:
+    cases = [case("aten.mul.Scalar", tensor(30), 0.0), case("aten.exp.default", tensor(30)), case("aten.abs.default")]
+    told: list[tuple[int, int]] = []
+    found = audit_in_processes(cases, CPU, 2, lambda done, total: told.append((done, total)))
+    assert found == audit(cases, CPU)
+    assert list(found.unjudged) == ["aten.abs.default()"]
+    assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_compared_values_may_be_handed_in() -> None:

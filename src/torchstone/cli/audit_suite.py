@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,8 +18,25 @@ if TYPE_CHECKING:
 @click.option("--ops", multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
 @click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
 @case_options
+@click.option("--device", default="cpu", show_default=True, metavar="cpu|cuda", help="Where adversaries and torch run.")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="How many share the work.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
-def audit_suite(suite: str, ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **chosen: Any) -> int:
+def audit_suite(
+    suite: str,
+    ops: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    device: str,
+    processes: int,
+    as_json: bool,
+    **chosen: Any,
+) -> int:
     """Run trivial adversaries (constants, inputs, stale answers, missing parts, lower precision) against every case.
 
     Exit code 0: each fails on every case, or the case says why it need not. 1: some case tells nothing.
@@ -26,14 +44,20 @@ def audit_suite(suite: str, ops: tuple[str, ...], dtypes: tuple[str, ...], as_js
     import torch
 
     from torchstone import registry
-    from torchstone.judging.audit import audit
+    from torchstone.cli.progress import counting
+    from torchstone.executors.devices import find_devices
+    from torchstone.judging.auditing import audit_in_processes
     from torchstone.runs import canonical_dtypes
     from torchstone.schema import encode
     from torchstone.suites import CaseQuery, select_cases
 
     names = split_commas(dtypes)
-    query = CaseQuery(split_commas(ops), None if names is None else canonical_dtypes(names), **chosen)
-    found = audit(select_cases(suite, registry.suites.factory(suite)(), query), torch.device("cpu"))
+    place = find_devices(device)[0]
+    wanted = None if names is None else canonical_dtypes(names)
+    query = CaseQuery(split_commas(ops), wanted, device_type=place.kind, **chosen)
+    cases = list(select_cases(suite, registry.suites.factory(suite)(), query))
+    with counting(sys.stderr, quiet=as_json, what="cases audited") as watch:
+        found = audit_in_processes(cases, torch.device(place.label), processes, watch)
     if as_json:
         click.echo(encode(found).decode())
     else:

@@ -143,3 +143,37 @@ def watching(stream: TextIO, quiet: bool) -> Iterator[Observer]:
         yield live
     finally:
         live.stop()
+
+
+@contextlib.contextmanager
+def counting(stream: TextIO, quiet: bool, what: str) -> Iterator[Callable[[int, int], None]]:
+    """For other long work: told how much is done, of how much, it says so and how long the rest takes."""
+    if quiet:
+        yield lambda done, total: None
+    elif not stream.isatty():
+        yield _PlainCount(stream, what).tell
+    else:
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=Console(file=stream),
+            transient=True,
+        ) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class _PlainCount:
+    def __init__(self, stream: TextIO, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._what, self._clock = stream, what, clock
+        self._began = self._said = clock()
+
+    def tell(self, done: int, total: int) -> None:
+        now = self._clock()
+        if now - self._said < _PLAIN_SECONDS:
+            return
+        self._said = now
+        left = (now - self._began) / done * (total - done)
+        print(f"{done}/{total} {self._what}, about {left:.0f} s left", file=self._stream, flush=True)

@@ -10,6 +10,7 @@ import secrets
 import time
 import traceback
 from contextlib import ExitStack
+from dataclasses import replace
 
 import msgspec
 import torch
@@ -156,9 +157,9 @@ class Trial:
         """Further calls on values drawn after the first, some with planted ones."""
         hearing = self._hearing
         with hearing.in_stage("check", self._job.deadlines.check_seconds):
-            _, in_full = hearing.draw(reference, 1)
-            _, others = hearing.draw(reference, checks, calibrate=False)
-            wanted = [*in_full, *others, *hearing.draw_planted(first)]
+            _, (in_full, *others) = hearing.draw(reference, 1 + checks)
+            as_need_be = [replace(other, with_bounds=False) for other in others]
+            wanted = [in_full, *as_need_be, *hearing.draw_planted(first)]
             for begin in range(0, len(wanted), stand.sets):  # few blocks: each has to wait for the worker and a device
                 some = wanted[begin : begin + stand.sets]
                 hearing.call_and_verify(stand, [expected.call for expected in some], some)

@@ -18,8 +18,8 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.evaluation import OPERATOR_ERRORS, ReferenceFailure
-from torchstone.judging.inputs import DrawnCall, draw_call
+from torchstone.judging.evaluation import OPERATOR_ERRORS, ReferenceFailure, Tensors
+from torchstone.judging.inputs import DrawnCall, calls_on, draw_call
 from torchstone.judging.reference import Expected, Reference
 
 SCALED = "scaled"
@@ -33,14 +33,16 @@ def scaled_call(reference: Reference, seed: int) -> list[Expected]:
     """A call of the case with tiny values, if torch keeps a factor in it; else none."""
     exponent = _exponent(reference.case, random.Random(seed))
     case = _scaled(reference.case, -exponent)
+    if case == reference.case:
+        return []
     found = Reference(case, reference.evaluator.device, reference.device, reference)
     call = draw_call(case, seed, reference.device)
     try:
-        if _keeps_a_factor(found, call, exponent):
-            return found.expect_many([call])
+        # Together, so that a device is waited for once.
+        tiny, *usual = found.expect_many([call, _on_usual_scale(call, exponent)])
     except (ReferenceFailure, *OPERATOR_ERRORS):
-        pass
-    return []
+        return []
+    return [tiny] if usual and _keeps_a_factor(tiny.native, usual[0].native) else []
 
 
 def may_be_scaled(recipe: schema.Tensor) -> bool:
@@ -72,16 +74,21 @@ def _scaled_argument(argument: schema.Argument, exponent: int) -> schema.Argumen
             return argument
 
 
-def _keeps_a_factor(reference: Reference, call: DrawnCall, exponent: int) -> bool:
-    """Whether torch's results of a call are those of the same values on the usual scale, times a power of two."""
+def _on_usual_scale(call: DrawnCall, exponent: int) -> DrawnCall:
+    """The same values times a power of two, where they were drawn narrower."""
     usual = schema.tensors_of(_scaled(call.case, exponent))
-    tiny = [tensor.storage.clone().unsqueeze(0) for tensor in call.tensors]
-    changed = [tensor.recipe != recipe for tensor, recipe in zip(call.tensors, usual, strict=True)]
-    large = [s * 2.0**exponent if was else s.clone() for s, was in zip(tiny, changed, strict=True)]
-    one, other = reference.evaluator.native_on(tiny, 1), reference.evaluator.native_on(large, 1)
-    if one is None or other is None or one.tensors.keys() != other.tensors.keys():
+    storages = [
+        (tensor.storage * 2.0**exponent if tensor.recipe != recipe else tensor.storage).unsqueeze(0)
+        for tensor, recipe in zip(call.tensors, usual, strict=True)
+    ]
+    return calls_on(call.case, storages, call.seed, 1, call.device)[0]
+
+
+def _keeps_a_factor(tiny: Tensors, usual: Tensors) -> bool:
+    """Whether torch's results are those of the same values on the usual scale, times a power of two."""
+    if tiny.keys() != usual.keys():
         return False
-    return any(changed) and all(_is_factor(one.tensors[place], other.tensors[place]) for place in one.tensors)
+    return all(_is_factor(tiny[place], usual[place]) for place in tiny)
 
 
 def _is_factor(tiny: torch.Tensor, usual: torch.Tensor) -> bool:
