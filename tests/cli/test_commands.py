@@ -318,10 +318,7 @@ def test_audit_suite_tells_what_adversaries_pass_and_fails_without_an_excuse(
     found = json.loads(capsys.readouterr().out)
     assert found["cases"] == 4
     assert found["unjudged"] == {}
-    assert {finding["case"] for finding in found["findings"]} == {
-        "T([3, 0], f16), T([3, 1], f16)",
-        "T([1], f16), T([], f16)",
-    }
+    assert [finding["case"] for finding in found["findings"]] == ["T([3, 0], f16), T([3, 1], f16)"]
     assert all(finding["excuse"] for finding in found["findings"])
     assert main(["audit-suite", "smok"]) == 2
 

@@ -37,6 +37,8 @@ _KEPT_RESULTS_EVERY = 8
 _QUIET_SECONDS = 300e-6
 """A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
 _QUIET_ANSWERS = 3
+_KEPT_BYTES = 512 << 20
+"""What a judge may keep of a device's memory between jobs, and while others measure."""
 
 
 class Outcome:
@@ -146,9 +148,21 @@ class Courtroom:
         return self._judges > 1
 
     def make_way(self) -> None:
-        """Let whoever waits to measure do so. Nothing that this judge has started may run meanwhile."""
+        """Let whoever waits to measure do so. Nothing that this judge has started may run meanwhile.
+
+        And what it keeps of the device's memory is free: the other may wait for the lane because he lacked it.
+        """
         self.pool.settle()
+        self.free_memory()
         self.lane.make_way()
+
+    def free_memory(self) -> None:
+        """Give back memory of the device that nothing lies in, if it is much: to take it again is slow."""
+        if self.device.type != "cuda":
+            return
+        kept_bytes = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        if kept_bytes > _KEPT_BYTES:
+            torch.cuda.empty_cache()
 
     def is_quiet(self) -> bool:
         """Whether the device answers at once, again and again: nobody's work is under way on it."""

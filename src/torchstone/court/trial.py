@@ -54,8 +54,6 @@ _MOST_WEIGHTS = 4096
 _WORN_NS, _WORN_WHERE_TIMED_NS = 60_000_000, 200_000_000
 """For calls that nobody looks at, while earlier results must stay as they are. Told from a block, which costs more than
 its calls: it is less where they are quick."""
-_KEPT_BYTES = 512 << 20
-"""What a judge may keep of a device's memory between jobs: to free it and take it again is slow."""
 _LOST_WORKERS = 5
 """A worker that was killed from outside is our loss; one that dies so every time is the candidate's doing."""
 
@@ -243,8 +241,7 @@ def judge(
             verdict = _fault(error, room)
             break
     alone.close()
-    if room.device.type == "cuda" and torch.cuda.memory_reserved(room.device) > _KEPT_BYTES:
-        torch.cuda.empty_cache()  # what one job needed must not be missing to the next
+    room.free_memory()  # what one job needed must not be missing to the next
     return schema.Record(
         job_key=job.key,
         case=job.case,

@@ -7,7 +7,13 @@ from torchstone.judging.evaluation import Place, ReferenceFailure
 from torchstone.judging.hidden import hidden_cases, stated_size_cases
 from torchstone.judging.information import calls_to_tell
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
-from torchstone.judging.itself import agrees_about_nothing, agrees_on_plain_memory, agrees_with_itself, has_the_kinds_of
+from torchstone.judging.itself import (
+    agrees_about_nothing,
+    agrees_on_plain_memory,
+    agrees_with_itself,
+    has_the_kinds_of,
+    says_it_races,
+)
 from torchstone.judging.jitter import is_hidden
 from torchstone.judging.outcome import Agreement, Mismatch, worst_of
 from torchstone.judging.preparable import preparable_share
@@ -48,6 +54,7 @@ __all__ = [
     "plant_some",
     "planted_calls",
     "preparable_share",
+    "says_it_races",
     "stated_size_cases",
     "work_of",
     "worst_of",

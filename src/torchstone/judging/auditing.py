@@ -12,30 +12,50 @@ import torch
 from torchstone import schema
 from torchstone.errors import InfrastructureError
 from torchstone.judging.audit import Audit, audit
+from torchstone.judging.evaluation import OPERATOR_ERRORS, first_line
 
 Watch = Callable[[int, int], None]
 """Told how many cases are done, of how many."""
+_KEPT_BYTES = 1 << 30
+"""Of a device's memory, between cases."""
+_TOO_LITTLE = ("out of memory", "ALLOC_FAILED")
+"""What torch says where memory is lacking, itself and for cuBLAS."""
 
 
 def audit_in_processes(cases: Sequence[schema.Case], device: torch.device, processes: int, watch: Watch) -> Audit:
-    """Every adversary against every case, as by :func:`audit`, with as many processes."""
+    """Every adversary against every case, as by :func:`audit`, with as many processes.
+
+    What lacks memory beside others is audited again without them.
+    """
     if processes <= 1:
-        parts = []
-        for done, case in enumerate(cases, start=1):
-            parts.append(_audited(case, str(device)))
-            watch(done, len(cases))
-        return _joined(parts)
-    parts_by_case: dict[int, Audit] = {}
+        return _joined(_by_oneself(cases, device, watch))
+    parts = _shared_out(cases, device, processes, watch)
+    lacking = [index for index, part in enumerate(parts) if _lacks_memory(part)]
+    for index, part in zip(lacking, _by_oneself([cases[i] for i in lacking], device, lambda *_: None), strict=True):
+        parts[index] = part
+    return _joined(parts)
+
+
+def _by_oneself(cases: Sequence[schema.Case], device: torch.device, watch: Watch) -> list[Audit]:
+    parts = []
+    for done, case in enumerate(cases, start=1):
+        parts.append(_audited(case, str(device)))
+        watch(done, len(cases))
+    return parts
+
+
+def _shared_out(cases: Sequence[schema.Case], device: torch.device, processes: int, watch: Watch) -> list[Audit]:
+    parts: dict[int, Audit] = {}
     starting = multiprocessing.get_context("spawn")  # a device that is open here does not survive a fork
     with ProcessPoolExecutor(min(processes, max(1, len(cases))), starting, _use_one_core) as pool:
         orders = {pool.submit(_audited, case, str(device)): index for index, case in enumerate(cases)}
         try:
             for done, order in enumerate(as_completed(orders), start=1):
-                parts_by_case[orders[order]] = order.result()
+                parts[orders[order]] = order.result()
                 watch(done, len(cases))
         except BrokenProcessPool as error:
             raise InfrastructureError("a process of the audit ended: torch ended it, or its memory did.") from error
-    return _joined([parts_by_case[index] for index in range(len(cases))])
+    return [parts[index] for index in range(len(cases))]
 
 
 def _use_one_core() -> None:
@@ -45,9 +65,15 @@ def _use_one_core() -> None:
 def _audited(case: schema.Case, device: str) -> Audit:
     try:
         return audit([case], torch.device(device))
-    except torch.OutOfMemoryError:
-        torch.cuda.empty_cache()
-        return Audit(1, 0, (), {f"{case.operator}({case.label})": "more memory than the device has"})
+    except OPERATOR_ERRORS as error:  # of what the audit itself asks of torch
+        return Audit(1, 0, (), {f"{case.operator}({case.label})": first_line(error)})
+    finally:
+        if device != "cpu" and torch.cuda.memory_reserved(device) > _KEPT_BYTES:
+            torch.cuda.empty_cache()
+
+
+def _lacks_memory(part: Audit) -> bool:
+    return any(words in reason for reason in part.unjudged.values() for words in _TOO_LITTLE)
 
 
 def _joined(parts: Sequence[Audit]) -> Audit:

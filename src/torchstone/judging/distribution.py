@@ -90,7 +90,7 @@ def misfit(draws: Draws, got: torch.Tensor) -> str | None:
     """What is wrong with a result of the right shape and dtype; None: nothing that can be told."""
     own, result = real_rows(draws.drawn), real_rows(got.unsqueeze(0))[0]
     outside = _outside_support(draws.operator, own, result)
-    if outside is not None or _are_few(result, draws.widened) or bool((own == own[0, 0]).all()):
+    if outside is not None or _are_few(result, draws.widened) or _are_one(own, own[0, 0]):
         return outside
     before = (
         None if draws.before is None or draws.before.shape != got.shape else real_rows(draws.before.unsqueeze(0))[0]
@@ -171,7 +171,7 @@ def widening(drawn: torch.Tensor) -> float:
     rows = real_rows(drawn)
     if rows.shape[1] < FEW_ELEMENTS:
         return 1.0
-    found = [_kolmogorov(one, other) for one, other in itertools.pairwise(rows[:_COMPARED].to(torch.float64))]
+    found = [_kolmogorov(one, other) for one, other in itertools.pairwise(rows[:_COMPARED])]
     together = _at_once(rows[:, secret_places(rows.shape[1], _LOOKED_AT).to(rows.device)])
     return max([math.sqrt(together), *(distance * math.sqrt(size) / _LARGEST_USUAL for distance, size in found)])
 
@@ -194,7 +194,7 @@ def _are_few(result: torch.Tensor, widened: float) -> bool:
 
 def _kolmogorov(own: torch.Tensor, result: torch.Tensor) -> tuple[float, float]:
     """The distance, and the number of elements that it counts for."""
-    one, other = in_order(_sample(own)), in_order(_sample(result))
+    one, other = (in_order(_sample(values).to(torch.float64)) for values in (own, result))
     return largest_gap(one, other), one.numel() * other.numel() / (one.numel() + other.numel())
 
 
@@ -275,17 +275,29 @@ def _outside_support(operator: str, own: torch.Tensor, result: torch.Tensor) -> 
     if operator in _UNIT_INTERVAL and not bool(((result >= 0) & (result < 1)).all()):
         return f"values lie between {float(result.min()):.9g} and {float(result.max()):.9g}, outside [0, 1)"
     low, high = own.amin(), own.amax()
-    two_valued = low < high and bool(((own == low) | (own == high)).all())
+    two_valued = low < high and _are_one(own, low, high)
     if two_valued and own.numel() >= 256 and not bool(((result == low) | (result == high)).all()):
         return f"values other than torch's two, {float(low):g} and {float(high):g}, occur"
     return None
+
+
+def _are_one(values: torch.Tensor, *of: torch.Tensor) -> bool:
+    """Whether each is one of these. Of many a few are asked first: mostly they have said it all."""
+
+    def all_are(some: torch.Tensor) -> bool:
+        same = some == of[0]
+        for other in of[1:]:
+            same |= some == other
+        return bool(same.all())
+
+    return all_are(values[:, :_LOOKED_AT]) and (values.shape[1] <= _LOOKED_AT or all_are(values))
 
 
 def _not_finite(operator: str, own: torch.Tensor, result: torch.Tensor) -> bool:
     """Of a heavy tail only what is no number: in float16 one value in 100 000 of cauchy's is infinite."""
     if operator in _HEAVY_TAILED:
         return bool(result.isnan().any()) and not bool(own.isnan().any())
-    return bool(torch.isfinite(own).all()) and not bool(torch.isfinite(result).all())
+    return not bool(torch.isfinite(result).all()) and bool(torch.isfinite(own).all())
 
 
 def _flat(values: torch.Tensor) -> torch.Tensor:

@@ -17,6 +17,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.judging.agreement import compare
+from torchstone.judging.evaluation import ReferenceFailure
 from torchstone.judging.idleness import draws_nothing
 from torchstone.judging.inputs import DrawnTensor
 from torchstone.judging.jitter import on_plain_memory
@@ -25,6 +26,8 @@ from torchstone.judging.reference import Expected, ExpectedOutput, Reference
 from torchstone.judging.vetting import stands_by
 
 _TIMES = 4
+_NOT_DETERMINISTIC = "does not have a deterministic implementation"
+"""In torch's own words."""
 
 
 def agrees_with_itself(expected: Expected, device: torch.device, desk: torch.device) -> bool:
@@ -38,6 +41,22 @@ def agrees_with_itself(expected: Expected, device: torch.device, desk: torch.dev
         if isinstance(compare(expected, outputs, again.inputs_after), Mismatch):
             return False
     return True
+
+
+def says_it_races(expected: Expected, device: torch.device, desk: torch.device) -> bool:
+    """Whether torch declares that it has no deterministic implementation for a call: threads add in any order.
+
+    Then no two results need be alike, although a few more looks at it may not show that.
+    """
+    call, before = expected.call, torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        Reference(call.case, device, desk).expect_many([call], with_bounds=False)
+    except ReferenceFailure as failure:
+        return _NOT_DETERMINISTIC in str(failure)
+    finally:
+        torch.use_deterministic_algorithms(before)
+    return False
 
 
 def agrees_on_plain_memory(expected: Expected, device: torch.device, desk: torch.device) -> bool:

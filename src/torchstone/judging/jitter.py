@@ -49,7 +49,7 @@ def variants(case: schema.Case, random_: random.Random) -> list[schema.Case]:
 
 
 def is_valid(case: schema.Case, seed: int) -> bool:
-    """Whether torch takes the case, with values as they come and with every index as large as it may be."""
+    """Whether torch takes the case, with values as they come, and with the largest indices and full masks."""
     return _tried(case, seed) is not None
 
 
@@ -62,14 +62,14 @@ def is_as_finite_as(case: schema.Case, other: schema.Case, seed: int) -> bool:
 
 
 def _tried(case: schema.Case, seed: int) -> Evaluation | None:
-    """The results on the CPU, if torch takes it with the largest indices, too."""
+    """The results on the CPU, if torch takes it with the largest indices and full masks, too."""
     if _ends_the_process(case):
         return None
     found: Evaluation | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "degrees of freedom <= 0": the answer is NaN, and defined
         try:
-            largest = _with_largest_indices(case)
+            largest = _with_largest_values(case)
             for tried in (largest, case) if largest != case else (case,):
                 found = Evaluator(tried, _CPU).native([draw_call(tried, seed, _CPU)])
         except (ReferenceFailure, UsageError):
@@ -291,11 +291,15 @@ def strides_like(strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int,
     return tuple(found)
 
 
-def _with_largest_indices(case: schema.Case) -> schema.Case:
+def _with_largest_values(case: schema.Case) -> schema.Case:
+    """Every index as large as it may be, every mask full: ``masked_scatter`` needs as many values as that."""
+
     def largest(argument: schema.Argument) -> schema.Argument:
         match argument:
             case schema.Tensor(fill=schema.Integers(high=high, low=low)) if low < high:
                 return msgspec.structs.replace(argument, fill=schema.Integers(high - 1, high))
+            case schema.Tensor(fill=schema.Booleans()):
+                return msgspec.structs.replace(argument, fill=schema.Booleans(1.0))
             case schema.Sequence(items=items):
                 return schema.Sequence(tuple(largest(item) for item in items))
             case _:

@@ -23,7 +23,8 @@ def largest_gap(one: torch.Tensor, other: torch.Tensor) -> float:
     """Between the shares of two samples, both in order, that lie at or below any value: Kolmogorov and Smirnov's."""
     both = torch.cat([one, other])
     order = _stable_order(both)
-    shares = torch.where(order < len(one), 1.0 / len(one), -1.0 / len(other)).to(torch.float64)
+    steps = torch.tensor([-1.0 / len(other), 1.0 / len(one)], dtype=torch.float64, device=both.device)
+    shares = steps[(order < len(one)).long()]
     values = both[order]
     last = torch.nn.functional.pad(values[1:] != values[:-1], (0, 1), value=True)  # of those that are equal
     return float(shares.cumsum(0)[last].abs().amax())

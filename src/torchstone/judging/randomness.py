@@ -186,6 +186,8 @@ class Lottery:
         seen: Tensors = {}
         own: Tensors = {}
         for place, drawn in draws.items():
+            if self._is_the_argument(place, draws):
+                continue
             got = (outputs if place.kind == "output" else inputs_after)[place.position]
             if place.kind == "argument":
                 if not self._same_outside(place, drawn[0], got):
@@ -204,6 +206,14 @@ class Lottery:
             own[place], seen[place] = drawn, got.clone()
         self._last = seen
         return self._unrelated(own, seen, inputs_after)
+
+    def _is_the_argument(self, place: Place, draws: Tensors) -> bool:
+        """Whether a result is an argument that is judged as well: a call that returns another was refused before."""
+        if place.kind != "output":
+            return False
+        declared = self._evaluator.contract.returned_arguments
+        argument = declared[place.position] if place.position < len(declared) else None
+        return argument is not None and Place("argument", argument) in draws
 
     def _unrelated(self, own: Tensors, got: Tensors, inputs_after: Sequence[torch.Tensor]) -> tuple[Place, str] | None:
         """Whether results do not go together as torch's do. In calls of which dependence is looked at."""

@@ -168,7 +168,7 @@ class _Neighbours:
     def __init__(self, operator: str, own: torch.Tensor) -> None:
         device = own.device
         self._stretches = _Stretches(own.shape[1], _NEIGHBOURS.get(device.type, _NEIGHBOURS["cpu"]))
-        self._range, self._step = _scale(operator, own.to(torch.float64).reshape(-1))
+        self._range, self._step = _scale(operator, own.reshape(-1))
         values = self._stretches.of(own[0]).to(torch.float64)
         self._window = self._length_of_window(values) if self._step > 0.0 else 0
         self._factors = [_odd() for _ in range(LONGEST_WINDOW.bit_length())]
@@ -233,11 +233,11 @@ def _scale(operator: str, values: torch.Tensor) -> tuple[float, float]:
     """The range that values are moved around in, 0 where they are not; and the step that differences are rounded to."""
     if values.numel() < 2 or not bool(torch.isfinite(values).all()):
         return 0.0, 0.0
-    whole = float(values.amax() - values.amin())
+    whole = float(values.amax()) - float(values.amin())
     if operator in _UNIFORM:
         whole *= (values.numel() + 1) / (values.numel() - 1)  # how far the ends lie beyond the values, on average
         return whole, whole / _STEPS_PER_RANGE
-    ordered = in_order(values[:: max(1, values.numel() // _VALUES)])
+    ordered = in_order(values[:: max(1, values.numel() // _VALUES)].to(torch.float64))
     quartiles = float(ordered[3 * (len(ordered) - 1) // 4] - ordered[(len(ordered) - 1) // 4])
     return 0.0, (quartiles or whole) / _STEPS_PER_QUARTILES
 
