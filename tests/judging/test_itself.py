@@ -13,11 +13,12 @@ from torchstone.judging import (
     agrees_with_itself,
     draw_call,
     has_the_kinds_of,
+    says_it_races,
 )
 from torchstone.judging.evaluation import Evaluation, Evaluator
 from torchstone.judging.idleness import draws_nothing
 from torchstone.judging.inputs import DrawnCall
-from torchstone.schema import Argument, Case, Normal, Scalar, Sequence, Tensor
+from torchstone.schema import Argument, Case, Integers, Normal, Scalar, Sequence, Tensor
 
 CPU = torch.device("cpu")
 CASE = Case("test", "aten.exp.default", (Tensor((33, 65), "float32", Normal()),))
@@ -54,6 +55,13 @@ def expected_of(operator: str, *arguments: Argument) -> Expected:
 
 def real(*shape: int, strides: tuple[int, ...] | None = None, offset: int = 0) -> Tensor:
     return Tensor(shape, "float32", Normal(), strides, offset)
+
+
+def test_torch_is_asked_whether_its_threads_race() -> None:
+    racing = expected_of("aten.put_.default", real(12), Tensor((3,), "int64", Integers(0, 12)), real(3))
+    assert says_it_races(racing, CPU, CPU)
+    assert not says_it_races(expected_of("aten.mm.default", real(12, 9), real(9, 5)), CPU, CPU)
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_torch_agrees_with_itself_on_plain_memory_as_a_rule() -> None:

@@ -17,7 +17,7 @@ from torchstone.judging.hidden import VariantPool
 from torchstone.judging.jitter import MOST_ELEMENTS, is_valid, variants
 from torchstone.judging.scaling import rescalings
 from torchstone.judging.uneven import uneven
-from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform, tensors_of
+from torchstone.schema import Booleans, Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform, tensors_of
 from torchstone.suites import CaseQuery
 from torchstone.suites.smoke import SmokeSuite
 
@@ -301,3 +301,14 @@ def test_a_mode_is_no_size_though_it_equals_one() -> None:
     drawn = [hidden for seed in range(40) for hidden in hidden_cases(case, 5, random.Random(seed))]
     assert any(hidden.args[0] != image for hidden in drawn)
     assert {hidden.args[2:] for hidden in drawn} == {modes}
+
+
+def test_a_variant_that_a_full_mask_would_break_is_none() -> None:
+    """On a device it would end the judge's own process, in as many calls as draw such a mask."""
+
+    def scattered(rows: int) -> Case:
+        mask = Tensor((5,), "bool", Booleans())
+        return case("aten.masked_scatter.default", tensor(rows, 5), mask, tensor(5, 5))
+
+    assert is_valid(scattered(5), seed=1)
+    assert not any(is_valid(scattered(7), seed) for seed in range(8))

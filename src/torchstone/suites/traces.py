@@ -6,7 +6,6 @@ The rows come from a file (:mod:`torchstone.suites.sources`), their values from 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
@@ -18,8 +17,8 @@ from torchstone.schema import Case, content_key, tensors_of
 from torchstone.suites.base import CaseQuery, names_operator, selects
 from torchstone.suites.device_bound import reason_against
 from torchstone.suites.selection import input_bytes
-from torchstone.suites.smoke import EXCUSES
 from torchstone.suites.sources import DEFAULT_SOURCE, Recorded, read_source
+from torchstone.suites.telling import excuse
 from torchstone.suites.value_facts import fills_for
 
 TIMED_BYTES = 1 << 20
@@ -121,7 +120,7 @@ class TraceSuite:
         )
         dominated = recorded.row.is_overhead_dominated_op is True
         timed = query.overhead_dominated or (input_bytes(case) >= TIMED_BYTES and not dominated)
-        return msgspec.structs.replace(case, timed=timed, indistinct=_excuse(case))
+        return msgspec.structs.replace(case, timed=timed, indistinct=excuse(case))
 
 
 class WholeTraceSuite(TraceSuite):
@@ -157,12 +156,6 @@ def _tags(recorded: Recorded) -> tuple[str, ...]:
     if row.is_overhead_dominated_op:
         tags.append("overhead-dominated")
     return tuple(tags)
-
-
-def _excuse(case: Case) -> str:
-    """Calls that are too small to tell much are recorded too; whether a kernel crashes on them is worth knowing."""
-    most = max((math.prod(tensor.shape) for tensor in tensors_of(case)), default=0)
-    return EXCUSES["empty"] if most == 0 else EXCUSES["one-element"] if most == 1 else ""
 
 
 def _merged(cases: Iterator[Case]) -> tuple[tuple[Case, ...], int]:

@@ -642,6 +642,10 @@ _always("triangular_solve cholesky_solve", "self A", A=PositiveDefinite(), input
 # ---- answers that are nearly always the same
 
 
+_WHOLE_UP_TO = {"int64": 1 << 40, "int32": 1 << 30, "float64": 1 << 40, "float32": 1 << 23}
+"""Whole numbers that a dtype tells from their neighbours, with room around them; others at least up to 1024."""
+
+
 @_fact("eq ne lt le gt ge", "self other")
 def _compare(call: NamedCall) -> Fills:
     """With a number: some values below it, some above, some equal if it is whole.
@@ -654,7 +658,7 @@ def _compare(call: NamedCall) -> Fills:
         return {} if alike else {"self": Integers(-3, 4), "other": Integers(-3, 4)}
     if isinstance(other, bool) or not isinstance(other, int | float) or not math.isfinite(other):
         return {}
-    if float(other).is_integer() and abs(other) < 1024:
+    if float(other).is_integer() and abs(other) < _WHOLE_UP_TO.get(getattr(one, "dtype", ""), 1024):
         return {"self": Integers(int(other) - 3, int(other) + 4)}
     return {"self": Normal(float(other), max(1.0, abs(float(other))))}
 
