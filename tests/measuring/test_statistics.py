@@ -235,13 +235,13 @@ def test_a_distribution_of_nothing_is_refused() -> None:
 def captured(
     ratio: float, claimed_ratio: float, rounds: int = 20, noise: float = 0.02, calls: int = 100, seed: int = 1
 ) -> Measurement:
-    """Captured blocks of which the judge sees one ratio, with noise, and the workers claim another, without."""
+    """Captured blocks of which the judge sees one ratio, with noise, and the candidate claims another, without."""
     rng = np.random.default_rng(seed)
     blocks: list[Block] = []
     for number in range(rounds):
         own: dict[Party, tuple[float, float]] = {
-            "candidate": (10_000.0, 10_000.0),
-            "reference": (10_000.0 * ratio, 10_000.0 * claimed_ratio),
+            "candidate": (10_000.0, 10_000.0 * ratio / claimed_ratio),
+            "reference": (10_000.0 * ratio, 10_000.0 * ratio),
             "shim": (0.0, 0.0),
         }
         for party, (seen, claimed) in own.items():
@@ -278,6 +278,19 @@ def test_claims_never_move_the_ratio_further_than_the_judge_doubts(ratio: float,
     assert with_claims is not None
     assert without is not None
     assert abs(math.log(with_claims.ratio / without.ratio)) <= 0.1
+
+
+def test_the_references_time_is_what_its_own_worker_says_though_the_candidate_is_not_believed() -> None:
+    """The judge's clock is a tenth long, for both, and the candidate claims half of its time."""
+    seen = [
+        msgspec.structs.replace(block, elapsed_ns=block.elapsed_ns + (100_000 if block.party != "shim" else 0))
+        for block in captured(1.0, 2.0, noise=0.005).blocks
+    ]
+    result = timing(measurement(seen))
+    assert result.speedup is not None
+    assert result.speedup.judged_low is None
+    assert result.reference_ns == pytest.approx(10_000.0, rel=1e-3)
+    assert result.candidate_ns == pytest.approx(10_000.0, rel=0.01)
 
 
 def test_where_the_judge_is_in_doubt_claims_count_for_nothing() -> None:
