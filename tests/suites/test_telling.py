@@ -11,7 +11,19 @@ import torch
 from torchstone.judging.audit import audit
 from torchstone.schema import Case
 from torchstone.suites import CaseQuery
-from torchstone.suites.telling import ANY, CONSTANT, COPY, EXTREME, FEW_FLAGS, FLAGS, SWITCH, UNUSED, WEIGHTS, excuse
+from torchstone.suites.telling import (
+    ANY,
+    CONSTANT,
+    COPY,
+    EXTREME,
+    FEW_FLAGS,
+    FLAGS,
+    MANY_TERMS,
+    SWITCH,
+    UNUSED,
+    WEIGHTS,
+    excuse,
+)
 from torchstone.suites.traces import TraceSuite
 
 TELLS_NOTHING = [
@@ -26,6 +38,7 @@ TELLS_NOTHING = [
     ("aten.upsample_nearest2d.default", "((T([2, 8, 6, 7], f32), [6, 7]), {})", COPY),
     ("aten.slice_backward.default", "((T([30, 7], f32), [30, 7], 0, 0, 9223372036854775807, 1), {})", COPY),
     ("aten.sum.dim_IntList", "((T([1, 30, 7], f32), [0], True), {})", COPY),
+    ("aten.constant_pad_nd.default", "((T([30, 7], f32), [0, 0, 0, 0]), {})", COPY),
     ("aten.new_zeros.default", "((T([30], f32), [30, 7]), {})", CONSTANT),
     ("aten.fill_.Scalar", "((T([30, 7], i64), 2), {})", CONSTANT),
     ("aten.ne.Scalar", "((T([30, 7], i64), 0), {})", FLAGS),
@@ -38,12 +51,25 @@ TELLS_LITTLE = [
     ("aten.bitwise_and.Tensor", "((T([], b8), T([1, 1, 384, 1], b8)), {})", SWITCH),
     ("aten.nll_loss_forward.default", "((T([16, 10], f32), T([16], i64), None, 1, -100), {})", WEIGHTS),
     (
+        "aten.native_group_norm.default",
+        "((T([4, 512, 999], f32), T([512], f32), T([512], f32), 4, 512, 999, 512, 1e-05), {})",
+        "",
+    ),
+    (
+        "aten.native_group_norm.default",
+        "((T([4, 512, 31999], f32), T([512], f32), T([512], f32), 4, 512, 31999, 512, 1e-05), {})",
+        MANY_TERMS,
+    ),
+    (
         "aten.native_batch_norm.default",
         "((T([4, 8, 5, 5], f32), T([8], f32), T([8], f32), T([8], f32), T([8], f32), False, 0.1, 1e-05), {})",
         UNUSED,
     ),
 ]
 TELLS = [
+    ("aten.constant_pad_nd.default", "((T([30, 7], f32), [0, 1, 0, 0]), {})"),
+    ("aten.clamp.default", "((T([300, 70], f16), -64504.0, 64504.0), {})"),
+    ("aten.bernoulli_.float", "((T([32, 128], f32), 0.2), {})"),
     ("aten._adaptive_avg_pool2d.default", "((T([2, 8, 6, 7], f32), [3, 7]), {})"),
     ("aten.mul.Scalar", "((T([30, 7], f32), 2), {})"),
     ("aten.add.Tensor", "((T([30, 7], f32), T([30, 7], f32)), {})"),

@@ -19,7 +19,7 @@ _HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 5, "normal": 5, "thorough": 
 """Some of kinds that every job gets, the others of any. Each is called twice: in full, and as far as need be."""
 _FEWER_CASES: dict[schema.Effort, int] = {"quick": 2, "normal": 5, "thorough": 10}
 """For a candidate that has passed many: its other cases have sizes and layouts of their own."""
-_MANY_PASSED = 32
+_MANY_PASSED: dict[schema.Effort, int] = {"quick": 12, "normal": 32, "thorough": 32}
 
 
 def check_hidden(hearing: Hearing, stand: Stand, stated: Reference, *, comes_back: bool) -> None:
@@ -29,7 +29,7 @@ def check_hidden(hearing: Hearing, stand: Stand, stated: Reference, *, comes_bac
     """
     job, passed = hearing.job, hearing.room.variants_passed
     key = job.implementation.key
-    count = (_HIDDEN_CASES if passed[key] < _MANY_PASSED else _FEWER_CASES)[job.effort]
+    count = (_HIDDEN_CASES if passed[key] < _MANY_PASSED[job.effort] else _FEWER_CASES)[job.effort]
     small, large = random.Random(hearing.lots.draw()), random.Random(hearing.lots.draw())
     if hearing.lots.variants is None:
         hearing.lots.variants = hidden_cases(job.case, count, small), stated_size_cases(job.case, large)

@@ -23,6 +23,8 @@ UNUSED = "out of training the saved statistics are nobody's"
 WEIGHTS = "without weights their sum is the number of rows"
 SWITCH = "one flag decides about all, and is met by chance"
 FEW_FLAGS = "few flags are met by chance"
+WORKING_MEMORY = "what a fused attention returns beside its result is working memory of its own"
+MANY_TERMS = "the rounding errors of very many terms cancel, so that lower precision does not show in their mean"
 
 _COPIES = frozenset({
     "_to_copy", "_unsafe_view", "lift_fresh_copy", "lift_fresh", "clone", "contiguous", "alias_copy", "view_copy",
@@ -42,6 +44,7 @@ _COMPARISONS = frozenset({
     "bitwise_and", "bitwise_or", "isnan", "isinf",
 })  # fmt: skip
 _FEW_FLAGS = 128
+_MANY_TERMS = 1 << 14
 _NEVER_BELOW_ZERO = ("bool", "uint8", "uint16", "uint32", "uint64")
 
 
@@ -92,9 +95,9 @@ def _keeps_its_size(case: Case) -> bool:
         return False
     if "adaptive_avg_pool" in name or "upsample" in name:
         return shapes[0][-len(sizes) :] == sizes
-    if name == "repeat":
-        return set(sizes) <= {1}
-    return name in ("slice_backward", "expand", "constant_pad_nd") and shapes[0] == sizes
+    if name in ("repeat", "constant_pad_nd"):
+        return set(sizes) <= {1 if name == "repeat" else 0}
+    return name in ("slice_backward", "expand") and shapes[0] == sizes
 
 
 def _reduces_nothing(case: Case) -> bool:
@@ -156,6 +159,21 @@ def _has_few_flags(case: Case) -> bool:
     return flags and most < _FEW_FLAGS
 
 
+def _is_fused_attention(case: Case) -> bool:
+    name = _name(case)
+    return name.startswith("_scaled_dot_product") and not name.endswith(("_backward", "_for_cpu"))
+
+
+def _has_statistics_of_many(case: Case) -> bool:
+    """Of a norm over groups of very many elements, the mean and deviation that it returns beside its result."""
+    first = case.args[0] if case.args else None
+    if _name(case) not in ("native_group_norm", "native_layer_norm") or not isinstance(first, Tensor):
+        return False
+    groups = _number(case.args[6]) if _name(case) == "native_group_norm" and len(case.args) > 6 else None
+    rows = first.shape[0] * int(groups) if groups else math.prod(first.shape[:-1])
+    return math.prod(first.shape) // max(1, rows) >= _MANY_TERMS
+
+
 _REASONS: dict[str, Callable[[Case], bool]] = {
     COPY: _is_copy,
     CONSTANT: _is_constant,
@@ -166,6 +184,8 @@ _REASONS: dict[str, Callable[[Case], bool]] = {
     WEIGHTS: _counts_rows,
     SWITCH: _is_switch,
     FEW_FLAGS: _has_few_flags,
+    WORKING_MEMORY: _is_fused_attention,
+    MANY_TERMS: _has_statistics_of_many,
 }
 
 

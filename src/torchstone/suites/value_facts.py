@@ -642,6 +642,7 @@ _always("triangular_solve cholesky_solve", "self A", A=PositiveDefinite(), input
 # ---- answers that are nearly always the same
 
 
+_LARGEST_FLOAT16 = 65504.0
 _WHOLE_UP_TO = {"int64": 1 << 40, "int32": 1 << 30, "float64": 1 << 40, "float32": 1 << 23}
 """Whole numbers that a dtype tells from their neighbours, with room around them; others at least up to 1024."""
 
@@ -669,8 +670,11 @@ def _compare(call: NamedCall) -> Fills:
 def _clamp(call: NamedCall) -> Fills:
     """Values on both sides of both bounds."""
     low, high = call.number("min", -1.0), call.number("max", 1.0)
-    if low >= high or max(abs(low), abs(high)) > 1024:
+    if low >= high:
         return {}
+    if max(abs(low), abs(high)) > 1024:  # what a model takes care of that nothing becomes infinite
+        reach = min(1.25 * max(abs(low), abs(high)), _LARGEST_FLOAT16)
+        return {} if call.is_whole("self") or math.isinf(low - high) else {"self": Uniform(-reach, reach)}
     width = math.ceil(high - low)
     if call.is_whole("self"):
         return {"self": Integers(int(low) - width, int(high) + width + 1)}
