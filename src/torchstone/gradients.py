@@ -13,6 +13,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,7 +53,7 @@ class Differentiated:
     def __call__(self, cotangents: Sequence[torch.Tensor | None], *args: Any, **kwargs: Any) -> list[torch.Tensor]:
         return self.bound((cotangents, *args), kwargs)()
 
-    def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], list[torch.Tensor]]:
+    def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Passes:
         """The call with these arguments, to be made again and again: they ask for gradients once and for all."""
         cotangents, *others = args
         floating: list[torch.Tensor] = []
@@ -62,19 +63,36 @@ class Differentiated:
         leaves = floating if asking is None else [floating[place] for place in asking]
         for leaf in leaves:
             leaf.requires_grad_()
-        given = [cotangent for cotangent in cotangents if cotangent is not None]
-        function = self._function
+        return Passes(partial(self._function, *told, **named), leaves, cotangents)
 
-        def passes() -> list[torch.Tensor]:
-            with torch.enable_grad():
-                results = _flattened(function(*told, **named))
-                found = torch.autograd.grad(_sources(results, cotangents), leaves, given, allow_unused=True)
-            gradients = [
-                torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(leaves, found, strict=True)
-            ]
-            return [result.detach() for result in results if isinstance(result, torch.Tensor)] + gradients
 
-        return passes
+class Passes:
+    """A forward pass and the backward pass that belongs to it, at once or apart.
+
+    A model makes many forward passes before the first backward one: what a kernel needs for the second must be its own.
+    """
+
+    def __init__(
+        self, function: Callable[[], Any], leaves: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor | None]
+    ) -> None:
+        self._function, self._leaves, self._cotangents = function, leaves, cotangents
+        self._given = [cotangent for cotangent in cotangents if cotangent is not None]
+
+    def __call__(self) -> list[torch.Tensor]:
+        return self.backward(self.forward())
+
+    def forward(self) -> list[Any]:
+        """The results, with what the backward pass needs."""
+        with torch.enable_grad():
+            return _flattened(self._function())
+
+    def backward(self, results: Sequence[Any]) -> list[torch.Tensor]:
+        """Results and gradients."""
+        leaves = self._leaves
+        with torch.enable_grad():
+            found = torch.autograd.grad(_sources(results, self._cotangents), leaves, self._given, allow_unused=True)
+        gradients = [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(leaves, found, strict=True)]
+        return [result.detach() for result in results if isinstance(result, torch.Tensor)] + gradients
 
 
 def differentiating_ns(results: int, leaves: int, device: torch.device) -> float:

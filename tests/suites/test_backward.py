@@ -124,6 +124,17 @@ def test_a_bound_call_is_made_again_on_what_its_arguments_hold_then() -> None:
     assert [value.tolist() for value in second] == [[9.0, 9.0], [6.0, 6.0]]
 
 
+def test_passes_are_the_same_at_once_and_apart() -> None:
+    calls = [
+        gradients.Differentiated(lambda x: x * x).bound(([torch.full((2,), 3.0)], torch.full((2,), float(number))), {})
+        for number in range(3)
+    ]
+    at_once = [[leaf.tolist() for leaf in call()] for call in calls]
+    forward = [call.forward() for call in calls]
+    apart = {number: [leaf.tolist() for leaf in calls[number].backward(forward[number])] for number in (1, 2, 0)}
+    assert at_once == [apart[number] for number in range(3)] == [[[n * n] * 2, [6 * n] * 2] for n in range(3)]
+
+
 SKIPS_THE_FORWARD_PASS = """
 import torch
 

@@ -131,6 +131,8 @@ class Hearing:
         self._limit_seconds = self._left_seconds = HOUSEKEEPING_SECONDS
         self._worker: PausableWorker | None = None
         self._next_try, self._patience_seconds = 0.0, _FIRST_PATIENCE_SECONDS
+        self._has_been_apart = False
+        """Whether forward and backward passes have been."""
 
     @property
     def worker(self) -> PausableWorker:
@@ -243,7 +245,8 @@ class Hearing:
     ) -> Testimony:
         """Present, call, copy, and see whether anything is wrong with how the results came about."""
         stand.present(calls)
-        testimony = self.allow(lambda deadline: stand.call(len(calls), deadline, chain))
+        backward = self._backward_order(calls)
+        testimony = self.allow(lambda deadline: stand.call(len(calls), deadline, chain, backward))
         done = testimony.done
         if done.odd_call is not None:
             raise VerdictError(wording.odd_structure(self.stage, expected(done.odd_call), done))
@@ -253,6 +256,19 @@ class Hearing:
                 replay = None if objection.call is None else wording.replay_of(calls[objection.call])
                 raise VerdictError(schema.Disagrees(self.stage, objection.reason, objection.message, replay=replay))
         return testimony
+
+    def _backward_order(self, calls: Sequence[DrawnCall]) -> tuple[int, ...]:
+        """Of gradients that are checked: forward passes first, then the backward ones in any order; empty: at once.
+
+        The first block of several calls is made so, and every second of the others. Never a timed one: its calls would
+        hold on to more memory than they do in use.
+        """
+        if self.stage == "measure" or len(calls) < 2 or not schema.is_gradient(calls[0].case.operator):
+            return ()
+        if self._has_been_apart and secrets.randbits(1):
+            return ()
+        self._has_been_apart = True
+        return tuple(secrets.SystemRandom().sample(range(len(calls)), len(calls)))
 
     def keeps_results(self) -> bool:
         """Whether results of earlier blocks are watched while later calls are made; where speed is at stake, always."""

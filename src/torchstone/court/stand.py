@@ -179,7 +179,9 @@ class Stand:
     def device(self) -> torch.device:
         return self._device
 
-    def call(self, count: int, deadline: float, chain: Chain | None = None) -> Testimony:
+    def call(
+        self, count: int, deadline: float, chain: Chain | None = None, backward: tuple[int, ...] = ()
+    ) -> Testimony:
         """Let the worker make the first ``count`` calls; the judge's clock runs as long as the worker does.
 
         It starts before the worker is let go and stops when every process of it stands still again: there is no
@@ -188,7 +190,7 @@ class Stand:
         is still under way is either on the clock or not in the copy. What this costs is the same for every party.
         """
         keep = self._keepsakes.choose() if self.keeps_results else ()
-        command = Call(secrets.token_hex(8), 0, count, keep=keep, chain=chain)
+        command = Call(secrets.token_hex(8), 0, count, keep=keep, chain=chain, backward=backward)
         testimony = self._call(command, deadline, to_be_compared=True)
         testimony.unpack()
         testimony.on_kept = self._keepsakes.covered_by(testimony)

@@ -77,7 +77,7 @@ _COUNT_BACK = frozenset({"index", "index_put", "take", "put"})
 """Operators that count negative indices from the end on every device."""
 _ABOUT_SIGNS = ("signbit", "copysign")
 """Operators that tell 0 from -0. Elsewhere that is a matter of taste, as in which way ``atan2`` turns."""
-_ABOUT_INFINITIES = ("isinf", "isfinite", "isposinf", "isneginf")
+_ABOUT_INFINITIES = ("isinf", "isfinite", "isposinf", "isneginf", "logaddexp", "logaddexp2")
 _NO_GRADIENT = ("nan", "infinities", "wide", "ends", "beyond", "padded", "missing", REPEATED, MEETING)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)

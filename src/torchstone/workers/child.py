@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +22,7 @@ import torch
 
 from torchstone import operators
 from torchstone.chain import Chain
-from torchstone.gradients import Differentiated
+from torchstone.gradients import Differentiated, Passes
 from torchstone.links import Links, leading
 from torchstone.models import ModelFunction
 from torchstone.schema import decode, tensors_of
@@ -261,12 +261,14 @@ class _Server:
                 assert descriptor is not None, "Trace without memory"
                 prepared = self._bound.prepared(self._candidate)[:sets]
                 return Traced(token, trace(prepared, command, descriptor, self._device))
-            case Call(token=token, first=first, count=count, pretend=pretend, keep=keep, chain=chain):
+            case Call(
+                token=token, first=first, count=count, pretend=pretend, keep=keep, chain=chain, backward=backward
+            ):
                 assert self._bound is not None, "Call before Bind"
                 candidate = self._bound.pretend if pretend else self._candidate
                 assert candidate is not None, "Call before Load"
                 self._bound.keep(keep)
-                return self._bound.call(token, candidate, first, count, chain)
+                return self._bound.call(token, candidate, first, count, chain, backward)
             case Wear(token=token, blocks=blocks, count=count, keep=keep):
                 assert self._bound is not None, "Wear before Bind"
                 assert self._candidate is not None, "Wear before Load"
@@ -284,6 +286,13 @@ class _Server:
                 self._channel.send(Armed(token))
                 self._channel.await_go()
                 return self._bound.play(command)
+
+
+def _apart(passes: Sequence[Passes], backward: Sequence[int]) -> list[Any]:
+    """All forward passes, then the backward passes in an order of their own, as where many layers share a kernel."""
+    forward = [each.forward() for each in passes]
+    found = {call: passes[call].backward(forward[call]) for call in backward}
+    return [found[call] for call in range(len(passes))]
 
 
 def load_candidate(implementation: Any, scratch: Path) -> Callable[..., Any]:
@@ -405,7 +414,13 @@ class _BoundCase:
             self._held += self._kept[call * tensors : (call + 1) * tensors]
 
     def call(
-        self, token: str, candidate: Callable[..., Any], first: int, count: int, chain: Chain | None = None
+        self,
+        token: str,
+        candidate: Callable[..., Any],
+        first: int,
+        count: int,
+        chain: Chain | None = None,
+        backward: tuple[int, ...] = (),
     ) -> Done:
         """Call after call. Nothing but the calls is done between them, unless each is to wait for the one before."""
         self._kept.clear()
@@ -413,7 +428,9 @@ class _BoundCase:
         link = self._link(chain)
         results = []
         began = time.perf_counter_ns()
-        if link is None:
+        if backward:
+            results = _apart([call.function for call in calls if isinstance(call.function, Passes)], backward)
+        elif link is None:
             for function, args, kwargs in calls:
                 results.append(function(*args, **kwargs))
         else:

@@ -115,6 +115,8 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     """Calls of the last block whose results are to be kept until the case is released."""
     chain: Chain | None = None
     """Make the arguments of each call but the first from the result of the one before."""
+    backward: tuple[int, ...] = ()
+    """Of gradients: all forward passes first, then the backward passes of the calls in this order; empty: at once."""
 
 
 class Wear(msgspec.Struct, frozen=True, tag="wear"):
