@@ -114,14 +114,11 @@ class Series:
 
         None if one of these cannot, or what is not floating is more: what depends on that alone could be done for all
         calls together. Nor by nothing but how much the results of a gradient count, since the results do not wait for
-        that. A model's weights are no arguments: they are bound once.
+        that. A model's weights wait like its inputs: what is made of them alone could be made for all calls at once.
         """
         operator, recipes = self.reference.case.operator, self.reference.evaluator.recipes
-        of_its_own = schema.is_gradient(operator) or schema.is_model(operator)
-        first = operators.tensor_count(self.reference.case.args[0]) if of_its_own else 0
-        weights = first if schema.is_model(operator) else 0
-        arguments = list(enumerate(recipes))[weights:]
-        given = [(place, recipe) for place, recipe in arguments if math.prod(recipe.shape) > 0]
+        first = operators.tensor_count(self.reference.case.args[0]) if schema.is_gradient(operator) else 0
+        given = [(place, recipe) for place, recipe in enumerate(recipes) if math.prod(recipe.shape) > 0]
         floating = [(place, recipe) for place, recipe in given if _is_floating(recipe)]
         moved = [each for place, recipe in floating if (each := _moved(place, recipe)) is not None]
         elements = sum(each.elements for each in moved)
