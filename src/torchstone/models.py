@@ -10,6 +10,7 @@ make the same calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +30,8 @@ class _Registered(NamedTuple):
     text: str
     library: torch.library.Library
     buffers: frozenset[int]
+    made: Callable[[], list[torch.Tensor]]
+    """Its weights as it makes them."""
 
 
 _registered: dict[str, _Registered] = {}
@@ -51,12 +54,24 @@ def register(case: Case) -> None:
     problem = executed(case.model)
     function = ModelFunction(problem["Model"], problem)
     library.impl(name, function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
-    _registered[case.operator] = _Registered(text, library, _buffers(problem))
+    weights = cache(lambda: _weights_of(problem))
+    _registered[case.operator] = _Registered(text, library, _buffers(problem), weights)
+
+
+def _weights_of(problem: Mapping[str, Any]) -> list[torch.Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        return list(made(problem["Model"], problem).state_dict().values())
 
 
 def written(case: Case) -> frozenset[int]:
     """Positions, among all tensor arguments, of the buffers of a case's model. It has been registered."""
     return _registered[case.operator].buffers if case.model is not None else frozenset()
+
+
+def weight_as_made(case: Case, position: int) -> torch.Tensor:
+    """What a case's model makes of one of its weights, on the host."""
+    register(case)
+    return _registered[case.operator].made()[position]
 
 
 def _buffers(problem: Mapping[str, Any]) -> frozenset[int]:

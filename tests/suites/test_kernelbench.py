@@ -18,7 +18,7 @@ from torchstone.backends import BackendOptions
 from torchstone.backends.compiled import CompileBackend
 from torchstone.backends.solutions import SolutionsBackend
 from torchstone.errors import UsageError
-from torchstone.schema import Sequence, SourceFiles, Tensor, Uniform
+from torchstone.schema import AsMade, Normal, Sequence, SourceFiles, Tensor, Uniform
 from torchstone.suites import CaseQuery
 from torchstone.suites.kernelbench import KernelBenchSuite, operator_of, problems_in
 
@@ -75,6 +75,28 @@ OWN_AVERAGE = (
     .replace("Model", "ModelNew")
     .replace("self.seen = self.seen * 0.9 + x.mean(0) * 0.1", "self.seen.mul_(0.9).add_(x.mean(0), alpha=0.1)")
 )
+MASKED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        mask = torch.tril(torch.ones(width, width)) == 0
+        self.register_buffer("hidden", mask.KIND())
+        self.register_buffer("seen", torch.zeros(width))
+    def forward(self, x):
+        return torch.softmax((x @ x.T).masked_fill(self.hidden != 0, float("-inf")), -1) @ x + self.seen.mean()
+def get_inputs(): return [torch.randn(12, 9)]
+def get_init_inputs(): return [12]
+"""
+BY_ITSELF = """
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.register_buffer("hidden", torch.zeros(width, width).KIND())
+        self.register_buffer("seen", torch.zeros(width))
+    def forward(self, x):
+        return torch.nn.functional.scaled_dot_product_attention(
+            x, x, x, is_causal=CAUSAL, scale=1.0) + self.seen.mean()
+"""
 OTHER_WEIGHTS = OWN_LINEAR.replace("BatchNorm1d(out)", "BatchNorm1d(out, affine=False)")
 RIGHT = "class ModelNew(nn.Module):\n    def forward(self, x, factor): return factor * x.clamp(min=0), x.sum(0)\n"
 WRONG = RIGHT.replace("clamp(min=0)", "abs()")
@@ -236,6 +258,24 @@ def test_statistics_that_are_not_updated_are_wrong(measured: dict[str, dict[str,
     verdict = measured["p3_Linear"]["verdict"]
     assert verdict["type"] == "disagrees"
     assert "argument 4 after the call" in verdict["message"]
+
+
+def test_a_buffer_that_means_something_is_as_the_model_makes_it(tmp_path: Path) -> None:
+    """A mask of random values would be another model: who leaves it out, right, and who applies it, wrong."""
+    kinds = ("float", "bool", "long")
+    texts = {f"{place}_{kind}": MASKED.replace("KIND", kind) for place, kind in enumerate(kinds)}
+    problems = write(tmp_path / "problems", **texts)
+    (case, *_) = KernelBenchSuite().cases(CaseQuery(source=str(problems)))
+    assert isinstance(case.args[0], Sequence)
+    assert [type(weight.fill) for weight in case.args[0].items if isinstance(weight, Tensor)] == [AsMade, Normal]
+    for causal in (True, False):
+        own = {
+            f"{p}_{kind}": BY_ITSELF.replace("KIND", kind).replace("CAUSAL", f"{causal}")
+            for p, kind in enumerate(kinds)
+        }
+        folder = tmp_path / f"{causal}"
+        records = judged(write(folder), problems, write(folder / "solutions", **own), "--no-measure")
+        assert [record["verdict"]["type"] for record in records.values()] == ["agrees" if causal else "disagrees"] * 3
 
 
 def test_a_bound_model_is_called_on_the_given_memory() -> None:

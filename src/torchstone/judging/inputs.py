@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from torchstone import operators, schema
+from torchstone import models, operators, schema
 from torchstone.errors import UsageError
 from torchstone.judging import contrasts, mixture
 from torchstone.judging.mixture import Dice
@@ -108,6 +108,9 @@ def draw_storages(case: schema.Case, seed: int, count: int, device: torch.device
     repeats = not leaves_ties_open(case.operator)
     recipes = schema.tensors_of(case)
     storages = [_draw_column(recipe, count, dice, repeats) for recipe in recipes]
+    for recipe, storage in zip(recipes, storages, strict=True):
+        if isinstance(recipe.fill, schema.AsMade):
+            batched_view(storage, recipe).copy_(models.weight_as_made(case, recipe.fill.weight))
     if contrasts.concern(case.operator):
         for row in _views(recipes, storages, count):
             own = [(recipe, view) for recipe, view in zip(recipes, row, strict=True) if not overlaps(recipe)]
@@ -182,6 +185,8 @@ def _draw(recipe: schema.Tensor, shape: tuple[int, int], dice: Dice, repeats: bo
             return torch.full(shape, values[0] if values else 0, dtype=dtype, device=dice.values.device)
         case schema.WindowPositions(plane=plane):
             return _draw_integers(schema.Integers(0, math.prod(plane)), shape, dtype, dice, repeats)
+        case schema.AsMade():
+            return torch.zeros(shape, dtype=dtype, device=dice.values.device)
 
 
 def _draw_shaped(recipe: schema.Tensor, views: torch.Tensor, dice: Dice) -> torch.Tensor:
@@ -276,6 +281,8 @@ def _refuse_misfit(recipe: schema.Tensor, dtype: torch.dtype) -> None:
             fits, instead = dtype is torch.bool, "'integers' with low=0, high=2"
         case schema.Given(values=values):
             fits, instead = len(values) == math.prod(recipe.shape), "as many values as the shape has elements"
+        case schema.AsMade():
+            fits, instead = True, ""
     if not fits:
         name = str(recipe.fill.__struct_config__.tag)
         raise UsageError(f"the fill '{name}' does not fit dtype {recipe.dtype}. Use {instead}.")

@@ -119,6 +119,7 @@ class Series:
         operator, recipes = self.reference.case.operator, self.reference.evaluator.recipes
         first = operators.tensor_count(self.reference.case.args[0]) if schema.is_gradient(operator) else 0
         given = [(place, recipe) for place, recipe in enumerate(recipes) if math.prod(recipe.shape) > 0]
+        given = [(place, recipe) for place, recipe in given if not isinstance(recipe.fill, schema.AsMade)]
         floating = [(place, recipe) for place, recipe in given if _is_floating(recipe)]
         moved = [each for place, recipe in floating if (each := _moved(place, recipe)) is not None]
         elements = sum(each.elements for each in moved)

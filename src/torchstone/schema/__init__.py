@@ -3,6 +3,7 @@
 from torchstone.schema.attribution import Attribution, KernelCode, KernelShare
 from torchstone.schema.case import (
     Argument,
+    AsMade,
     Booleans,
     Case,
     Complex,
@@ -79,6 +80,7 @@ __all__ = [
     "PROBLEM_FILE",
     "Agrees",
     "Argument",
+    "AsMade",
     "Attribution",
     "Block",
     "Booleans",

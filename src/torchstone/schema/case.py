@@ -77,7 +77,26 @@ class WindowPositions(msgspec.Struct, frozen=True, tag="window_positions"):
     dilation: tuple[int, int] = (1, 1)
 
 
-Fill = Normal | Uniform | Integers | Booleans | SortedIntegers | Simplex | PositiveDefinite | Given | WindowPositions
+class AsMade(msgspec.Struct, frozen=True, tag="as_made"):
+    """As the case's model makes it: a buffer that holds a mask or a table means something, and with any other values it
+    would be another model."""
+
+    weight: int
+    """Which of the model's weights it is."""
+
+
+Fill = (
+    Normal
+    | Uniform
+    | Integers
+    | Booleans
+    | SortedIntegers
+    | Simplex
+    | PositiveDefinite
+    | Given
+    | WindowPositions
+    | AsMade
+)
 
 
 class Tensor(msgspec.Struct, frozen=True, tag="tensor", omit_defaults=True):

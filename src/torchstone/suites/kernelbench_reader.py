@@ -45,7 +45,10 @@ def _read(order: Order) -> Read:
 def _case(order: Order) -> schema.Case:
     source = schema.SourceFiles((schema.SourceFile(order.name, order.text),), "Model", order.name)
     problem = models.executed(source)
-    weights = list(models.made(problem["Model"], problem).state_dict().values())
+    model = models.made(problem["Model"], problem)
+    weights = list(model.state_dict().values())
+    buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
+    as_made = [name in buffers and _means_something(weight) for name, weight in model.state_dict().items()]
     torch.manual_seed(0)
     inputs = list(problem["get_inputs"]())
     written = write_down(order.operator, [weights, *inputs], {})
@@ -55,7 +58,10 @@ def _case(order: Order) -> schema.Case:
     models.register(plain)
     _require_one_answer(models.ModelFunction(problem["Model"], problem), weights, inputs)
     fitted = fit(call, SUITE, {}, _CPU)
-    fills = [_weight(facts) for facts in call.facts[: len(weights)]]
+    fills = [
+        schema.AsMade(place) if kept else _weight(facts) if weight.is_floating_point() else None
+        for place, (weight, kept, facts) in enumerate(zip(weights, as_made, call.facts, strict=False))
+    ]
     listed = fitted.args[0]
     assert isinstance(listed, schema.Sequence)
     drawn = tuple(
@@ -72,6 +78,11 @@ def _require_one_answer(function: Callable[..., list[Any]], weights: list[torch.
         first, second = (function([weight.clone() for weight in weights], *inputs) for _ in range(2))
     if not all(torch.equal(a, b) for a, b in zip(first, second, strict=True) if isinstance(a, torch.Tensor)):
         raise Unfit("the model gives another answer each time (dropout, random numbers)")
+
+
+def _means_something(buffer: torch.Tensor) -> bool:
+    """A mask, a table of angles: not what is the same everywhere, as statistics are before they are any."""
+    return buffer.numel() > 1 and (buffer.dtype is torch.bool or not bool((buffer == buffer.flatten()[0]).all()))
 
 
 def _weight(facts: Facts) -> schema.Fill | None:
