@@ -13,7 +13,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -63,28 +62,37 @@ class Differentiated:
         leaves = floating if asking is None else [floating[place] for place in asking]
         for leaf in leaves:
             leaf.requires_grad_()
-        return Passes(partial(self._function, *told, **named), leaves, cotangents)
+        return Passes(self._function, told, named, leaves, cotangents)
 
 
 class Passes:
-    """A forward pass and the backward pass that belongs to it, at once or apart.
-
-    A model makes many forward passes before the first backward one: what a kernel needs for the second must be its own.
-    """
+    """A forward pass and the backward pass that belongs to it, at once or apart."""
 
     def __init__(
-        self, function: Callable[[], Any], leaves: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor | None]
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        leaves: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor | None],
     ) -> None:
-        self._function, self._leaves, self._cotangents = function, leaves, cotangents
+        self._function, self._args, self._kwargs = function, args, kwargs
+        self._leaves, self._cotangents = leaves, cotangents
         self._given = [cotangent for cotangent in cotangents if cotangent is not None]
 
     def __call__(self) -> list[torch.Tensor]:
-        return self.backward(self.forward())
+        with torch.enable_grad():
+            results = _flattened(self._function(*self._args, **self._kwargs))
+        return self.backward(results)
 
     def forward(self) -> list[Any]:
-        """The results, with what the backward pass needs."""
+        """The results, with what the backward pass needs, of arguments that are gone unless the kernel keeps them: in a
+        model most are results of others, and their memory is used again.
+        """
         with torch.enable_grad():
-            return _flattened(self._function())
+            args = [_temporary(argument) for argument in self._args]
+            kwargs = {name: _temporary(argument) for name, argument in self._kwargs.items()}
+            return _flattened(self._function(*args, **kwargs))
 
     def backward(self, results: Sequence[Any]) -> list[torch.Tensor]:
         """Results and gradients."""
@@ -133,6 +141,13 @@ def _as_leaf(argument: Any, leaves: list[torch.Tensor]) -> Any:
     leaf = argument.detach()
     leaves.append(leaf)
     return leaf
+
+
+def _temporary(argument: Any) -> Any:
+    if isinstance(argument, list | tuple):
+        return [_temporary(item) for item in argument]
+    asks = isinstance(argument, torch.Tensor) and (argument.is_floating_point() or argument.is_complex())
+    return argument.clone() if asks else argument
 
 
 def _flattened(result: Any) -> list[Any]:

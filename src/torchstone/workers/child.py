@@ -73,6 +73,8 @@ from torchstone.workers.soiling import have_ready, soil_for
 
 _KEPT_BYTES = 256 << 20
 """What a worker may keep of a device's memory between cases."""
+_FURTHER_PASSES, _FURTHER_BYTES = 64, 16 << 20
+"""Forward passes of gradients that are made before the first backward pass, and never get theirs."""
 
 
 def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: int, log: int) -> NoReturn:
@@ -289,8 +291,15 @@ class _Server:
 
 
 def _apart(passes: Sequence[Passes], backward: Sequence[int]) -> list[Any]:
-    """All forward passes, then the backward passes in an order of their own, as where many layers share a kernel."""
+    """All forward passes, then the backward passes in an order of their own, as where many layers share a kernel.
+
+    And more of the first in between, whose results nobody looks at: what a few buffers in turn hold is not enough.
+    """
     forward = [each.forward() for each in passes]
+    size = sum(leaf.nbytes for leaf in forward[0] if isinstance(leaf, torch.Tensor))
+    further = min(_FURTHER_PASSES, _FURTHER_BYTES // max(1, size))
+    for number in range(further):
+        passes[number % len(passes)].forward()
     found = {call: passes[call].backward(forward[call]) for call in backward}
     return [found[call] for call in range(len(passes))]
 
@@ -426,10 +435,11 @@ class _BoundCase:
         self._kept.clear()
         calls = self.prepared(candidate)[first : first + count]
         link = self._link(chain)
+        passes = [call.function for call in calls if backward and isinstance(call.function, Passes)]
         results = []
         began = time.perf_counter_ns()
-        if backward:
-            results = _apart([call.function for call in calls if isinstance(call.function, Passes)], backward)
+        if backward and len(passes) == len(calls):
+            results = _apart(passes, backward)
         elif link is None:
             for function, args, kwargs in calls:
                 results.append(function(*args, **kwargs))
