@@ -20,6 +20,30 @@ from torchstone.schema import (
     gradient_operator,
 )
 
+_BALANCED = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.randn(16, 16))
+
+    def forward(self, x):
+        mixing = torch.exp(self.logits)
+        for _ in range(40):
+            mixing = mixing / mixing.sum(dim=1, keepdim=True)
+            mixing = mixing / mixing.sum(dim=0, keepdim=True)
+        return x @ mixing
+
+
+def get_inputs():
+    return [torch.randn(64, 16)]
+
+
+def get_init_inputs():
+    return []
+"""
 _MLP = """\
 import torch
 
@@ -252,6 +276,7 @@ CASES: dict[str, Case] = {
     "mlp_model_timed": _model(
         "mlp", _MLP, tuple([_normal(64, 64, std=0.1), _normal(64)] * 12), _normal(32, 64), timed=True
     ),
+    "balanced_model_timed": _model("balanced", _BALANCED, (_normal(16, 16),), _normal(64, 16), timed=True),
     "batch_norm_model": _model(
         "batch_norm",
         _BATCH_NORM,
