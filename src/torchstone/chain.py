@@ -24,7 +24,9 @@ LEAST_ELEMENTS = 16
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A tensor argument that is moved: towards values between these two, by a quarter to a half of the way."""
+    """A tensor argument that is moved: towards values between these two, by a quarter to a half of the way; of whole
+    numbers and flags, by any number of steps around their range.
+    """
 
     position: int
     """Among the tensor arguments."""

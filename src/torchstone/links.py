@@ -6,27 +6,50 @@ from collections.abc import Sequence
 
 import torch
 
-from torchstone.chain import SPAN, Chain
+from torchstone.chain import SPAN, Chain, Moved
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-class Links:
-    """The factors and addends of a chain, on a device.
+class _Table:
+    """What moves one argument: rows that overlap, of which the results say which it is.
 
-    Applied one after the other, each rounded: the same on both sides, whatever a device makes of both at once.
+    To be indexed, never made contiguous, which would take gigabytes (index_select does).
     """
+
+    def __init__(self, moved: Moved, generator: torch.Generator, device: torch.device) -> None:
+        dtype: torch.dtype = getattr(torch, moved.dtype)
+        shape = (2, SPAN + moved.elements)
+        if dtype.is_floating_point:
+            shares, ends = torch.rand(shape, generator=generator, device=device)
+            factors = shares.mul_(0.25).add_(0.5).to(dtype)
+            addends = ends.mul_(moved.high - moved.low).add_(moved.low).mul_(1.0 - factors.to(torch.float32)).to(dtype)
+            self._factors, self._addends = (table.unfold(0, moved.elements, 1) for table in (factors, addends))
+        else:
+            self._low, self._range = int(moved.low), int(moved.high) - int(moved.low)
+            steps = torch.randint(0, self._range, shape[1:], generator=generator, device=device).to(dtype)
+            self._addends = steps.unfold(0, moved.elements, 1)
+        self._dtype = dtype
+
+    def move(self, argument: torch.Tensor, which: int | torch.Tensor) -> None:
+        """Numbers by a factor, then by an addend, each rounded: the same on both sides, whatever a device makes of both
+        at once. Whole ones around their range.
+        """
+        by = self._addends[which].view(argument.shape)
+        if self._dtype.is_floating_point:
+            argument.mul_(self._factors[which].view(argument.shape)).add_(by)
+        elif self._dtype is torch.bool:
+            argument.logical_xor_(by)
+        else:
+            argument.sub_(self._low).add_(by).remainder_(self._range).add_(self._low)
+
+
+class Links:
+    """The tables of a chain, on a device."""
 
     def __init__(self, chain: Chain, device: torch.device) -> None:
         generator = torch.Generator(device).manual_seed(chain.seed)
-        self._rows: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for moved in chain.arguments:
-            dtype = getattr(torch, moved.dtype)
-            shares, ends = torch.rand((2, SPAN + moved.elements), generator=generator, device=device)
-            factors = shares.mul_(0.25).add_(0.5).to(dtype)
-            addends = ends.mul_(moved.high - moved.low).add_(moved.low).mul_(1.0 - factors.to(torch.float32)).to(dtype)
-            # Overlapping rows: to be indexed, never made contiguous, which would take gigabytes (index_select does).
-            self._rows.append((factors.unfold(0, moved.elements, 1), addends.unfold(0, moved.elements, 1)))
+        self._tables = [_Table(moved, generator, device) for moved in chain.arguments]
 
     def follow(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> None:
         """Move the next call's arguments as this call's results want it."""
@@ -34,16 +57,16 @@ class Links:
         start = sum(sums[1:], sums[0]).bitwise_and_(SPAN - 1)
         # On the host a row is had without a copy, by its number; a device would have to be waited for to tell it.
         which = int(start) if start.device.type == "cpu" else start.view(1)
-        for (factors, addends), argument in zip(self._rows, arguments, strict=True):
-            argument.mul_(factors[which].view(argument.shape)).add_(addends[which].view(argument.shape))
+        for table, argument in zip(self._tables, arguments, strict=True):
+            table.move(argument, which)
 
     def followed(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the arguments, each ``(calls, elements)``, were when the calls gave these results ``(calls, ...)``."""
         sums = [_bits(result).flatten(1).sum(dim=1, dtype=torch.int64) for result in results]
         starts = sum(sums[1:], sums[0]).bitwise_and_(SPAN - 1)[:-1]
         moved = [argument.clone() for argument in arguments]
-        for (factors, addends), argument in zip(self._rows, moved, strict=True):
-            argument[1:].mul_(factors[starts]).add_(addends[starts])
+        for table, argument in zip(self._tables, moved, strict=True):
+            table.move(argument[1:], starts)
         return moved
 
 

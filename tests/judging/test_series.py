@@ -8,7 +8,7 @@ import torch
 from torchstone.chain import Chain
 from torchstone.judging import Agreement, Mismatch, Reference, Series, UncapturableError, draw_calls, plant_some
 from torchstone.links import Links
-from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform
+from torchstone.schema import Booleans, Case, Integers, Normal, Scalar, Sequence, SortedIntegers, Tensor, Uniform
 
 CPU = torch.device("cpu")
 RELU = Case("test", "aten.relu.default", (Tensor((33, 65), "float32", Normal()),))
@@ -145,9 +145,28 @@ class TestChains:
         turned = (argument.sign() != before.sign()).double().mean()
         assert 0.1 < turned < 0.6
 
-    def test_integers_are_not_moved(self) -> None:
-        case = Case("test", "aten.neg.default", (Tensor((64, 64), "int32", Integers(0, 9)),))
-        assert made(case).chain(1) is None
+    @pytest.mark.parametrize(
+        ("dtype", "fill"), [("int32", Integers(-4, 9)), ("uint8", Integers(0, 100)), ("bool", Booleans(0.9))]
+    )
+    def test_whole_numbers_and_flags_go_around_their_range(self, dtype: str, fill: Integers | Booleans) -> None:
+        case = Case("test", "aten.clone.default", (Tensor((64, 64), dtype, fill),))
+        series = made(case)
+        chain = series.chain(1)
+        assert chain is not None
+        series.draw_unevaluated(30)
+        drawn, arguments = series.storages[0].clone(), series.storages[0].clone()
+        links = Links(chain, CPU)
+        for index in range(CALLS - 1):
+            links.follow([arguments[index].clone()], [arguments[index + 1].view(64, 64)])
+        series.follow(chain, [arguments.view(CALLS, 64, 64).clone()])
+        assert torch.equal(series.storages[0], arguments)
+        assert float((arguments[1:] != drawn[1:]).double().mean()) > 0.3
+        low, high = (fill.low, fill.high) if isinstance(fill, Integers) else (0, 2)
+        assert bool(((arguments >= low) & (arguments < high)).all())
+
+    def test_numbers_without_room_are_not_moved(self) -> None:
+        for dtype, fill in (("int8", Integers(-100, 100)), ("int32", Integers(3, 4)), ("int64", SortedIntegers(0, 99))):
+            assert made(Case("test", "aten.clone.default", (Tensor((64,), dtype, fill),))).chain(1) is None
 
 
 MATRIX = Tensor((8, 8), "float32", Normal())
@@ -187,11 +206,11 @@ def test_all_floating_arguments_wait_or_none_does() -> None:
     assert chain_of("aten.addbmm.default", MATRIX, batch, narrow) is None
 
 
-def test_calls_are_not_chained_by_less_than_what_does_not_wait() -> None:
+def test_indices_wait_like_everything_else() -> None:
     weights = Tensor((16, 4), "float32", Normal())
-    few, many = (Tensor((count,), "int64", Integers(0, 16)) for count in (64, 65))
-    assert places(chain_of("aten.embedding.default", weights, few)) == [0]
-    assert chain_of("aten.embedding.default", weights, many) is None
+    indices, in_order = (Tensor((9,), "int64", fill) for fill in (Integers(0, 16), SortedIntegers(0, 16)))
+    assert places(chain_of("aten.embedding.default", weights, indices)) == [0, 1]
+    assert chain_of("aten.embedding.default", weights, in_order) is None
 
 
 def test_a_gradient_is_not_chained_by_how_much_its_results_count_alone() -> None:

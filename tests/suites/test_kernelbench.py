@@ -157,6 +157,26 @@ def test_weights_are_arguments_of_the_size_that_the_model_makes_them(problems: P
     assert not linear.jitter
 
 
+def test_scales_are_of_both_signs_unless_the_model_asks_for_one(tmp_path: Path) -> None:
+    """Who pools before he multiplies by a scale is right only where it is positive; variances are."""
+    logarithm = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(7))
+    def forward(self, x): return x * torch.log(self.scale)
+def get_inputs(): return [torch.rand(9, 7)]
+"""
+    source = write(tmp_path, **{"1_Linear": LINEAR, "2_Log": logarithm})
+    lows: list[list[bool]] = []
+    for case in KernelBenchSuite().cases(CaseQuery(source=str(source))):
+        assert isinstance(case.args[0], Sequence)
+        fills = [weight.fill for weight in case.args[0].items if isinstance(weight, Tensor)]
+        lows.append([fill.low < 0 for fill in fills if isinstance(fill, Uniform)])
+    linear, bias, scale, variance = True, True, True, False
+    assert lows == [[linear, bias, scale, variance], [False]]
+
+
 @pytest.mark.parametrize(
     ("path", "operator"),
     [

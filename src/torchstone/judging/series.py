@@ -30,6 +30,10 @@ from torchstone.links import Links, leading
 _LEAST_RANGE, _MARGIN = 0.25, 0.125
 """Of values drawn evenly: how wide their range is for its place, and how much of it at either end is left out."""
 
+_WHOLE_IN_FLOAT64 = 1 << 52
+_ALWAYS_THE_SAME = (schema.Given, schema.AsMade)
+"""What is the same in every call may be prepared by anyone."""
+
 
 class UncapturableError(Exception):
     """These calls cannot be recorded as a graph."""
@@ -110,22 +114,19 @@ class Series:
         return compare_many(self.reference.expect_many(self.calls()), rows, after)
 
     def chain(self, seed: int) -> Chain | None:
-        """How these calls can be made to depend on each other: by their floating arguments, if any values will do.
+        """How these calls can be made to depend on each other: by their arguments, if any values will do.
 
-        None if one of these cannot, or what is not floating is more: what depends on that alone could be done for all
+        None if one of those that differ from call to call cannot: what depends on that alone could be done for all
         calls together. Nor by nothing but how much the results of a gradient count, since the results do not wait for
         that. A model's weights wait like its inputs: what is made of them alone could be made for all calls at once.
         """
         operator, recipes = self.reference.case.operator, self.reference.evaluator.recipes
         first = operators.tensor_count(self.reference.case.args[0]) if schema.is_gradient(operator) else 0
         given = [(place, recipe) for place, recipe in enumerate(recipes) if math.prod(recipe.shape) > 0]
-        given = [(place, recipe) for place, recipe in given if not isinstance(recipe.fill, schema.AsMade)]
-        floating = [(place, recipe) for place, recipe in given if _is_floating(recipe)]
-        moved = [each for place, recipe in floating if (each := _moved(place, recipe)) is not None]
+        drawn = [(place, recipe) for place, recipe in given if not isinstance(recipe.fill, _ALWAYS_THE_SAME)]
+        moved = [each for place, recipe in drawn if (each := _moved(place, recipe)) is not None]
         elements = sum(each.elements for each in moved)
-        if len(moved) < len(floating) or elements < LEAST_ELEMENTS or not self._expected.results[0]:
-            return None
-        if 2 * elements < sum(math.prod(recipe.shape) for _, recipe in given):
+        if len(moved) < len(drawn) or elements < LEAST_ELEMENTS or not self._expected.results[0]:
             return None
         if schema.is_gradient(operator) and moved[-1].position < first:
             return None
@@ -158,18 +159,18 @@ class Series:
         return bool(signs) and bool(torch.stack([each.count() for each in signs]).any())
 
 
-def _is_floating(recipe: schema.Tensor) -> bool:
-    dtype = operators.torch_dtype(recipe.dtype)
-    return dtype.is_floating_point or dtype.is_complex
-
-
 def _moved(place: int, recipe: schema.Tensor) -> Moved | None:
     """How an argument is made from results, if it can be at little cost: by values such as its recipe asks for."""
     elements = math.prod(recipe.shape)
     contiguous = recipe.strides is None and recipe.offset == 0
-    if not contiguous or elements > MOST_ELEMENTS or not operators.torch_dtype(recipe.dtype).is_floating_point:
+    dtype = operators.torch_dtype(recipe.dtype)
+    if not contiguous or elements > MOST_ELEMENTS or dtype.is_complex:
         return None
     match recipe.fill:
+        case schema.Booleans():
+            return Moved(place, elements, recipe.dtype, 0, 2)
+        case schema.Integers(low=low, high=high) if not dtype.is_floating_point and _has_room(dtype, low, high):
+            return Moved(place, elements, recipe.dtype, low, high)
         case schema.Normal(mean=mean, std=std):
             return Moved(place, elements, recipe.dtype, mean - std, mean + std)
         case schema.Uniform(low=low, high=high) if high - low >= _LEAST_RANGE * max(abs(low), abs(high)):
@@ -177,6 +178,11 @@ def _moved(place: int, recipe: schema.Tensor) -> Moved | None:
             margin = _MARGIN * (high - low)
             return Moved(place, elements, recipe.dtype, low + margin, high - margin)
     return None
+
+
+def _has_room(dtype: torch.dtype, low: int, high: int) -> bool:
+    """Whether a number of this range and a step within it can be added, and there is anywhere to go."""
+    return 1 < high - low <= torch.iinfo(dtype).max // 2 and abs(low) + abs(high) < _WHOLE_IN_FLOAT64
 
 
 def _captured(evaluate: Any) -> tuple[torch.cuda.CUDAGraph, Evaluation]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import torch
 
-from torchstone import models, schema
+from torchstone import models, operators, schema
 from torchstone.errors import UsageError
+from torchstone.judging import draw_call
 from torchstone.suites.catalogue import Exclusion
 from torchstone.suites.fitting import Unfit, fit
 from torchstone.suites.kernelbench import Order, Read
@@ -20,6 +21,7 @@ from torchstone.suites.recorder import Facts, Unrecordable, facts_of, write_down
 
 SUITE = "kernelbench"
 _CPU = torch.device("cpu")
+_LOOKS = 2
 
 
 def main() -> None:
@@ -58,18 +60,48 @@ def _case(order: Order) -> schema.Case:
     models.register(plain)
     _require_one_answer(models.ModelFunction(problem["Model"], problem), weights, inputs)
     fitted = fit(call, SUITE, {}, _CPU)
-    fills = [
-        schema.AsMade(place) if kept else _weight(facts) if weight.is_floating_point() else None
-        for place, (weight, kept, facts) in enumerate(zip(weights, as_made, call.facts, strict=False))
+    kinds = [
+        schema.AsMade(place) if kept else "buffer" if name in buffers else "parameter"
+        for place, (name, kept) in enumerate(zip(model.state_dict(), as_made, strict=True))
     ]
+    both_signs, as_stated = (_with_weights(plain, fitted, call.facts, kinds, signs=signs) for signs in (True, False))
+    return both_signs if _is_as_finite(both_signs, as_stated) else as_stated
+
+
+def _with_weights(
+    plain: schema.Case,
+    fitted: schema.Case,
+    facts: Sequence[Facts],
+    kinds: Sequence[str | schema.AsMade],
+    *,
+    signs: bool,
+) -> schema.Case:
+    """``signs``: parameters that are made positive (the scale of a norm) are drawn of both signs, as training may."""
     listed = fitted.args[0]
     assert isinstance(listed, schema.Sequence)
-    drawn = tuple(
-        msgspec.structs.replace(tensor, fill=fill) if fill is not None and isinstance(tensor, schema.Tensor) else tensor
-        for tensor, fill in zip(listed.items, fills, strict=True)
-    )
-    args = (schema.Sequence(drawn), *fitted.args[1:])
+    drawn = []
+    for tensor, kind, seen in zip(listed.items, kinds, facts, strict=False):
+        assert isinstance(tensor, schema.Tensor)
+        floating = operators.torch_dtype(tensor.dtype).is_floating_point
+        fill = kind if isinstance(kind, schema.AsMade) else _weight(seen, signs and kind == "parameter")
+        drawn.append(
+            msgspec.structs.replace(tensor, fill=fill) if fill is not None and (floating or kind == fill) else tensor
+        )
+    args = (schema.Sequence(tuple(drawn)), *fitted.args[1:])
     return msgspec.structs.replace(plain, args=args, indistinct=fitted.indistinct)
+
+
+def _is_as_finite(one: schema.Case, other: schema.Case) -> bool:
+    """Whether a model gives no fewer numbers on the values of the one: a logarithm of a weight asks for its sign."""
+    if one == other:
+        return True
+    counts = []
+    for case in (one, other):
+        with torch.no_grad():
+            results = [operators.resolve(case.operator)(*draw_call(case, seed, _CPU).args) for seed in range(_LOOKS)]
+        leaves = [leaf for result in results for leaf in operators.flatten_outputs(result)]
+        counts.append(sum(int(torch.isfinite(leaf).sum()) for leaf in leaves if isinstance(leaf, torch.Tensor)))
+    return counts[0] >= counts[1]
 
 
 def _require_one_answer(function: Callable[..., list[Any]], weights: list[torch.Tensor], inputs: list[Any]) -> None:
@@ -85,11 +117,16 @@ def _means_something(buffer: torch.Tensor) -> bool:
     return buffer.numel() > 1 and (buffer.dtype is torch.bool or not bool((buffer == buffer.flatten()[0]).all()))
 
 
-def _weight(facts: Facts) -> schema.Fill | None:
-    """Of the size that the model was made with: the depth of a network hangs on it. None: as any other argument."""
+def _weight(facts: Facts, signs: bool) -> schema.Fill | None:
+    """Of the size that the model was made with: the depth of a network hangs on it. None: as any other argument.
+
+    ``signs``: of both, though it was made positive.
+    """
     if not facts.seen or (facts.values is not None and not any(isinstance(value, float) for value in facts.values)):
         return None
     reach = max(abs(facts.least), abs(facts.greatest))
+    if facts.least >= 0 and reach > 0 and signs:
+        return schema.Uniform(-reach * 1.5, reach * 1.5)
     if facts.least >= 0 and reach > 0:  # scales and variances
         return schema.Uniform(max(facts.least, reach / 2) / 1.5, reach * 1.5)
     return schema.Uniform(-reach, reach) if reach > 0 else schema.Normal(0.0, 0.1)
