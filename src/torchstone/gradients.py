@@ -10,6 +10,7 @@ must make the same calls; whoever has a gradient under a name can be drawn for, 
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,8 +47,10 @@ def register(operator: str) -> None:
 class Differentiated:
     """A forward and a backward pass through a function: its results, then the gradients."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], torchs_own: Callable[..., Any] | None = None) -> None:
+        """``torchs_own``: the operator itself, which says whether there can be a call with other arguments."""
         self._function = function
+        self._torchs_own = torchs_own
 
     def __call__(self, cotangents: Sequence[torch.Tensor | None], *args: Any, **kwargs: Any) -> list[torch.Tensor]:
         return self.bound((cotangents, *args), kwargs)()
@@ -62,7 +65,7 @@ class Differentiated:
         leaves = floating if asking is None else [floating[place] for place in asking]
         for leaf in leaves:
             leaf.requires_grad_()
-        return Passes(self._function, told, named, leaves, cotangents)
+        return Passes(self._function, told, named, leaves, cotangents, self._torchs_own)
 
 
 class Passes:
@@ -75,9 +78,11 @@ class Passes:
         kwargs: Mapping[str, Any],
         leaves: Sequence[torch.Tensor],
         cotangents: Sequence[torch.Tensor | None],
+        torchs_own: Callable[..., Any] | None = None,
     ) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
         self._leaves, self._cotangents = leaves, cotangents
+        self._torchs_own = torchs_own
         self._given = [cotangent for cotangent in cotangents if cotangent is not None]
 
     def __call__(self) -> list[torch.Tensor]:
@@ -85,14 +90,37 @@ class Passes:
             results = _flattened(self._function(*self._args, **self._kwargs))
         return self.backward(results)
 
-    def forward(self) -> list[Any]:
+    def forward(self, beside: Passes) -> list[Any]:
         """The results, with what the backward pass needs, of arguments that are gone unless the kernel keeps them: in a
         model most are results of others, and their memory is used again.
+
+        Some of them are arguments of a second call as well, together with those of another: so are the inputs of layers
+        that stand side by side.
         """
         with torch.enable_grad():
-            args = [_temporary(argument) for argument in self._args]
-            kwargs = {name: _temporary(argument) for name, argument in self._kwargs.items()}
-            return _flattened(self._function(*args, **kwargs))
+            args, kwargs = self._temporaries()
+            results = _flattened(self._function(*args, **kwargs))
+            others, other_kwargs = beside._temporaries()
+            mixed = [
+                own if place % 2 == 0 else other for place, (own, other) in enumerate(zip(args, others, strict=True))
+            ]
+            self._function(*mixed, **other_kwargs)
+            return results
+
+    def forward_otherwise(self) -> None:
+        """A pass whose results nobody needs, with another size and other numbers, if the operator can be called so."""
+        if self._torchs_own is None or any(map(_holds_whole_numbers, (*self._args, *self._kwargs.values()))):
+            return
+        # What torch refuses is not asked for; a kernel may refuse it, too.
+        with torch.enable_grad(), contextlib.suppress(Exception):
+            args = [_otherwise(argument) for argument in self._args]
+            kwargs = {name: _otherwise(argument) for name, argument in self._kwargs.items()}
+            self._torchs_own(*args, **kwargs)
+            self._function(*args, **kwargs)
+
+    def _temporaries(self) -> tuple[list[Any], dict[str, Any]]:
+        args = [_temporary(argument) for argument in self._args]
+        return args, {name: _temporary(argument) for name, argument in self._kwargs.items()}
 
     def backward(self, results: Sequence[Any]) -> list[torch.Tensor]:
         """Results and gradients."""
@@ -148,6 +176,24 @@ def _temporary(argument: Any) -> Any:
         return [_temporary(item) for item in argument]
     asks = isinstance(argument, torch.Tensor) and (argument.is_floating_point() or argument.is_complex())
     return argument.clone() if asks else argument
+
+
+def _otherwise(argument: Any) -> Any:
+    """A row less, other floating-point numbers."""
+    if isinstance(argument, list | tuple) and any(isinstance(item, torch.Tensor) for item in argument):
+        return [_otherwise(item) for item in argument]
+    if isinstance(argument, float):
+        return 2.0 * argument or 0.5
+    if isinstance(argument, torch.Tensor) and argument.dim() and argument.shape[0] > 1:
+        return argument.narrow(0, 0, argument.shape[0] - 1).clone()
+    return argument
+
+
+def _holds_whole_numbers(argument: Any) -> bool:
+    """Tensors of these: perhaps indices into what is a row shorter, which on a device is the end of the process."""
+    if isinstance(argument, list | tuple):
+        return any(map(_holds_whole_numbers, argument))
+    return isinstance(argument, torch.Tensor) and not (argument.is_floating_point() or argument.is_complex())
 
 
 def _flattened(result: Any) -> list[Any]:

@@ -47,7 +47,7 @@ from torchstone.judging import (
 from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, WorkerEndedError
 from torchstone.workers.pausing import PausableWorker
 from torchstone.workers.pool import DeviceNotOpenedError
-from torchstone.workers.protocol import Failed, Load
+from torchstone.workers.protocol import PASSES_APART, Failed, Load
 
 HOUSEKEEPING_SECONDS = 30.0
 """For what the judge asks of a worker besides the candidate's own work."""
@@ -131,8 +131,8 @@ class Hearing:
         self._limit_seconds = self._left_seconds = HOUSEKEEPING_SECONDS
         self._worker: PausableWorker | None = None
         self._next_try, self._patience_seconds = 0.0, _FIRST_PATIENCE_SECONDS
-        self._has_been_apart = False
-        """Whether forward and backward passes have been."""
+        self._is_apart = self._has_been_apart = False
+        """Whether forward and backward passes are, and have been."""
 
     @property
     def worker(self) -> PausableWorker:
@@ -217,6 +217,7 @@ class Hearing:
                     return testimony.elapsed_ns, testimony.claimed_ns
                 replay = wording.replay_of(expected[index].call)
                 message += f"\n(planted values: {replay.planted})" if replay.planted else ""
+                message += f"\n({PASSES_APART})" if self._is_apart else ""
                 raise VerdictError(schema.Disagrees(self.stage, reason, message, errors, replay))
             case Agreement(errors=errors):
                 self.errors = worst_of(self.errors, errors)
@@ -246,6 +247,7 @@ class Hearing:
         """Present, call, copy, and see whether anything is wrong with how the results came about."""
         stand.present(calls)
         backward = self._backward_order(calls)
+        self._is_apart = bool(backward)
         testimony = self.allow(lambda deadline: stand.call(len(calls), deadline, chain, backward))
         done = testimony.done
         if done.odd_call is not None:

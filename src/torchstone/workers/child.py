@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import itertools
 import os
 import socket
 import sys
@@ -36,6 +37,7 @@ from torchstone.workers.protocol import (
     KEPT_ARENA_BYTES,
     MAX_TEXT_CHARACTERS,
     MOST_SPARSE,
+    PASSES_APART,
     Armed,
     Attribute,
     Attributed,
@@ -73,7 +75,7 @@ from torchstone.workers.soiling import have_ready, soil_for
 
 _KEPT_BYTES = 256 << 20
 """What a worker may keep of a device's memory between cases."""
-_FURTHER_PASSES, _FURTHER_BYTES = 64, 16 << 20
+_FURTHER_PASSES, _FURTHER_BYTES = 32, 16 << 20
 """Forward passes of gradients that are made before the first backward pass, and never get theirs."""
 
 
@@ -295,12 +297,20 @@ def _apart(passes: Sequence[Passes], backward: Sequence[int]) -> list[Any]:
 
     And more of the first in between, whose results nobody looks at: what a few buffers in turn hold is not enough.
     """
-    forward = [each.forward() for each in passes]
+    forward = [each.forward(passes[number - 1]) for number, each in enumerate(passes)]
     size = sum(leaf.nbytes for leaf in forward[0] if isinstance(leaf, torch.Tensor))
     further = min(_FURTHER_PASSES, _FURTHER_BYTES // max(1, size))
-    for number in range(further):
-        passes[number % len(passes)].forward()
-    found = {call: passes[call].backward(forward[call]) for call in backward}
+    for each in itertools.islice(itertools.cycle(passes), further):
+        each.forward(each)
+    for each in passes:
+        each.forward_otherwise()
+    found = {}
+    for call in backward:
+        try:
+            found[call] = passes[call].backward(forward[call])
+        except Exception as error:
+            error.args = (f"{error} ({PASSES_APART})",)
+            raise
     return [found[call] for call in range(len(passes))]
 
 

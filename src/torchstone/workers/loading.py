@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
+from torchstone import operators
 from torchstone.backends.native import is_native
 from torchstone.gradients import Differentiated
 from torchstone.models import ModelFunction
@@ -47,7 +48,9 @@ def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
         raise TypeError(f"the entry point of {implementation.operator} is not callable: {type(found).__name__}")
     if is_model(implementation.operator):
         return ModelFunction(found, problem)
-    return Differentiated(found) if is_gradient(implementation.operator) else found
+    if is_gradient(implementation.operator):
+        return Differentiated(found, operators.resolve(forward_operator(implementation.operator)))
+    return found  # type: ignore[no-any-return]
 
 
 def _import_problem(folder: Path) -> dict[str, Any]:

@@ -103,6 +103,10 @@ class Bind(msgspec.Struct, frozen=True, tag="bind"):
     """CUDA IPC handle in hexadecimal; None: the arena is the descriptor that came with this command."""
 
 
+PASSES_APART = "other forward passes were made before this backward pass"
+"""What a reader must know who tries to see a failure again."""
+
+
 class Call(msgspec.Struct, frozen=True, tag="call"):
     """Call the candidate once on each of these input sets, keep the results, and say where they lie."""
 

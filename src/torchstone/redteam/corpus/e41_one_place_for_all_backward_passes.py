@@ -1,7 +1,7 @@
 # title: a gradient that keeps what it needs in one place: right as long as each backward pass follows its forward pass
 # family: 41
 # kind: cheat
-# case: relu_gradient -> disagrees
+# case: relu_gradient -> disagrees | crashed
 # case: mm_gradient_varied -> disagrees
 import torch
 
