@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from judging.variants import case, tensor
 from torchstone import operators
-from torchstone.judging import Agreement, Reference, compare, draw_call, hidden_cases, stated_size_cases
+from torchstone.judging import (
+    Agreement,
+    Reference,
+    compare,
+    draw_call,
+    hidden_cases,
+    stated_size_cases,
+    with_other_numbers,
+)
 from torchstone.judging.hidden import VariantPool
 from torchstone.judging.jitter import MOST_ELEMENTS, is_valid, variants
 from torchstone.judging.scaling import rescalings
@@ -312,3 +320,13 @@ def test_a_variant_that_a_full_mask_would_break_is_none() -> None:
 
     assert is_valid(scattered(5), seed=1)
     assert not any(is_valid(scattered(7), seed) for seed in range(8))
+
+
+def test_a_case_with_numbers_comes_again_with_others_and_nothing_else() -> None:
+    scaled = case("aten.add.Tensor", tensor(6, 11), tensor(11))
+    scaled = msgspec.structs.replace(scaled, kwargs={"alpha": Scalar(0.5)})
+    (found,) = with_other_numbers(scaled, random.Random(1))
+    assert found.args == scaled.args
+    assert found.kwargs["alpha"] not in (Scalar(0.5), Scalar(1.0))
+    assert found.tags == ("hidden",)
+    assert with_other_numbers(case("aten.mm.default", tensor(6, 11), tensor(11, 3)), random.Random(1)) == []

@@ -13,7 +13,15 @@ from torchstone.court.hearing import FAILURES, Hearing, VerdictError
 from torchstone.court.layout import Layout
 from torchstone.court.stand import Stand
 from torchstone.errors import UsageError
-from torchstone.judging import Reference, ReferenceFailure, desk_of, has_the_kinds_of, hidden_cases, stated_size_cases
+from torchstone.judging import (
+    Reference,
+    ReferenceFailure,
+    desk_of,
+    has_the_kinds_of,
+    hidden_cases,
+    stated_size_cases,
+    with_other_numbers,
+)
 
 _HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 5, "normal": 5, "thorough": 10}
 """Some of kinds that every job gets, the others of any. Each is called twice: in full, and as far as need be."""
@@ -32,7 +40,9 @@ def check_hidden(hearing: Hearing, stand: Stand, stated: Reference, *, comes_bac
     count = (_HIDDEN_CASES if passed[key] < _MANY_PASSED[job.effort] else _FEWER_CASES)[job.effort]
     small, large = random.Random(hearing.lots.draw()), random.Random(hearing.lots.draw())
     if hearing.lots.variants is None:
-        hearing.lots.variants = hidden_cases(job.case, count, small), stated_size_cases(job.case, large)
+        same_size = with_other_numbers(job.case, small) if count == _HIDDEN_CASES[job.effort] else []
+        others = [*same_size, *hidden_cases(job.case, count, small)]
+        hearing.lots.variants = others, stated_size_cases(job.case, large)
     variants, of_stated_size = hearing.lots.variants
     if not variants and not of_stated_size:
         return

@@ -4,7 +4,7 @@ from torchstone.judging.agreement import compare, compare_many
 from torchstone.judging.decisions import plant
 from torchstone.judging.desk import desk_of
 from torchstone.judging.evaluation import Place, ReferenceFailure
-from torchstone.judging.hidden import hidden_cases, stated_size_cases
+from torchstone.judging.hidden import hidden_cases, stated_size_cases, with_other_numbers
 from torchstone.judging.information import calls_to_tell
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
 from torchstone.judging.itself import (
@@ -56,6 +56,7 @@ __all__ = [
     "preparable_share",
     "says_it_races",
     "stated_size_cases",
+    "with_other_numbers",
     "work_of",
     "worst_of",
 ]

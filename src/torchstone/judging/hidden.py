@@ -19,7 +19,18 @@ from typing import Literal
 from torchstone import schema
 from torchstone.judging.asking import has_digits, otherwise_differentiated
 from torchstone.judging.expanded import expanded, is_read_by_its_strides
-from torchstone.judging.jitter import ALWAYS, KINDS, Kind, identity, is_as_finite_as, is_valid, large_options, options
+from torchstone.judging.jitter import (
+    ALWAYS,
+    KINDS,
+    MOST_ELEMENTS,
+    Kind,
+    hidden,
+    identity,
+    is_as_finite_as,
+    is_valid,
+    large_options,
+    options,
+)
 from torchstone.judging.scaling import rescalings
 
 _TRIES = 3
@@ -39,6 +50,18 @@ _OTHERS: tuple[Numbers, Numbers] = ("others", "others, zeros and defaults too")
 def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
     """Up to ``count`` variants that torch takes; fewer, perhaps none, where it takes few or the CPU lacks it."""
     return _pool_of(schema.content_key(case)).draw(case, count, random_) if case.jitter else []
+
+
+def with_other_numbers(case: schema.Case, random_: random.Random) -> list[schema.Case]:
+    """The stated case with other floating-point scalars and nothing else, if it has any and is small.
+
+    Variants that have others differ in size or memory as well: a kernel that keeps what it has compiled, numbers
+    included, by sizes, strides and dtypes is right on all of them.
+    """
+    if not case.jitter or sum(math.prod(tensor.shape) for tensor in schema.tensors_of(case)) > MOST_ELEMENTS:
+        return []
+    found = _rescaled(case, True, random_.getrandbits(63), random_)
+    return [] if found is None or identity(found) == identity(case) else [hidden(found)]
 
 
 def stated_size_cases(case: schema.Case, random_: random.Random) -> list[list[schema.Case]]:

@@ -112,7 +112,7 @@ def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schem
     if kind is _kept or random_.random() < 0.5:
         layout_seed = random_.getrandbits(63)
         found = [_laid_out(option, random.Random(layout_seed)) for option in found]
-    return [_hidden(option) for option in found]
+    return [hidden(option) for option in found]
 
 
 def large_options(case: schema.Case, random_: random.Random) -> list[list[schema.Case]]:
@@ -131,7 +131,7 @@ def large_options(case: schema.Case, random_: random.Random) -> list[list[schema
     plain, other = (_all_moved(case, symbols, step) for step in steps)
     layout_seed = random_.getrandbits(63)
     scattered = [_laid_out(option, random.Random(layout_seed), scattered=True) for option in other]
-    return [[_hidden(option) for option in options_] for options_ in (plain, scattered)]
+    return [[hidden(option) for option in options_] for options_ in (plain, scattered)]
 
 
 def _all_moved(case: schema.Case, symbols: list[int], step: int) -> list[schema.Case]:
@@ -139,7 +139,8 @@ def _all_moved(case: schema.Case, symbols: list[int], step: int) -> list[schema.
     return [resized(case, sizes, numbers=numbers, ranges=False) for numbers in ((True, False) if step else (False,))]
 
 
-def _hidden(case: schema.Case) -> schema.Case:
+def hidden(case: schema.Case) -> schema.Case:
+    """Marked as a variant."""
     return msgspec.structs.replace(case, tags=(*case.tags, HIDDEN), timed=False, jitter=False)
 
 

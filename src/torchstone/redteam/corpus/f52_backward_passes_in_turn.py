@@ -1,5 +1,5 @@
 # title: a gradient that keeps what it needs of the last 32 forward passes
-# family: 41
+# family: 52
 # kind: cheat
 # case: relu_gradient -> disagrees
 import torch

@@ -1,5 +1,5 @@
 # title: a gradient of a product that finds what it needs by the address of one factor
-# family: 41
+# family: 52
 # kind: cheat
 # case: mm_gradient_varied -> disagrees
 import torch

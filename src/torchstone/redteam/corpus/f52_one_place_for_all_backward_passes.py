@@ -1,5 +1,5 @@
 # title: a gradient that keeps what it needs in one place: right as long as each backward pass follows its forward pass
-# family: 41
+# family: 52
 # kind: cheat
 # case: relu_gradient -> disagrees | crashed
 # case: mm_gradient_varied -> disagrees
