@@ -1,7 +1,8 @@
 """Variants of a gradient's case: not every argument asks for one, and results count as they do in training.
 
-``loss.sum().backward()`` hands a backward pass one number, expanded to the shape of the result; of several results only
-some are used; frozen weights ask for nothing. In a stated case cotangents are dense, and all arguments ask.
+``loss.sum().backward()`` hands a backward pass one number, expanded to the shape of the result; a transposition hands
+it one that is turned; of several results only some are used; frozen weights ask for nothing. In a stated case
+cotangents are contiguous, and all arguments ask.
 
 An expanded cotangent may leave nothing but rounding errors (a softmax's gradients add up to zero): such variants are
 told by float64, of which torch's own result then has no digit right, and are not used.
@@ -24,6 +25,7 @@ from torchstone.judging.probing import exact_results
 _MOST_ROUNDING_ERRORS = 1 / 16
 """Share of a result's elements that may be nothing but that: differences that cancel by chance."""
 _NO_DIGIT = 0.25
+_TURNED = 0.4
 _CPU = torch.device("cpu")
 
 
@@ -64,19 +66,24 @@ def _has_digits(native: torch.Tensor, exact: torch.Tensor) -> bool:
 
 
 def _counting(cotangents: tuple[schema.Argument, ...], random_: random.Random) -> tuple[schema.Argument, ...]:
-    """Some of them, one at least, and most of these expanded."""
+    """Some of them, one at least, and these expanded or turned."""
     given = [place for place, item in enumerate(cotangents) if isinstance(item, schema.Tensor)]
     kept = random_.sample(given, random_.randrange(1, len(given) + 1)) if random_.random() < 0.5 else given
     return tuple(
-        _expanded(item, random_) if isinstance(item, schema.Tensor) and place in kept else schema.Scalar(None)
+        _otherwise_laid(item, random_) if isinstance(item, schema.Tensor) and place in kept else schema.Scalar(None)
         for place, item in enumerate(cotangents)
     )
 
 
-def _expanded(cotangent: schema.Tensor, random_: random.Random) -> schema.Tensor:
-    """To the whole shape, as a sum does it, or along some of its dimensions, as a mean over rows does."""
+def _otherwise_laid(cotangent: schema.Tensor, random_: random.Random) -> schema.Tensor:
+    """Expanded to the whole shape, as a sum does it, or along some of its dimensions, as a mean over rows does; or with
+    its dimensions in the opposite order, as what comes after a transposition does.
+    """
     rank = len(cotangent.shape)
-    count = random_.choice((rank, rank, random_.randint(0, rank), 0))
+    if rank > 1 and random_.random() < _TURNED:
+        turned = operators.contiguous_strides(cotangent.shape[::-1])[::-1]
+        return msgspec.structs.replace(cotangent, strides=tuple(turned), offset=0)
+    count = random_.choice((rank, rank, random_.randint(0, rank)))
     chosen = random_.sample(range(rank), count)
     plain = operators.contiguous_strides([1 if d in chosen else size for d, size in enumerate(cotangent.shape)])
     steps = tuple(0 if dimension in chosen else step for dimension, step in enumerate(plain))
