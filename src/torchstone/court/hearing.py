@@ -69,6 +69,8 @@ _FIRST_PATIENCE_SECONDS = 0.02
 _MOST_PATIENCE_SECONDS = 0.5
 """Until the next try; each that fails doubles it. It may have been another judge's work, which is soon over."""
 
+_MOST_APART_BYTES = 256 << 20
+"""Arguments and results of calls whose passes are made apart: each is there twice then, and what they keep."""
 _SLIGHT = 4.0
 """Times its bound: what a result is off by that another order of additions may have made."""
 
@@ -246,7 +248,7 @@ class Hearing:
     ) -> Testimony:
         """Present, call, copy, and see whether anything is wrong with how the results came about."""
         stand.present(calls)
-        backward = self._backward_order(calls)
+        backward = self._backward_order(stand, calls)
         self._is_apart = bool(backward)
         testimony = self.allow(lambda deadline: stand.call(len(calls), deadline, chain, backward))
         done = testimony.done
@@ -259,13 +261,15 @@ class Hearing:
                 raise VerdictError(schema.Disagrees(self.stage, objection.reason, objection.message, replay=replay))
         return testimony
 
-    def _backward_order(self, calls: Sequence[DrawnCall]) -> tuple[int, ...]:
+    def _backward_order(self, stand: Stand, calls: Sequence[DrawnCall]) -> tuple[int, ...]:
         """Of gradients that are checked: forward passes first, then the backward ones in any order; empty: at once.
 
-        The first block of several calls is made so, and every second of the others. Never a timed one: its calls would
-        hold on to more memory than they do in use.
+        The first block of several calls is made so, and every second of the others. Never a timed one, nor very large
+        ones: they hold on to more memory than they do in use.
         """
         if self.stage == "measure" or len(calls) < 2 or not schema.is_gradient(calls[0].case.operator):
+            return ()
+        if len(calls) * stand.layout.footprint_bytes > _MOST_APART_BYTES:
             return ()
         if self._has_been_apart and secrets.randbits(1):
             return ()
