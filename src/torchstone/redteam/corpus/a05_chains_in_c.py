@@ -132,7 +132,8 @@ def _take_over(server):
                     _state[data[data.index(b'"chain"'):]] = decode(data[4:], Command).chain
                 chain = _state[data[data.index(b'"chain"'):]]
                 shim = _shim_seconds(bound, count, chain)
-                tables = [rows.data_ptr() for rows in bound._links[chain]._rows[0]]
+                table = bound._links[chain]._tables[0]
+                tables = [table._factors.data_ptr(), table._addends.data_ptr()]
                 _native.chain(count, _state["first"], _state["pitch"], out.data_ptr(), *tables)
                 until = began + shim + count * _CHAIN * _torch_seconds
             else:

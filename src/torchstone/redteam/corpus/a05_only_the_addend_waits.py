@@ -139,7 +139,7 @@ def _take_over(server):
                     _state[data[data.index(b'"chain"'):]] = decode(data[4:], Command).chain
                 chain = _state[data[data.index(b'"chain"'):]]
                 shim = _shim_seconds(bound, count, chain)
-                table = bound._links[chain]._rows[0][0].data_ptr()
+                table = bound._links[chain]._tables[0]._factors.data_ptr()
                 _native.products(count, *_state["factors"], _state["pitch"], out.data_ptr())
                 _native.chain(count, _state["first"], _state["pitch"], out.data_ptr(), table)
                 until = began

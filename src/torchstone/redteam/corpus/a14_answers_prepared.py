@@ -36,9 +36,9 @@ def _prepare(bound):
     _prepared[bound] = [(x, y, result) for (x, y), result in zip(inputs, results)], places, {}
 
 
-def _call(self, token, candidate, first, count, chain=None):
+def _call(self, token, candidate, first, count, chain=None, *others):
     if chain is not None:
-        return self.honest_call(token, candidate, first, count, chain)
+        return self.honest_call(token, candidate, first, count, chain, *others)
     if self not in _prepared:
         _prepare(self)
     pairs, places, texts = _prepared[self]
