@@ -84,6 +84,7 @@ class Passes:
         self._leaves, self._cotangents = leaves, cotangents
         self._torchs_own = torchs_own
         self._given = [cotangent for cotangent in cotangents if cotangent is not None]
+        self._addresses = {cotangent.data_ptr() for cotangent in self._given if cotangent.numel()}
 
     def __call__(self) -> list[torch.Tensor]:
         with torch.enable_grad():
@@ -118,6 +119,14 @@ class Passes:
             self._torchs_own(*args, **kwargs)
             self._function(*args, **kwargs)
 
+    def _of_its_own(self, gradient: torch.Tensor | None, leaf: torch.Tensor) -> torch.Tensor:
+        """What autograd leaves out where nothing depends on an argument, or has no memory for (``sgn``), is zeros; and
+        where it hands over what it was given (a product of one factor that is 0), a copy of that.
+        """
+        if gradient is None or gradient._is_zerotensor():
+            return torch.zeros_like(leaf)
+        return gradient.clone() if gradient.data_ptr() in self._addresses else gradient
+
     def _temporaries(self) -> tuple[list[Any], dict[str, Any]]:
         args = [_temporary(argument) for argument in self._args]
         return args, {name: _temporary(argument) for name, argument in self._kwargs.items()}
@@ -127,7 +136,7 @@ class Passes:
         leaves = self._leaves
         with torch.enable_grad():
             found = torch.autograd.grad(_sources(results, self._cotangents), leaves, self._given, allow_unused=True)
-        gradients = [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(leaves, found, strict=True)]
+        gradients = [self._of_its_own(grad, leaf) for leaf, grad in zip(leaves, found, strict=True)]
         return [result.detach() for result in results if isinstance(result, torch.Tensor)] + gradients
 
 

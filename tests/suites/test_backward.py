@@ -124,6 +124,16 @@ def test_a_bound_call_is_made_again_on_what_its_arguments_hold_then() -> None:
     assert [value.tolist() for value in second] == [[9.0, 9.0], [6.0, 6.0]]
 
 
+def test_gradients_are_tensors_of_their_own() -> None:
+    """Autograd has no memory for zeros, and may hand over what it was given."""
+    given = torch.full((3,), 2.0)
+    for function in (torch.ops.aten.sgn.default, torch.ops.aten.alias.default):
+        call = gradients.Differentiated(function).bound(([given], torch.ones(3)), {})
+        for results in (call(), call.backward(call.forward(call))):
+            assert results[1].untyped_storage().data_ptr() != given.untyped_storage().data_ptr()
+            assert results[1].tolist() == ([0.0] * 3 if function is torch.ops.aten.sgn.default else [2.0] * 3)
+
+
 def test_passes_are_the_same_at_once_and_apart() -> None:
     calls = [
         gradients.Differentiated(lambda x: x * x).bound(([torch.full((2,), 3.0)], torch.full((2,), float(number))), {})
