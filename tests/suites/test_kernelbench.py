@@ -167,14 +167,17 @@ class Model(nn.Module):
     def forward(self, x): return x * torch.log(self.scale)
 def get_inputs(): return [torch.rand(9, 7)]
 """
-    source = write(tmp_path, **{"1_Linear": LINEAR, "2_Log": logarithm})
+    refusing = logarithm.replace("return x", "return x / math.sqrt(float(self.scale.min()))").replace(
+        "class", "import math\nclass"
+    )
+    source = write(tmp_path, **{"1_Linear": LINEAR, "2_Log": logarithm, "3_Refuses": refusing})
     lows: list[list[bool]] = []
     for case in KernelBenchSuite().cases(CaseQuery(source=str(source))):
         assert isinstance(case.args[0], Sequence)
         fills = [weight.fill for weight in case.args[0].items if isinstance(weight, Tensor)]
         lows.append([fill.low < 0 for fill in fills if isinstance(fill, Uniform)])
     linear, bias, scale, variance = True, True, True, False
-    assert lows == [[linear, bias, scale, variance], [False]]
+    assert lows == [[linear, bias, scale, variance], [False], [False]]
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ TELLS_LITTLE = [
     ),
 ]
 TELLS = [
+    ("aten.amax.default", "((T([30, 7], f32), [1]), {})"),
     ("aten.constant_pad_nd.default", "((T([30, 7], f32), [0, 1, 0, 0]), {})"),
     ("aten.clamp.default", "((T([300, 70], f16), -64504.0, 64504.0), {})"),
     ("aten.bernoulli_.float", "((T([32, 128], f32), 0.2), {})"),

@@ -222,10 +222,8 @@ def _skipped_tail(scene: Scene) -> Outputs:
         argument = returned[position] if position < len(returned) else None
         stale = scene.call.tensors[argument].view if argument is not None else _garbage(leaf, scene.generator)
         cut = leaf.numel() - max(1, leaf.numel() // 16)
-        kept = torch.cat(
-            [leaf.reshape(-1)[:cut], stale.reshape(-1)[cut:]]
-        )  # no `where`: not for every dtype on a device
-        leaves.append(kept.reshape(leaf.shape))
+        parts = leaf.reshape(-1)[:cut], stale.reshape(-1)[cut:]  # no `where`: a device lacks it for some dtypes
+        leaves.append(torch.cat(parts).reshape(leaf.shape))
     return leaves
 
 

@@ -38,7 +38,8 @@ _CONSTANTS = frozenset({
 _NEUTRAL = {"add": 0, "add_": 0, "sub": 0, "sub_": 0, "mul": 1, "mul_": 1, "div": 1, "div_": 1, "pow": 1}
 """Operator -> the second operand that changes nothing."""
 _REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "prod", "logsumexp", "max", "min"})
-_EXTREMES = frozenset({"max", "min", "amax", "amin"})
+_EXTREMES = frozenset({"aten.max.default", "aten.min.default"})
+_OF_ALL_FLAGS = frozenset({"aten.any.default", "aten.all.default"})
 _COMPARISONS = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "logical_xor", "bitwise_not",
     "bitwise_and", "bitwise_or", "isnan", "isinf",
@@ -129,11 +130,11 @@ def _is_flag(case: Case) -> bool:
 
 
 def _is_extreme(case: Case) -> bool:
-    return _name(case) in _EXTREMES
+    return case.operator in _EXTREMES
 
 
 def _is_any(case: Case) -> bool:
-    return _name(case) in ("any", "all")
+    return case.operator in _OF_ALL_FLAGS
 
 
 def _leaves_statistics(case: Case) -> bool:
