@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Mapping
@@ -98,6 +99,20 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+KERNELS_OF_TORCH = "PYTORCH_KERNEL_CACHE_PATH"
+"""Where torch keeps the kernels that it compiles for a GPU when they are first called, a second or more for each."""
+
+
+def keeps_kernels_of_torch() -> dict[str, str]:
+    """The variable for processes of ours that call torch and nobody else's code: what one compiled the next finds."""
+    folder = cache_folder("compiled")
+    if folder is None:
+        return {}
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    return {KERNELS_OF_TORCH: str(folder)}
 
 
 def cache_folder(name: str) -> Path | None:

@@ -46,8 +46,32 @@ def test_what_cannot_be_done_beforehand_is_left_to_the_worker(tmp_path: Path, mo
 
 
 def test_a_worker_finds_the_files_in_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compilers.seed(tmp_path / "none")
+    compilers.seed(tmp_path / "none", tmp_path / "kernels")
     assert not (tmp_path / "none").exists()
     monkeypatch.setattr(compilers, "_seed", {"key/module.so": b"built"})
-    compilers.seed(tmp_path / "triton")
+    compilers.seed(tmp_path / "triton", tmp_path / "kernels")
     assert (tmp_path / "triton" / "key" / "module.so").read_bytes() == b"built"
+
+
+def test_a_worker_finds_what_judges_have_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilers, "_kernels_of_torch", {})
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    for age, name in enumerate(("latest", "older", "oldest")):
+        (theirs / name).write_bytes(name.encode())
+        os.utime(theirs / name, (1000 - age, 1000 - age))
+    monkeypatch.setattr(compilers, "_MOST_SEED_BYTES", len("latest" + "older"))
+    monkeypatch.setenv("PYTORCH_KERNEL_CACHE_PATH", str(theirs))
+    compilers.keep_kernels_of_torch()
+    compilers.seed(tmp_path / "triton", tmp_path / "kernels")
+    assert {path.name: path.read_text() for path in (tmp_path / "kernels").iterdir()} == {
+        "latest": "latest",
+        "older": "older",
+    }
+
+
+def test_no_folder_of_compiled_kernels_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_KERNEL_CACHE_PATH", str(tmp_path / "none"))
+    compilers.keep_kernels_of_torch()
+    monkeypatch.delenv("PYTORCH_KERNEL_CACHE_PATH")
+    compilers.keep_kernels_of_torch()

@@ -180,7 +180,7 @@ class Hearing:
         """The candidate bound to a case. If anything goes wrong inside, its worker is not used again."""
         stand = Stand(self.worker, case, layout, sets, self.room.device, desk_of(case, self.room.device))
         try:
-            self.allow(stand.bind)
+            self.allow(stand.bind_ahead)
             yield stand
         except BaseException:
             self.dismiss()  # a worker that may still see the buffers must be gone before they are freed

@@ -23,6 +23,7 @@ from torchstone.transfer import bring
 from torchstone.workers.buffers import Arenas
 from torchstone.workers.handle import BadReplyError, Worker, WorkerEndedError
 from torchstone.workers.protocol import (
+    KEPT_ARENA_BYTES,
     MOST_SPARSE,
     Attribute,
     Attributed,
@@ -32,11 +33,14 @@ from torchstone.workers.protocol import (
     Done,
     Failed,
     Release,
+    Reply,
     Wear,
 )
 from torchstone.workers.reading import Copies, HostReader, Span, UnreadableError, open_reader
 
 _GARBAGE_SHIFT_BYTES = 64 << 10
+_SMALL_BYTES = KEPT_ARENA_BYTES
+"""Arguments and results that a worker may hold on to while it stands still. Never an arena that is freed meanwhile."""
 
 
 class CandidateFailedError(Exception):
@@ -102,6 +106,11 @@ class Stand:
 
     def bind(self, deadline: float) -> None:
         """Give the worker its view of the buffers."""
+        self.bind_ahead(deadline)
+        self.worker.settle(deadline)
+
+    def bind_ahead(self, deadline: float) -> None:
+        """The same, when the worker is next asked for something."""
         command = Bind(
             secrets.token_hex(8),
             self._case,
@@ -112,14 +121,15 @@ class Stand:
             self._arena.device_handle,
         )
         descriptor = self._arena.descriptor if self._arena.device_handle is None else None
-        reply = self.worker.ask(command, deadline, descriptor)
-        self.worker.freeze()
+        self.worker.send_ahead(command, deadline, self._take_bound, descriptor)
+        self.is_bound = True
+
+    def _take_bound(self, reply: Reply) -> None:
         if isinstance(reply, Failed):
             raise CandidateFailedError(reply)
         if not isinstance(reply, Bound):
             raise BadReplyError(f"expected the case to be bound, got {type(reply).__name__}")
         self._arena_address = reply.arena_address
-        self.is_bound = True
 
     def present(self, calls: Sequence[DrawnCall]) -> None:
         """Write the calls' inputs into the buffers, and random garbage in between."""
@@ -350,10 +360,9 @@ class Stand:
         self.finish_device_work()  # of results that it may free now
         self._keepsakes.check(self._reader, self._garbage)
         self._keepsakes = Keepsakes()
-        reply = self.worker.ask(Release(secrets.token_hex(8)), deadline)
-        self.worker.freeze()  # until it is asked again: somebody else may be measuring meanwhile
-        if isinstance(reply, Failed):
-            raise WorkerEndedError(None)
+        self.worker.send_ahead(Release(secrets.token_hex(8)), deadline, _take_released)
+        if self.sets * self.layout.footprint_bytes > _SMALL_BYTES:  # what is small it may have until it is asked again
+            self.worker.settle(deadline)
         self._reader.let_go()
         self.is_bound = False
 
@@ -363,3 +372,8 @@ class Stand:
         del self._bytes, self._written
         assert self.worker.arenas is not None
         self.worker.arenas.give_back(self._arena)
+
+
+def _take_released(reply: Reply) -> None:
+    if isinstance(reply, Failed):
+        raise WorkerEndedError(None)

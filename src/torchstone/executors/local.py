@@ -24,7 +24,7 @@ import msgspec
 
 from torchstone import errors
 from torchstone.court.process import Announcement, Charge, Closed, Judged, Opened, receive, send
-from torchstone.durable import cache_folder
+from torchstone.durable import cache_folder, keeps_kernels_of_torch
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.devices import Device, find_devices
 from torchstone.executors.queue import JobQueue
@@ -108,6 +108,8 @@ def _feed(judges: list[JudgeProcess], queue: JobQueue, options: ExecutorOptions)
             for judge in judges:
                 judge.end_if_stuck()
                 _occupy(judge, judges, queue)
+            if not queue:
+                _dismiss_idle(judges, selector)
             for key, _ in selector.select(_LOOK_SECONDS):
                 judge = key.data
                 announcement = judge.hear()
@@ -127,6 +129,16 @@ def _feed(judges: list[JudgeProcess], queue: JobQueue, options: ExecutorOptions)
 def _occupy(judge: JudgeProcess, judges: list[JudgeProcess], queue: JobQueue) -> None:
     if judge.opened and judge.job is None and queue:
         judge.give(*queue.take(judge.last_implementation, _in_hand(judges)))
+
+
+def _dismiss_idle(judges: list[JudgeProcess], selector: selectors.BaseSelector) -> None:
+    """Nothing is left to hand out: closing a device takes a while, for one process after another, and others still
+    work. Should one of those die its successor has the job.
+    """
+    for judge in judges:
+        if judge.opened and judge.job is None:
+            selector.unregister(judge.connection)
+            judge.let_go()
 
 
 def _in_hand(judges: list[JudgeProcess]) -> set[str]:
@@ -180,10 +192,7 @@ def _error(closed: Closed) -> errors.TorchstoneError:
 
 
 def _judges_environment(device: Device) -> dict[str, str]:
-    """Torch keeps what it compiles for a GPU when it is called: for judges alone, workers have no part in it."""
-    compiled = cache_folder("compiled")
-    kept = {} if compiled is None else {"PYTORCH_KERNEL_CACHE_PATH": str(compiled)}
-    return {**clean_environment(os.environ), **device.environment(), **FEW_QUEUES, **kept}
+    return {**clean_environment(os.environ), **device.environment(), **FEW_QUEUES, **keeps_kernels_of_torch()}
 
 
 class Workload(NamedTuple):
@@ -229,7 +238,8 @@ class JudgeProcess:
         self.connection, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        zygote = None if self._nursery is None else self._nursery.order(self.device.environment())
+        variables = {**self.device.environment(), **keeps_kernels_of_torch()}
+        zygote = None if self._nursery is None else self._nursery.order(variables)
         passed = [theirs.fileno(), lifeline, *([] if zygote is None else [zygote.fileno()])]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "torchstone.court.process", *map(str, passed)],
@@ -319,6 +329,7 @@ class JudgeProcess:
     def let_go(self) -> None:
         """Close its socket and lifeline: it ends, and all its workers with it."""
         if self._process is not None and self._lifeline is not None:
+            self.opened = False
             self.connection.close()
             os.close(self._lifeline)
             self._lifeline = None

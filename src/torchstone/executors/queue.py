@@ -45,7 +45,8 @@ class JobQueue:
         for job in jobs:
             self._groups.setdefault(job.implementation.key, deque()).append((job, 0))
         if heaviest_first:
-            self._groups = dict(sorted(self._groups.items(), key=lambda item: -_weight(item[1])))
+            heaviest = sorted(self._groups.items(), key=lambda item: -_weight(item[1]))
+            self._groups = {key: deque(sorted(group, key=lambda each: -_elements(each[0]))) for key, group in heaviest}
 
     def preload(self) -> Preload:
         """What workers should find imported. Installed packages of kernels use Triton; sources may use anything."""
@@ -86,8 +87,11 @@ class JobQueue:
 
 def _weight(group: Sequence[Waiting]) -> float:
     """About how long its jobs take: each a while, and more where tensors are large."""
-    tensors = (tensor for job, _ in group for tensor in tensors_of(job.case))
-    elements = sum(math.prod(tensor.shape) for tensor in tensors)
+    elements = sum(_elements(job) for job, _ in group)
     name = group[0][0].case.operator.partition(".")[2]
     slow = _JOBS_FOR_SLOW_ONES if name.startswith(_SLOW) else 0.0
     return len(group) + elements / _ELEMENTS_FOR_A_JOB + slow
+
+
+def _elements(job: Job) -> int:
+    return sum(math.prod(tensor.shape) for tensor in tensors_of(job.case))

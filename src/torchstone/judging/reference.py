@@ -188,6 +188,7 @@ class Reference:
         self.float64_failure: str | None = None
         """Why there are no float64 results; None as long as there are."""
         self._evaluator = Evaluator(case, device, desk)
+        self._stated = stated
         self._only_moves: bool | None = None
         self._calibrations: dict[Place, bounds.Calibration] = {}
         self._of_stated = {} if stated is None else stated._calibrations
@@ -217,7 +218,12 @@ class Reference:
         return self._evaluator.contract
 
     def only_moves(self, call: DrawnCall) -> bool:
-        """Whether the operator moves bits and does nothing else. Found out once, on the first call that has results."""
+        """Whether the operator moves bits and does nothing else. Found out once, on the first call that has results.
+
+        One that computes does so in its variants, too; but a sum of one number only moves it, one of two does not.
+        """
+        if self._only_moves is None and self._stated is not None and self._stated._only_moves is False:
+            self._only_moves = False
         if self._only_moves is None and self.screens and self.lottery is None:
             self._only_moves = only_moves(self._evaluator, call)
         return bool(self._only_moves)

@@ -14,6 +14,7 @@ from typing import IO
 
 import msgspec
 
+from torchstone.durable import keeps_kernels_of_torch
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.schema import Case, Given, Tensor, content_key, tensors_of
 from torchstone.suites.catalogue import Catalogue, Exclusion, Progress, merged
@@ -67,7 +68,7 @@ class _Process:
     """One process that runs samples."""
 
     def __init__(self, device: str, dtype: str) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **keeps_kernels_of_torch()}
         command = [sys.executable, "-m", "torchstone.suites.opinfo_samples", device, dtype]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment

@@ -117,12 +117,13 @@ def _move_caches(scratch: Path) -> None:
         TORCHINDUCTOR_CACHE_DIR=str(scratch / "inductor"),
         TORCH_EXTENSIONS_DIR=str(scratch / "extensions"),
         CUDA_CACHE_PATH=str(scratch / "cuda"),
+        PYTORCH_KERNEL_CACHE_PATH=str(scratch / "kernels"),
         XDG_CACHE_HOME=str(scratch / "cache"),
     )
     import tempfile
 
     tempfile.tempdir = temporary
-    compilers.seed(scratch / "triton")
+    compilers.seed(scratch / "triton", scratch / "kernels")
     sys.dont_write_bytecode = True
 
 

@@ -5,6 +5,9 @@ and builds with the C compiler the module through which it talks to the driver: 
 for every candidate. The zygote compiles a kernel of its own for the device's kind, which leaves all of that warm in
 every fork, and keeps the module's files, which a worker finds in its own cache folder. Whatever fails here is left to
 the worker, where it would have been done anyway.
+
+Torch itself compiles some operators for a GPU (``polygamma``, ``lgamma``) when they are first called. What judges have
+compiled a worker finds in a folder of its own; nothing comes back from there.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ import contextlib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from torchstone.durable import KERNELS_OF_TORCH
 
 _MOST_SEED_BYTES = 32 << 20
 _KERNEL = """
@@ -32,6 +37,8 @@ def kernel(source, target, count, SIZE: tl.constexpr):
 
 _seed: dict[str, bytes] = {}
 """Files of Triton's cache, by their path in it."""
+_kernels_of_torch: dict[str, bytes] = {}
+"""Likewise of torch's."""
 
 
 def warm_up(staging: str) -> None:
@@ -42,9 +49,30 @@ def warm_up(staging: str) -> None:
                 step(folder)
 
 
-def seed(cache: Path) -> None:
-    """In a worker: put into its cache folder what the zygote has built."""
-    for name, data in _seed.items():
+def keep_kernels_of_torch() -> None:
+    """In the zygote: what judges of earlier runs have compiled, the latest first."""
+    folder = os.environ.get(KERNELS_OF_TORCH)
+    if not folder:
+        return
+    with contextlib.suppress(OSError):
+        files = [(path.stat(), path) for path in Path(folder).iterdir() if path.is_file()]
+        left = _MOST_SEED_BYTES
+        for facts, path in sorted(files, key=lambda each: -each[0].st_mtime_ns):
+            left -= facts.st_size
+            if left < 0:
+                return
+            _kernels_of_torch[path.name] = path.read_bytes()
+
+
+def seed(triton_cache: Path, torch_cache: Path) -> None:
+    """In a worker: put into its cache folders what the zygote has."""
+    torch_cache.mkdir(exist_ok=True)  # else torch warns
+    _write(triton_cache, _seed)
+    _write(torch_cache, _kernels_of_torch)
+
+
+def _write(cache: Path, files: Mapping[str, bytes]) -> None:
+    for name, data in files.items():
         path = cache / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

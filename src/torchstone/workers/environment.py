@@ -9,12 +9,15 @@ import sys
 from collections.abc import Mapping
 from typing import Literal
 
+from torchstone.durable import KERNELS_OF_TORCH
+
 Preload = Literal["torch", "triton", "compiler"]
 """What a zygote imports, each with all before it: for a GPU Triton takes a second or two, torch's compiler five."""
 
 _ALLOWED_VARIABLES = (
     "PATH", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH",
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST", "TRITON_INTERPRET", "CC", "CXX",
+    KERNELS_OF_TORCH,
 )  # fmt: skip
 """What a candidate may see of the environment. Everything else, keys and tokens included, stays outside."""
 

@@ -11,6 +11,8 @@ import os
 import select
 import socket
 import time
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,6 +102,8 @@ class Worker:
         self._may_spin = bool(judges_cores - set(cores)) if cores else len(judges_cores) > 1
         self.is_urgent = True
         """Whether it matters when exactly an answer comes: it does to a clock, not to a check beside other judges."""
+        self._ahead: deque[tuple[str, Callable[[Reply], None]]] = deque()
+        """Commands that were sent and not waited for: their tokens, and who takes the replies."""
         self._reply_bytes = bytearray()
         self._status_bytes = bytearray()
         self._tail = bytearray()
@@ -182,11 +186,36 @@ class Worker:
             self._watch_now()
         self._send(frame(command), descriptor, deadline)
 
+    def send_ahead(
+        self, command: Command, deadline: float, take: Callable[[Reply], None], descriptor: int | None = None
+    ) -> None:
+        """Send a command to a worker that stands still, and leave it so: to wake it for little takes longer than that.
+
+        It is carried out before the next one that is waited for; ``take`` gets the reply then, and may raise.
+        """
+        self._send(frame(command), descriptor, deadline)
+        self._ahead.append((command.token, take))
+
+    def settle(self, deadline: float) -> None:
+        """Have it carry out what was sent ahead."""
+        self.thaw()
+        self._take_earlier_replies(deadline)
+        self.freeze()
+
     def answer_to(self, command: Command, deadline: float) -> Reply:
         """Wait for the reply to a command that was posted."""
         self._spin_until = time.monotonic() + _SPIN_SECONDS
+        self._take_earlier_replies(deadline)
+        return self._reply_to(command.token, deadline)
+
+    def _take_earlier_replies(self, deadline: float) -> None:
+        while self._ahead:
+            token, take = self._ahead.popleft()
+            take(self._reply_to(token, deadline))
+
+    def _reply_to(self, token: str, deadline: float) -> Reply:
         reply = self._receive(deadline)
-        if isinstance(reply, Ready) or reply.token != command.token:
+        if isinstance(reply, Ready) or reply.token != token:
             raise BadReplyError("a reply to something that was not asked")
         return reply
 

@@ -22,7 +22,7 @@ import sys
 from typing import NoReturn
 
 from torchstone.schema import decode
-from torchstone.workers import linux, sandbox
+from torchstone.workers import compilers, linux, sandbox
 from torchstone.workers.protocol import HEADER_BYTES, Ending, Spawn, frame, frame_length
 
 DESCRIPTORS = 5
@@ -49,6 +49,7 @@ def prepare(device_type: str, preload: str, folder: str) -> None:
 def serve(control: socket.socket, staging: str) -> None:
     """Fork workers for whoever has the other end, until it closes."""
     readable = sandbox.readable_paths()
+    compilers.keep_kernels_of_torch()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # helpers and wardens are reaped by the kernel
     linux.adopt_orphans()
     gc.freeze()
@@ -73,7 +74,7 @@ def _import_all(device_type: str, preload: str, staging: str) -> None:
     import torch
 
     import torchstone.workers.child  # noqa: F401
-    from torchstone.workers import attribution, compilers
+    from torchstone.workers import attribution
 
     torch.set_num_threads(1)
     attribution.warm_up()
