@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -30,6 +31,7 @@ from torchstone.judging import (
     DrawnCall,
     Expected,
     Mismatch,
+    Planting,
     Reference,
     ReferenceFailure,
     Series,
@@ -195,15 +197,25 @@ class Hearing:
 
         ``again``: the same ones for who comes again because his worker was lost.
         """
-        seed = self.lots.draw() if again else secrets.randbits(63)
-        calls = draw_calls(reference.case, seed, count, reference.device)
-        if reference.lottery is not None:
-            calls = reference.lottery.with_repeats(calls)
+        calls = _fresh_calls(reference, self.lots.draw() if again else secrets.randbits(63), count)
         return calls, reference.expect_many(calls, with_bounds=calibrate)
 
-    def draw_planted(self, usual: Expected) -> list[Expected]:
-        """Fresh calls with values at which operators decide, for the case of a call that torch has answered."""
-        return planted_calls(usual, self.lots.draw())
+    def draw_with_planted(self, reference: Reference, count: int, like: Expected) -> list[Expected]:
+        """Fresh calls, the first to be compared in full, and others with values at which operators decide.
+
+        ``like``: an answered call of this case, or of the one that it is a variant of. Torch is asked all at once.
+        """
+        calls = _fresh_calls(reference, self.lots.draw(), count)
+        seed = self.lots.draw()
+        if reference.lottery is not None:  # then what there is to plant hangs on its own answers
+            expected = reference.expect_many(calls, with_bounds=True)
+            planted = planted_calls(expected[0], seed)
+        else:
+            planting = Planting(reference, like, seed)
+            reference.foresee([*calls, *planting.calls])
+            expected = reference.expect_many(calls, with_bounds=True)
+            planted = planting.answered()
+        return [expected[0], *(replace(other, with_bounds=False) for other in expected[1:]), *planted]
 
     def call_and_verify(self, stand: Stand, calls: list[DrawnCall], expected: list[Expected]) -> tuple[int, int]:
         """Present, call, copy, compare. Every call that is ever made of a candidate goes through here.
@@ -394,6 +406,11 @@ class Hearing:
                     raise WorkerLostError("the worker was killed from outside") from failure
                 return wording.verdict_for_ending(stage, ending.exit_code, ending.signal_number)
         raise AssertionError(f"no verdict for {failure!r}")
+
+
+def _fresh_calls(reference: Reference, seed: int, count: int) -> list[DrawnCall]:
+    calls = draw_calls(reference.case, seed, count, reference.device)
+    return calls if reference.lottery is None else reference.lottery.with_repeats(calls)
 
 
 def _is_slight(errors: schema.ErrorStatistics) -> bool:

@@ -10,7 +10,6 @@ import secrets
 import time
 import traceback
 from contextlib import ExitStack
-from dataclasses import replace
 
 import msgspec
 import torch
@@ -127,9 +126,9 @@ class Trial:
             self._check(stand, reference, checks, expected[0])
             if work is None:
                 self._attribute(stand)
-                check_hidden(hearing, stand, reference, comes_back=False)
+                check_hidden(hearing, stand, expected[0], comes_back=False)
             else:
-                check_hidden(hearing, stand, reference, comes_back=True)
+                check_hidden(hearing, stand, expected[0], comes_back=True)
                 hearing.outcome.measurement = measure(hearing, stand, reference, work)
                 hearing.wear(stand, _WORN_WHERE_TIMED_NS)
                 self._attribute(stand)
@@ -155,9 +154,7 @@ class Trial:
         """Further calls on values drawn after the first, some with planted ones."""
         hearing = self._hearing
         with hearing.in_stage("check", self._job.deadlines.check_seconds):
-            _, (in_full, *others) = hearing.draw(reference, 1 + checks)
-            as_need_be = [replace(other, with_bounds=False) for other in others]
-            wanted = [in_full, *as_need_be, *hearing.draw_planted(first)]
+            wanted = hearing.draw_with_planted(reference, 1 + checks, first)
             for begin in range(0, len(wanted), stand.sets):  # few blocks: each has to wait for the worker and a device
                 some = wanted[begin : begin + stand.sets]
                 hearing.call_and_verify(stand, [expected.call for expected in some], some)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from torchstone import schema
 from torchstone.court import wording
@@ -14,6 +13,7 @@ from torchstone.court.layout import Layout
 from torchstone.court.stand import Stand
 from torchstone.errors import UsageError
 from torchstone.judging import (
+    Expected,
     Reference,
     ReferenceFailure,
     desk_of,
@@ -30,7 +30,7 @@ _FEWER_CASES: dict[schema.Effort, int] = {"quick": 2, "normal": 5, "thorough": 1
 _MANY_PASSED: dict[schema.Effort, int] = {"quick": 12, "normal": 32, "thorough": 32}
 
 
-def check_hidden(hearing: Hearing, stand: Stand, stated: Reference, *, comes_back: bool) -> None:
+def check_hidden(hearing: Hearing, stand: Stand, stated: Expected, *, comes_back: bool) -> None:
     """Judge the candidate on variants drawn now. The worker leaves the stated case for them, and may come back to it.
 
     A first call may compile again, so each variant may take as long as a first call and a check.
@@ -56,24 +56,23 @@ def check_hidden(hearing: Hearing, stand: Stand, stated: Reference, *, comes_bac
             hearing.allow(stand.bind)
 
 
-def _check_variant(hearing: Hearing, layout: Layout, stated: Reference, case: schema.Case, calls: int) -> bool:
+def _check_variant(hearing: Hearing, layout: Layout, stated: Expected, case: schema.Case, calls: int) -> bool:
     """The first call in full, others and planted ones as far as need be.
 
     False: torch does not take it here, returns something else than in the stated case, or does not stand by it.
     """
     try:
-        reference = Reference(case, hearing.room.device, desk_of(case, hearing.room.device), stated)
-        drawn, expected = hearing.draw(reference, calls, calibrate=True)
+        device = hearing.room.device
+        reference = Reference(case, device, desk_of(case, device), stated.batch.reference)
+        expected = hearing.draw_with_planted(reference, calls, stated)
     except (ReferenceFailure, UsageError):
         return False
     if not has_the_kinds_of(expected[0], layout.outputs):
         return False
     verified = hearing.verified
-    planted = hearing.draw_planted(expected[0])
-    wanted = [expected[0], *(replace(other, with_bounds=False) for other in expected[1:]), *planted]
-    drawn += [other.call for other in planted]
+    drawn = [each.call for each in expected]
     with _naming(hearing, case), hearing.standing(case, Layout(case, expected[0]), len(drawn)) as stand:
-        hearing.call_and_verify(stand, drawn, wanted)
+        hearing.call_and_verify(stand, drawn, expected)
         hearing.allow(stand.release)
     return hearing.verified > verified
 

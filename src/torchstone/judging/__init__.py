@@ -19,7 +19,7 @@ from torchstone.judging.outcome import Agreement, Mismatch, worst_of
 from torchstone.judging.preparable import preparable_share
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
 from torchstone.judging.series import Series, UncapturableError
-from torchstone.judging.vetting import plans_among_timed, plant_some, planted_calls
+from torchstone.judging.vetting import Planting, plans_among_timed, plant_some, planted_calls
 from torchstone.judging.work import Work, work_of
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "ExpectedOutput",
     "Mismatch",
     "Place",
+    "Planting",
     "Reference",
     "ReferenceFailure",
     "Series",

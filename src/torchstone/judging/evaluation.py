@@ -5,6 +5,7 @@ Separate from the reference, which decides what to make of the results. Nothing 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,37 @@ class Evaluation:
     """The returned leaves that share memory with an argument or with another leaf, in torch's own result."""
 
 
+class Foreseen:
+    """Answers to calls that somebody will ask for, evaluated together: a device is waited for once."""
+
+    def __init__(self) -> None:
+        self._answers: dict[int, tuple[DrawnCall, Evaluation, int]] = {}
+        """By identity, with the call itself, so that it is not another's."""
+
+    def keep(self, calls: Sequence[DrawnCall], evaluations: Sequence[Evaluation]) -> None:
+        """Instead of those from before, which nobody has asked for."""
+        rows = [(each, index) for each in evaluations for index in range(len(each.results))]
+        self._answers = {id(call): (call, *row) for call, row in zip(calls, rows, strict=True)}
+
+    def take(self, calls: Sequence[DrawnCall]) -> list[Evaluation] | None:
+        """As :meth:`Evaluator.natives` gives them; None if they were not foreseen."""
+        if not calls or any(id(call) not in self._answers for call in calls):
+            return None
+        rows = [self._answers.pop(id(call))[1:] for call in calls]
+        begins = [place for place in range(len(rows)) if place == 0 or not _follows(rows[place - 1], rows[place])]
+        return [_part(*rows[begin], end - begin) for begin, end in itertools.pairwise([*begins, len(rows)])]
+
+
+def _follows(before: tuple[Evaluation, int], after: tuple[Evaluation, int]) -> bool:
+    return before[0] is after[0] and before[1] + 1 == after[1]
+
+
+def _part(whole: Evaluation, first: int, count: int) -> Evaluation:
+    rows = slice(first, first + count)
+    tensors = {place: tensor[rows] for place, tensor in whole.tensors.items()}
+    return Evaluation(whole.results[rows], tensors, whole.shared)
+
+
 class Evaluator:
     """Calls one case's operator: as it stands on the device, in float64 wherever the caller has its tensors, the desk.
 
@@ -63,6 +95,7 @@ class Evaluator:
         self._device = device
         self._desk = device if desk is None else desk
         self._wide_case = _widened(case)
+        self.foreseen = Foreseen()
 
     @property
     def device(self) -> torch.device:
@@ -80,6 +113,15 @@ class Evaluator:
 
     def natives(self, calls: Sequence[DrawnCall]) -> list[Evaluation]:
         """The same, in several parts where the shapes of the results differ from call to call."""
+        found = self.foreseen.take(calls)
+        return self._natives(calls) if found is None else found
+
+    def foresee(self, calls: Sequence[DrawnCall]) -> None:
+        """Evaluate these at once, for who asks for some of them next. If torch refuses one, none is."""
+        with contextlib.suppress(ReferenceFailure):
+            self.foreseen.keep(calls, self._natives(calls))
+
+    def _natives(self, calls: Sequence[DrawnCall]) -> list[Evaluation]:
         columns = zip(*(call.tensors for call in calls), strict=True)
         storages = bring([torch.stack([tensor.storage for tensor in column]) for column in columns], self._device)
         results = self._results(storages, len(calls))

@@ -197,6 +197,7 @@ class Reference:
         self.errors_known = HIDDEN in case.tags
         """Whether a full comparison told the record how far torch is off; nobody asks that of a hidden variant."""
         self._elements = sum(operators.storage_extent(recipe) for recipe in self._evaluator.recipes)
+        """Of a call, as far as is known: results may have more than arguments."""
         self.undefined = leaves_values_undefined(self._evaluator)
         """Whether the operator leaves values undefined: then only metadata is judged, and what must not change."""
         self.lottery = Lottery(self._evaluator) if draws_random_numbers(self._evaluator) else None
@@ -240,10 +241,20 @@ class Reference:
         are right within any bound. Without, only calls that do not come close to torch's own results are. What
         "close" means is learnt from calls compared in full; before the first one it means equal.
         """
-        size = max(1, piece_elements(self.device) // max(1, self._elements))
+        size = self._together
         groups = [calls[start : start + size] for start in range(0, len(calls), size)]
         batches = [batch for group in groups for batch in self._batches(group)]
         return [Expected(batch, index, with_bounds) for batch in batches for index in range(len(batch.calls))]
+
+    def foresee(self, calls: Sequence[DrawnCall]) -> None:
+        """Have torch answer these together, which are asked for next; but not where answers are drawn, or large."""
+        if self.lottery is None and 0 < len(calls) <= self._together:
+            self._evaluator.foresee(calls)
+
+    @property
+    def _together(self) -> int:
+        """So many calls are evaluated at a time."""
+        return max(1, piece_elements(self.device) // max(1, self._elements))
 
     def bounded(self, call: DrawnCall, native: dict[Place, torch.Tensor]) -> dict[Place, Values]:
         """Exact results and bounds for torch's own results of one call."""

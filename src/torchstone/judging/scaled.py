@@ -29,20 +29,27 @@ _NEAR = 1e-3
 """How closely a factor must be kept, of the largest result."""
 
 
-def scaled_call(reference: Reference, seed: int) -> list[Expected]:
-    """A call of the case with tiny values, if torch keeps a factor in it; else none."""
-    exponent = _exponent(reference.case, random.Random(seed))
-    case = _scaled(reference.case, -exponent)
-    if case == reference.case:
-        return []
-    found = Reference(case, reference.evaluator.device, reference.device, reference)
-    call = draw_call(case, seed, reference.device)
-    try:
-        # Together, so that a device is waited for once.
-        tiny, *usual = found.expect_many([call, _on_usual_scale(call, exponent)])
-    except (ReferenceFailure, *OPERATOR_ERRORS):
-        return []
-    return [tiny] if usual and _keeps_a_factor(tiny.native, usual[0].native) else []
+class ScaledCall:
+    """A call of a case with tiny values, drawn but not answered yet."""
+
+    def __init__(self, reference: Reference, seed: int) -> None:
+        exponent = _exponent(reference.case, random.Random(seed))
+        case = _scaled(reference.case, -exponent)
+        self._reference = Reference(case, reference.evaluator.device, reference.device, reference)
+        self._reference.evaluator.foreseen = reference.evaluator.foreseen  # the operator is the same
+        tiny = draw_call(case, seed, reference.device)
+        self.calls = [] if case == reference.case else [tiny, _on_usual_scale(tiny, exponent)]
+        """It, and the same values on the usual scale."""
+
+    def answered(self) -> list[Expected]:
+        """It and what it must give, if torch keeps a factor in it; else none."""
+        if not self.calls:
+            return []
+        try:
+            tiny, *usual = self._reference.expect_many(self.calls)
+        except (ReferenceFailure, *OPERATOR_ERRORS):
+            return []
+        return [tiny] if usual and _keeps_a_factor(tiny.native, usual[0].native) else []
 
 
 def may_be_scaled(recipe: schema.Tensor) -> bool:

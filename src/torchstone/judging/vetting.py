@@ -51,7 +51,7 @@ from torchstone.judging.probing import exact_results
 from torchstone.judging.reference import Expected, Reference, Values
 from torchstone.judging.repeated import REPEATED
 from torchstone.judging.rows import has_classes
-from torchstone.judging.scaled import SCALED, may_be_scaled, scaled_call
+from torchstone.judging.scaled import SCALED, ScaledCall, may_be_scaled
 from torchstone.judging.wide import has_indices
 
 _HOST = torch.device("cpu")
@@ -92,23 +92,50 @@ _HELD_WHERE_FINITE = ("masked", "padded", "missing", "ends", "beyond")
 
 def planted_calls(usual: Expected, seed: int) -> list[Expected]:
     """Planted calls of a case that torch takes, perhaps none. ``usual`` is any other call of it."""
-    reference = usual.batch.reference
+    planting = Planting(usual.batch.reference, usual, seed)
+    usual.batch.reference.foresee(planting.calls)
+    return planting.answered()
+
+
+class Planting:
+    """Planted calls of a case, drawn but not answered yet."""
+
+    def __init__(self, reference: Reference, like: Expected, seed: int) -> None:
+        """``like`` is a call of the case or of the one that it is a variant of: it tells what kinds of results it has.
+
+        Where results are drawn it must be one of the case itself.
+        """
+        self._reference = reference
+        plans = _plans(reference, like, seed)
+        if plans and reference.lottery is not None and not draws_nothing(like):
+            plans = []
+        self._scaled = ScaledCall(reference, seed) if SCALED in plans else None
+        plans = [plan for plan in plans if plan != SCALED]
+        drawn = draw_calls(reference.case, seed, len(plans), reference.device) if plans else []
+        planted = [plant(call, plan) for call, plan in zip(drawn, plans, strict=True)]
+        self._planted = [call for call in planted if _is_taken(reference, call)]
+
+    @property
+    def calls(self) -> list[DrawnCall]:
+        """What torch will be asked."""
+        return [*self._planted, *([] if self._scaled is None else self._scaled.calls)]
+
+    def answered(self) -> list[Expected]:
+        """Those that torch takes."""
+        scaled = [] if self._scaled is None else self._scaled.answered()
+        return _answered(self._reference, self._planted) + scaled
+
+
+def _plans(reference: Reference, like: Expected, seed: int) -> list[str]:
     if reference.undefined:
         return []
-    plans = plans_for(reference.case, once=_tells_places(usual))
+    plans = plans_for(reference.case, once=_tells_places(like))
     if not reference.runs_on_host:
         plans = [plan for plan in plans if _survives(plan, reference.case.operator)]
     if _may_be_scaled(reference):
         plans.append(SCALED)
     besides = [plan for plan in plans if plan in _BESIDES]
-    plans = besides + _chosen(reference.case, [plan for plan in plans if plan not in besides], seed)
-    if not plans or not draws_nothing(usual):
-        return []
-    scaled = scaled_call(reference, seed) if SCALED in plans else []
-    plans = [plan for plan in plans if plan != SCALED]
-    drawn = draw_calls(reference.case, seed, len(plans), reference.device) if plans else []
-    planted = [plant(call, plan) for call, plan in zip(drawn, plans, strict=True)]
-    return _answered(reference, [call for call in planted if _is_taken(reference, call)]) + scaled
+    return besides + _chosen(reference.case, [plan for plan in plans if plan not in besides], seed)
 
 
 def _survives(plan: str, operator: str) -> bool:
