@@ -25,7 +25,7 @@ from torchstone.judging import (
 
 _HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 5, "normal": 5, "thorough": 10}
 """Some of kinds that every job gets, the others of any. Each is called twice: in full, and as far as need be."""
-_FEWER_CASES: dict[schema.Effort, int] = {"quick": 2, "normal": 5, "thorough": 10}
+_FEWER_CASES: dict[schema.Effort, int] = {"quick": 1, "normal": 5, "thorough": 10}
 """For a candidate that has passed many: its other cases have sizes and layouts of their own."""
 _MANY_PASSED: dict[schema.Effort, int] = {"quick": 12, "normal": 32, "thorough": 32}
 

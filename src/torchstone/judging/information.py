@@ -24,6 +24,8 @@ MOST_CALLS = 24
 _ELEMENT_BITS = 8.0
 """Of an element whose values do not repeat: not all that it holds, but a wrong one may be close to the right one."""
 _SAMPLED_CALLS = 16
+_SAMPLED_FIRST = 8
+"""If every element of these differs from call to call, the others would not say otherwise."""
 _SAMPLED_ELEMENTS = 1 << 12
 _MOST_DRAWN = 1 << 22
 """Elements of all sampled calls: of larger cases, an output is believed to carry what it can hold."""
@@ -69,13 +71,20 @@ def _bits_within(leaf: torch.Tensor) -> float:
 def _bits_across(reference: Reference, positions: list[int]) -> float:
     """By how its elements differ from call to call: of the output that tells least."""
     calls = draw_calls(reference.case, secrets.randbits(63), _SAMPLED_CALLS, reference.device)
-    answers = [_leaves(expected) for expected in reference.expect_many(calls)]
-    least = math.inf
-    for position in positions:
-        leaves = [answer[position] for answer in answers]
-        if len({leaf.shape for leaf in leaves}) == 1:  # shapes that differ tell, too
-            least = min(least, _bits_of_columns(torch.stack(leaves)))
-    return least
+    few, others = calls[:_SAMPLED_FIRST], calls[_SAMPLED_FIRST:]
+    answers = [_leaves(expected) for expected in reference.expect_many(few)]
+    if not all(_all_differ([answer[position] for answer in answers]) for position in positions):
+        answers += [_leaves(expected) for expected in reference.expect_many(others)]
+    return min((_bits_of_leaves([answer[position] for answer in answers]) for position in positions), default=math.inf)
+
+
+def _all_differ(leaves: list[torch.Tensor]) -> bool:
+    return _bits_of_leaves(leaves) >= leaves[0].numel() * _ELEMENT_BITS
+
+
+def _bits_of_leaves(leaves: list[torch.Tensor]) -> float:
+    """Of the answers to several calls; shapes that differ tell, too."""
+    return _bits_of_columns(torch.stack(leaves)) if len({leaf.shape for leaf in leaves}) == 1 else math.inf
 
 
 def _bits_of_columns(values: torch.Tensor) -> float:
