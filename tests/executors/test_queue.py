@@ -93,7 +93,10 @@ def test_of_several_judges_one_begins_with_the_most_work() -> None:
     )
     jobs = [Job(small, light), Job(small, heavy), Job(large, heavy)]
     assert JobQueue(jobs).take(None)[0].implementation == light
-    assert JobQueue(jobs, heaviest_first=True).take(None)[0].implementation == heavy
+    queue = JobQueue(jobs, heaviest_first=True)
+    first, second = queue.take(None)[0], queue.take(heavy.key)[0]
+    assert (first.implementation, second.implementation) == (heavy, heavy)
+    assert (first.case, second.case) == (large, small), "what takes long must not come last"
 
 
 def test_devices_are_opened_the_quick_way_unless_somebody_is_timed_with_care() -> None:
@@ -115,4 +118,7 @@ def test_workers_find_imported_what_their_kernels_use() -> None:
     )
     assert JobQueue([aten]).preload() == "torch"
     assert JobQueue([packaged]).preload() == "triton"
-    assert JobQueue([aten, job(2, 1)]).preload() == "compiler"
+    assert JobQueue([aten, job(2, 1)]).preload() == "triton"
+    compiling = SourceFiles((SourceFile("kernel.py", "kernel = torch.compile(torch.relu)"),), "kernel")
+    asked = msgspec.structs.replace(source.implementation, origin=compiling)
+    assert JobQueue([aten, job(2, 1), msgspec.structs.replace(source, implementation=asked)]).preload() == "compiler"

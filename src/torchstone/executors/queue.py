@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
-from torchstone.schema import Job, tensors_of
+from torchstone.schema import Implementation, Job, SourceFiles, tensors_of
 from torchstone.workers.environment import Preload
 
 _ELEMENTS_FOR_A_JOB = 1 << 20
@@ -32,6 +32,7 @@ _SLOW = (
 """How the names of operators begin whose cases take a second or more on an H200: whoever meets one last keeps all
 others waiting."""
 _JOBS_FOR_SLOW_ONES = 60.0
+_WORDS_FOR_COMPILING = ("compile", "_dynamo", "_inductor", "export")
 Waiting = tuple[Job, int]
 """A job, and how many judges it has already cost."""
 
@@ -49,12 +50,11 @@ class JobQueue:
             self._groups = {key: deque(sorted(group, key=lambda each: -_elements(each[0]))) for key, group in heaviest}
 
     def preload(self) -> Preload:
-        """What workers should find imported. Installed packages of kernels use Triton; sources may use anything."""
+        """What workers should find imported. A guess: whoever needs more imports it."""
         implementations = [group[0][0].implementation for group in self._groups.values()]
         if all(each.language == "aten" for each in implementations):
             return "torch"
-        packaged = all(each.package and each.package != "torch.compile" for each in implementations)
-        return "triton" if packaged else "compiler"
+        return "compiler" if any(map(_may_compile, implementations)) else "triton"
 
     def measures_with_care(self) -> bool:
         """Whether some job is to be timed with more than the least effort."""
@@ -83,6 +83,13 @@ class JobQueue:
         group = self._groups.pop(key, deque())
         group.appendleft((job, lost))
         self._groups = {key: group, **self._groups}
+
+
+def _may_compile(implementation: Implementation) -> bool:
+    """Whether it may use torch's compiler. Installed packages of kernels use Triton; sources say what they use."""
+    if isinstance(implementation.origin, SourceFiles):
+        return any(word in file.text for file in implementation.origin.files for word in _WORDS_FOR_COMPILING)
+    return not implementation.package or implementation.package == "torch.compile"
 
 
 def _weight(group: Sequence[Waiting]) -> float:
