@@ -72,7 +72,7 @@ def kernels() -> dict[str, Case]:
         "sum_4096x4096": ("aten.sum.dim_IntList", (tensor(4096, 4096), Sequence((Scalar(1),)))),
         "relu_16Mi": ("aten.relu.default", (tensor(1 << 24),)),
         "mm_4096": ("aten.mm.default", square(4096)),
-        "relu_256Mi": ("aten.relu.default", (tensor(1 << 28, dtype="bfloat16"),)),
+        "mm_7168": ("aten.mm.default", square(7168)),
     }
     return {name: Case("precision", operator, args, timed=True) for name, (operator, args) in table.items()}
 
