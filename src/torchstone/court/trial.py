@@ -125,13 +125,13 @@ class Trial:
                 hearing.call_and_verify(stand, calls, expected)  # it may compile
             self._check(stand, reference, checks, expected[0])
             if work is None:
-                self._attribute(stand)
+                self._attribute(stand, has_arguments=not reference.contract.mutated)
                 check_hidden(hearing, stand, expected[0], comes_back=False)
             else:
                 check_hidden(hearing, stand, expected[0], comes_back=True)
                 hearing.outcome.measurement = measure(hearing, stand, reference, work)
                 hearing.wear(stand, _WORN_WHERE_TIMED_NS)
-                self._attribute(stand)
+                self._attribute(stand, has_arguments=False)
             hearing.worker.check_silence()
             if stand.is_bound:
                 stand.release(time.monotonic() + HOUSEKEEPING_SECONDS)
@@ -177,11 +177,15 @@ class Trial:
                 hearing.call_and_verify(stand, calls, expected)
                 hearing.allow(stand.release)
 
-    def _attribute(self, stand: Stand) -> None:
-        """A last, unscored call tells what did the work; under a policy, work that torch did is not the candidate's."""
+    def _attribute(self, stand: Stand, has_arguments: bool) -> None:
+        """A last, unscored call tells what did the work; under a policy, work that torch did is not the candidate's.
+
+        It may be the first of the last block again, if that left its arguments as they were.
+        """
         hearing = self._hearing
         with hearing.in_stage("attribute", self._job.deadlines.check_seconds):
-            stand.present(draw_calls(self._job.case, secrets.randbits(63), 1, stand.desk))
+            if not has_arguments:
+                stand.present(draw_calls(self._job.case, secrets.randbits(63), 1, stand.desk))
             with_kernels = self._wants_kernels()
             found = hearing.allow(lambda deadline: stand.attribute(deadline, with_kernels))
             reference_bytes = self._room.reference_peak_bytes(self._job.case)

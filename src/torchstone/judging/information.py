@@ -32,7 +32,11 @@ _MOST_DRAWN = 1 << 22
 
 
 def calls_to_tell(expected: Expected) -> int:
-    """How many checked calls of this case it takes; 1 for all but small outputs, and those that seldom differ."""
+    """How many checked calls of this case it takes; 1 for all but small outputs, and those that seldom differ.
+
+    An output that never does (how often each row of random numbers comes up) is told by no number of calls: it counts
+    only if there is no other.
+    """
     reference = expected.batch.reference
     drawn = _SAMPLED_CALLS * sum(tensor.view.numel() for tensor in expected.call.tensors)
     if reference.undefined or not drawn or not draws_nothing(expected):
@@ -41,8 +45,12 @@ def calls_to_tell(expected: Expected) -> int:
     poor = [position for position, leaf in enumerate(leaves) if leaf.numel() and _bits_within(leaf) < ENOUGH_BITS]
     if not poor:
         return 1
-    bits = _bits_across(reference, poor) if drawn <= _MOST_DRAWN else min(_bits_held(leaves[i]) for i in poor)
-    return MOST_CALLS if bits * MOST_CALLS <= ENOUGH_BITS else math.ceil(ENOUGH_BITS / bits)
+    bits = _bits_across(reference, poor) if drawn <= _MOST_DRAWN else [_bits_held(leaves[i]) for i in poor]
+    telling = [each for each in bits if each > 0.0]
+    if not telling and len(poor) < len(leaves):
+        return 1
+    bits_of_call = min(telling, default=0.0)
+    return MOST_CALLS if bits_of_call * MOST_CALLS <= ENOUGH_BITS else math.ceil(ENOUGH_BITS / bits_of_call)
 
 
 def _leaves(expected: Expected) -> list[torch.Tensor]:
@@ -68,14 +76,14 @@ def _bits_within(leaf: torch.Tensor) -> float:
     return leaf.numel() * min(_ELEMENT_BITS, math.log2(leaf.numel() / int(counts.max())))
 
 
-def _bits_across(reference: Reference, positions: list[int]) -> float:
-    """By how its elements differ from call to call: of the output that tells least."""
+def _bits_across(reference: Reference, positions: list[int]) -> list[float]:
+    """By how the elements of each output differ from call to call."""
     calls = draw_calls(reference.case, secrets.randbits(63), _SAMPLED_CALLS, reference.device)
     few, others = calls[:_SAMPLED_FIRST], calls[_SAMPLED_FIRST:]
     answers = [_leaves(expected) for expected in reference.expect_many(few)]
     if not all(_all_differ([answer[position] for answer in answers]) for position in positions):
         answers += [_leaves(expected) for expected in reference.expect_many(others)]
-    return min((_bits_of_leaves([answer[position] for answer in answers]) for position in positions), default=math.inf)
+    return [_bits_of_leaves([answer[position] for answer in answers]) for position in positions]
 
 
 def _all_differ(leaves: list[torch.Tensor]) -> bool:
