@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchstone.measuring.procedure import PLANS, Inspections, Plan, Times, Turn, block_lengths, rounds
+from torchstone.measuring.procedure import (
+    PLANS,
+    Inspections,
+    Plan,
+    Times,
+    Turn,
+    block_lengths,
+    reference_call_ns,
+    rounds,
+)
 from torchstone.schema import Block, Party, Way
 
 
@@ -38,16 +47,33 @@ def parties(call_ns: int) -> dict[Party, Steady]:
     return {"candidate": Steady(call_ns), "reference": Steady(2 * call_ns), "shim": Steady(call_ns // 2)}
 
 
+def lengths(found: dict[Party, Steady], most: int, plan: Plan) -> tuple[int, int]:
+    return block_lengths(found, most, plan, reference_call_ns(found, most))
+
+
 @given(call_ns=st.integers(100, 10**9), most=st.integers(1, 10_000))
 def test_block_lengths_fit_and_differ(call_ns: int, most: int) -> None:
     for plan in PLANS.values():
-        short, long = block_lengths(parties(call_ns), most, plan)
+        short, long = lengths(parties(call_ns), most, plan)
         assert 1 <= short < long <= max(2, most)
 
 
 def test_fast_kernels_get_long_blocks() -> None:
     plan = PLANS["normal"]
-    assert block_lengths(parties(1_000), 256, plan)[1] > block_lengths(parties(10_000_000), 256, plan)[1]
+    assert lengths(parties(1_000), 256, plan)[1] > lengths(parties(10_000_000), 256, plan)[1]
+
+
+def test_a_candidate_that_is_much_quicker_than_the_reference_gets_long_blocks_too() -> None:
+    plan, quick = PLANS["normal"], Steady(2_000)
+    found = {**parties(1_000_000), "candidate": quick}
+    long = lengths(found, 4096, plan)[1]
+    assert long >= plan.block_ns // 2_000
+    assert {each.calls[-1] for each in found.values()} == {long}, "everybody has made such a block"
+
+
+def test_a_candidate_does_not_choose_shorter_blocks() -> None:
+    plan, slow = PLANS["normal"], Steady(1_000_000)
+    assert lengths({**parties(2_000), "candidate": slow}, 4096, plan)[1] == plan.block_ns // 2_000
 
 
 def test_every_party_runs_both_lengths_in_every_round() -> None:

@@ -68,7 +68,7 @@ def reference_beforehand(hearing: Hearing, layout: Layout, sets: int, reference:
         room.pool.settle()
         with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
             parties = _called(Draws(hearing, reference), own, blank)
-            _, long = procedure.block_lengths(parties, sets, plan)
+            _, long = procedure.block_lengths(parties, sets, plan, procedure.reference_call_ns(parties, sets))
             blocks = procedure.some_rounds(parties, (long,), _ROUNDS_BEFOREHAND, order, 0)
     return Beforehand(_kept(blocks, "beforehand"))
 

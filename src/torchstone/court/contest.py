@@ -39,8 +39,10 @@ from torchstone.workers.protocol import Load
 
 Parties = dict[schema.Party, procedure.Contestant]
 _CALLS_IN_CHAIN = 256
-_CALLS_FOR_CALL_TIME = 16
+_LEAST_FOR_CALL_TIME, _CALLS_FOR_CALL_TIME = 4, 16
 """In a block that only serves to tell the time of a call with its start."""
+_BYTES_FOR_CALL_TIME = 128 << 20
+"""Of their arguments and results."""
 
 
 def measure(hearing: Hearing, stand: Stand, reference: Reference, work: Work) -> schema.Measurement:
@@ -155,6 +157,7 @@ class _Contest:
                 "shim": ReferenceChain(blank, draws, pretend=True),
             }
         self._draws = draws
+        self._known_call_ns, self._cache = hearing.room.reference_call_ns, hearing.job.cache
         self.watch = Watch(hearing.room.probe, [each.worker.pid for each in (stand, other, blank)])
         self.uncaptured: str | None = None if stand.on_device else ""
 
@@ -166,14 +169,14 @@ class _Contest:
     def hold(self) -> tuple[list[schema.Block], int]:
         """Every block, and how many calls a long one has."""
         if not self._stand.on_device and self._can_be_chained():
-            lengths = procedure.block_lengths(self._calls, self._stand.sets, self._plan)
+            lengths = self._lengths(self._calls)
             blocks = self._rounds(self._calls, lengths[1:])
             self._confirm_by_chains(blocks, lengths[1])
             return blocks, lengths[1]
         if not self._stand.on_device or not self._reference_can_be_captured():
             return self._by_calls()
         try:
-            lengths = procedure.block_lengths(self._graphs, self._stand.sets, self._plan)
+            lengths = self._lengths(self._graphs)
         except UncapturableError as error:
             self.uncaptured = f"the candidate: {error}"
             return self._by_calls_against_graphs()
@@ -182,10 +185,15 @@ class _Contest:
             self._confirm_by_chains(blocks, lengths[1])
         else:
             blocks = self._decide(self._graphs, lengths)
-        few, rounds = min(_CALLS_FOR_CALL_TIME, self._stand.sets), self._plan.rounds // 2
+        few, rounds = self._calls_for_call_time(), self._plan.rounds // 2
         inspections = procedure.Inspections(rounds, self._called.inspection)
         blocks += procedure.some_rounds(self._calls, (few,), rounds, self._order, 1 + blocks[-1].round, inspections)
         return blocks, lengths[1]
+
+    def _calls_for_call_time(self) -> int:
+        """Fewer of large ones: to start these takes next to nothing of their time, and to draw them the most."""
+        fitting = _BYTES_FOR_CALL_TIME // self._stand.layout.footprint_bytes
+        return min(max(_LEAST_FOR_CALL_TIME, min(_CALLS_FOR_CALL_TIME, fitting)), self._stand.sets)
 
     def _can_be_chained(self) -> bool:
         """Of calls that are not captured: whether results are tensors whose bits can decide how to go on."""
@@ -198,6 +206,8 @@ class _Contest:
 
     def _reference_can_be_captured(self) -> bool:
         """Asked of the reference first: what a case is measured by is not the candidate's to choose."""
+        if self._key_of(self._graphs) in self._known_call_ns:
+            return True
         try:
             for party in ("reference", "shim"):
                 self._graphs[party].run(1)
@@ -207,8 +217,18 @@ class _Contest:
         return True
 
     def _by_calls(self) -> tuple[list[schema.Block], int]:
-        lengths = procedure.block_lengths(self._calls, self._stand.sets, self._plan)
+        lengths = self._lengths(self._calls)
         return self._decide(self._calls, lengths), lengths[1]
+
+    def _lengths(self, parties: Parties) -> tuple[int, int]:
+        """Of blocks. How long the reference's calls take is asked once for a case, however many candidates it has."""
+        known, key = self._known_call_ns, self._key_of(parties)
+        if key not in known:
+            known[key] = procedure.reference_call_ns(parties, self._stand.sets)
+        return procedure.block_lengths(parties, self._stand.sets, self._plan, known[key])
+
+    def _key_of(self, parties: Parties) -> str:
+        return schema.content_key(self.reference.case, parties["reference"].way, self._cache)
 
     def _by_calls_against_graphs(self) -> tuple[list[schema.Block], int]:
         """Only the candidate cannot be captured: its call time is held against the reference's device time.

@@ -87,6 +87,8 @@ class Courtroom:
         self.variants_passed: Counter[str] = Counter()
         """How many hidden ones, by candidate."""
         self._calls_to_tell: dict[str, int] = {}
+        self.reference_call_ns: dict[str, int] = {}
+        """About how long a call of the reference takes, by case and way of calling: so that blocks are long enough."""
         self._failed_loads: dict[str, tuple[schema.Verdict, Outcome]] = {}
         self.signs_of_life = 0
         """Grows with everything that is asked of a candidate."""

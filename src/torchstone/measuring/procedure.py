@@ -26,6 +26,8 @@ _CALLS_IN_LONG_BLOCK = 8
 """At least, as far as there are distinct inputs: in shorter ones the cost of the block itself drowns the calls."""
 _CALLS_IN_PROBE = {False: 8, True: 64}
 """To guess how long a call takes. Captured ones are shorter, and cost nothing to start."""
+_MUCH_QUICKER = 2
+"""Times as quick as the reference: then blocks that are as long as they should be have more calls."""
 _CONFIRMATIONS_AT_A_TIME = 5
 _ROUNDS_BETWEEN_LOOKS = 4
 _PATIENCE = 2.5
@@ -140,23 +142,42 @@ PLANS: dict[Effort, Plan] = {
 }
 
 
-def block_lengths(contestants: Mapping[Party, Contestant], most_calls: int, plan: Plan) -> tuple[int, int]:
-    """Calls in a short block (one) and in a long one, from a first look at how long calls take."""
+def reference_call_ns(contestants: Mapping[Party, Contestant], most_calls: int) -> int:
+    """A first guess at how long a call of the reference takes: what further ones add to a single one."""
+    reference = contestants["reference"]
+    calls = min(_CALLS_IN_PROBE[reference.way == "captured"], max(2, most_calls))
+    single, several = reference.run(1), reference.run(calls)
+    return max(1, (_own_ns(several) - _own_ns(single)) // (calls - 1))
+
+
+def block_lengths(
+    contestants: Mapping[Party, Contestant], most_calls: int, plan: Plan, call_ns: int
+) -> tuple[int, int]:
+    """Calls in a short block (one) and in a long one, from how long the reference's take.
+
+    Longer, if the candidate turns out to be much quicker. Everybody has made a long block then: memory for that many
+    results is new to a process once, and not in the first round.
+    """
     most_calls = max(2, most_calls)
-    probe = min(_CALLS_IN_PROBE[any(contestant.way == "captured" for contestant in contestants.values())], most_calls)
-    working = [contestant for party, contestant in contestants.items() if party != "shim"]
-    per_call = max(1, min(_per_call_ns(contestant, probe) for contestant in working))
-    long = int(min(most_calls, max(_CALLS_IN_LONG_BLOCK, plan.block_ns // per_call)))
-    for contestant in contestants.values():
-        contestant.run(long)  # memory for that many results is new to the process once, not in the first round
+    long = _length(call_ns, most_calls, plan)
+    times = {party: contestant.run(long) for party, contestant in contestants.items()}
+    candidates_ns = max(1, (_own_ns(times["candidate"]) - _own_ns(times["shim"])) // long)
+    if candidates_ns * _MUCH_QUICKER < call_ns:
+        longer = _length(candidates_ns, most_calls, plan)
+        if longer > long:
+            long = longer
+            for contestant in contestants.values():
+                contestant.run(long)
     return 1, long
 
 
-def _per_call_ns(contestant: Contestant, calls: int) -> int:
-    """A first guess: what further calls add to a single one."""
-    single, several = contestant.run(1), contestant.run(calls)
-    own_ns = several.elapsed_ns - several.revealing_ns - (single.elapsed_ns - single.revealing_ns)
-    return own_ns // (calls - 1)
+def _length(call_ns: int, most_calls: int, plan: Plan) -> int:
+    return int(min(most_calls, max(_CALLS_IN_LONG_BLOCK, plan.block_ns // call_ns)))
+
+
+def _own_ns(times: Times) -> int:
+    """Without what the judge itself took."""
+    return times.elapsed_ns - times.revealing_ns
 
 
 def rounds(
