@@ -49,6 +49,6 @@ class MissingExtraError(UsageError):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """An error for a name that is not registered: what was asked, the nearest match, what exists."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name, names, n=1) or sorted((each for each in names if name in each), key=len)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return UsageError(f"unknown {kind} '{name}'.{hint} Known: {', '.join(names) or 'none'}.")

@@ -80,6 +80,12 @@ def test_every_output_must_tell() -> None:
     assert needed(case("aten.max.dim", tensor(6), 0)) >= 9, "the index has fewer values than the maximum"
 
 
+def test_an_output_that_never_differs_asks_for_nothing_beside_one_that_does() -> None:
+    """How often each row of random numbers comes up is once."""
+    rows = case("aten.unique_dim.default", tensor(8, 5), 0, True, False, True)
+    assert needed(rows) <= 3
+
+
 def test_what_calls_cannot_tell_takes_one_and_what_seldom_differs_as_many_as_there_may_be() -> None:
     assert needed(case("aten.bernoulli.p", tensor(4), 0.5)) == 1
     assert needed(case("aten.empty_like.default", tensor(4))) == 1
