@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import itertools
 import os
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,6 +27,7 @@ from torchstone.links import Links, leading
 from torchstone.models import ModelFunction
 from torchstone.schema import decode, tensors_of
 from torchstone.workers import compilers, sandbox
+from torchstone.workers.apart import made_apart
 from torchstone.workers.attribution import attribute
 from torchstone.workers.buffers import HostMemory, Memory, OpenedDeviceMemory
 from torchstone.workers.environment import FEW_QUEUES
@@ -37,7 +37,6 @@ from torchstone.workers.protocol import (
     KEPT_ARENA_BYTES,
     MAX_TEXT_CHARACTERS,
     MOST_SPARSE,
-    PASSES_APART,
     Armed,
     Attribute,
     Attributed,
@@ -75,8 +74,6 @@ from torchstone.workers.soiling import have_ready, soil_for
 
 _KEPT_BYTES = 256 << 20
 """What a worker may keep of a device's memory between cases."""
-_FURTHER_PASSES, _FURTHER_BYTES = 32, 16 << 20
-"""Forward passes of gradients that are made before the first backward pass, and never get theirs."""
 
 
 def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: int, log: int) -> NoReturn:
@@ -293,28 +290,6 @@ class _Server:
                 return self._bound.play(command)
 
 
-def _apart(passes: Sequence[Passes], backward: Sequence[int]) -> list[Any]:
-    """All forward passes, then the backward passes in an order of their own, as where many layers share a kernel.
-
-    And more of the first in between, whose results nobody looks at: what a few buffers in turn hold is not enough.
-    """
-    forward = [each.forward(passes[number - 1]) for number, each in enumerate(passes)]
-    size = sum(leaf.nbytes for leaf in forward[0] if isinstance(leaf, torch.Tensor))
-    further = min(_FURTHER_PASSES, _FURTHER_BYTES // max(1, size))
-    for each in itertools.islice(itertools.cycle(passes), further):
-        each.forward(each)
-    for each in passes:
-        each.forward_otherwise()
-    found = {}
-    for call in backward:
-        try:
-            found[call] = passes[call].backward(forward[call])
-        except Exception as error:
-            error.args = (f"{error} ({PASSES_APART})",)
-            raise
-    return [found[call] for call in range(len(passes))]
-
-
 def load_candidate(implementation: Any, scratch: Path) -> Callable[..., Any]:
     """Imported late: `loading` is only needed once a candidate comes."""
     from torchstone.workers.loading import load
@@ -450,7 +425,7 @@ class _BoundCase:
         results = []
         began = time.perf_counter_ns()
         if backward and len(passes) == len(calls):
-            results = _apart(passes, backward)
+            results = made_apart(passes, backward)
         elif link is None:
             for function, args, kwargs in calls:
                 results.append(function(*args, **kwargs))
