@@ -225,18 +225,27 @@ class Hearing:
         testimony = self._called(stand, calls, lambda index: expected[index])
         outputs = [testimony.outputs(index) for index in range(len(calls))]
         inputs_after = [testimony.inputs_after(index) for index in range(len(calls))]
-        match compare_many(expected, outputs, inputs_after):
-            case Mismatch(reason=reason, message=message, errors=errors, call=index):
-                if not self._has_answer(stand, expected[index], errors):
-                    return testimony.elapsed_ns, testimony.claimed_ns
-                replay = wording.replay_of(expected[index].call)
-                message += f"\n(planted values: {replay.planted})" if replay.planted else ""
-                message += f"\n({PASSES_APART})" if self._is_apart else ""
-                raise VerdictError(schema.Disagrees(self.stage, reason, message, errors, replay))
-            case Agreement(errors=errors):
-                self.errors = worst_of(self.errors, errors)
-                self.verified += len(calls)
+        left = list(range(len(calls)))
+        while left:
+            found = compare_many(
+                [expected[index] for index in left],
+                [outputs[index] for index in left],
+                [inputs_after[index] for index in left],
+            )
+            if isinstance(found, Agreement):
+                self.errors = worst_of(self.errors, found.errors)
+                self.verified += len(left)
+                break
+            index = left.pop(found.call)
+            if self._has_answer(stand, expected[index], found.errors):
+                raise VerdictError(self._disagreement(found, expected[index]))
         return testimony.elapsed_ns, testimony.claimed_ns
+
+    def _disagreement(self, found: Mismatch, expected: Expected) -> schema.Disagrees:
+        replay = wording.replay_of(expected.call)
+        message = found.message + (f"\n(planted values: {replay.planted})" if replay.planted else "")
+        message += f"\n({PASSES_APART})" if self._is_apart else ""
+        return schema.Disagrees(self.stage, found.reason, message, found.errors, replay)
 
     def call_and_verify_chained(self, stand: Stand, series: Series, chain: Chain) -> tuple[int, int]:
         """The same for calls whose arguments are made from the result of the one before: which they were, the results

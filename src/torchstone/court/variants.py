@@ -27,6 +27,8 @@ _HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 5, "normal": 5, "thorough": 
 """Some of kinds that every job gets, the others of any. Each is called twice: in full, and as far as need be."""
 _FEWER_CASES: dict[schema.Effort, int] = {"quick": 1, "normal": 5, "thorough": 10}
 """For a candidate that has passed many: its other cases have sizes and layouts of their own."""
+_OF_OTHER_SIZE = 0.5
+"""Of those few: the others have other numbers and nothing else, if there are any."""
 _MANY_PASSED: dict[schema.Effort, int] = {"quick": 12, "normal": 32, "thorough": 32}
 
 
@@ -40,9 +42,10 @@ def check_hidden(hearing: Hearing, stand: Stand, stated: Expected, *, comes_back
     count = (_HIDDEN_CASES if passed[key] < _MANY_PASSED[job.effort] else _FEWER_CASES)[job.effort]
     small, large = random.Random(hearing.lots.draw()), random.Random(hearing.lots.draw())
     if hearing.lots.variants is None:
-        same_size = with_other_numbers(job.case, small) if count == _HIDDEN_CASES[job.effort] else []
-        others = [*same_size, *hidden_cases(job.case, count, small)]
-        hearing.lots.variants = others, stated_size_cases(job.case, large)
+        few = count < _HIDDEN_CASES[job.effort]
+        same_size = [] if few and small.random() < _OF_OTHER_SIZE else with_other_numbers(job.case, small)
+        others = [] if few and same_size else hidden_cases(job.case, count, small)
+        hearing.lots.variants = [*same_size, *others], stated_size_cases(job.case, large)
     variants, of_stated_size = hearing.lots.variants
     if not variants and not of_stated_size:
         return

@@ -28,6 +28,8 @@ _FRACTIONS = tuple(sign * 2.0**-k for k in (1, 2, 4, 6) for sign in (1.0, -1.0))
 _PARTNERS = (0.0, 0.0, 0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, 1.5)
 """What lies opposite, where it may be anything: a power of a negative number is one only if the exponent is whole."""
 _LARGE = (16.0, 40.0)
+_MOST_OF_MAX = 0.9
+"""An exponent of the largest number of the dtype: up to there, and down to its inverse, go powers of two."""
 _FOR_POSITIVE = ("gamma", "zeta", "special_", "bessel")
 """Parts of names of functions that are often written for positive arguments."""
 _WITHOUT = ("backward", "fractional", "quant", "polynomial", "rnn", "fused")
@@ -75,13 +77,13 @@ def _drawn(tensor: DrawnTensor, lot: Lot, plan: str, count: int) -> torch.Tensor
     if _is_counting(recipe, lot.case):
         return _whole_numbers(tensor.view.dtype, recipe.fill, lot, count) if plan == "beyond" else torch.empty(0)
     if isinstance(recipe.fill, schema.Uniform) and _is_bounded(recipe):
-        return _around(recipe.fill, lot, plan, count)
+        return _around(recipe.fill, lot, plan, count, tensor.view.dtype)
     if _is_pointwise(lot.case) and _is_unbounded(recipe):
         return lot.chosen(_PARTNERS if not lot.once else (), count)
     return torch.empty(0)
 
 
-def _around(fill: schema.Uniform, lot: Lot, plan: str, count: int) -> torch.Tensor:
+def _around(fill: schema.Uniform, lot: Lot, plan: str, count: int, dtype: torch.dtype) -> torch.Tensor:
     """0, the ends of the range and the whole numbers outside of it; and, if beyond, others of both signs."""
     low, high = fill.low, fill.high
     ends = tuple(dict.fromkeys((0.0, low, high, float(math.floor(low)), float(math.ceil(high)))))
@@ -94,9 +96,17 @@ def _around(fill: schema.Uniform, lot: Lot, plan: str, count: int) -> torch.Tens
     further = torch.where(
         lot.below(2, count) == 0, lot.chosen(_FRACTIONS, count), lot.uniform(*_LARGE, count) * lot.signs(count)
     )
+    if _is_pointwise(lot.case):
+        further = torch.where(lot.below(3, count) == 0, _of_any_order(lot, count, dtype), further)
     others = torch.where(lot.below(2, count) == 0, mirrored, further)
     # One 0 would leave nothing of a whole result that it divides.
     return torch.where(lot.below(3, count) == 0, at_ends, others) if _is_pointwise(lot.case) else others
+
+
+def _of_any_order(lot: Lot, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Powers of two, by which divisions are exact, too."""
+    most = int(_MOST_OF_MAX * math.log2(torch.finfo(dtype).max))
+    return torch.exp2((lot.below(2 * most + 1, count) - most).double()) * lot.signs(count)
 
 
 def _whole_numbers(dtype: torch.dtype, fill: schema.Fill, lot: Lot, count: int) -> torch.Tensor:

@@ -52,6 +52,8 @@ _MODERATE, _LARGE = (16.0, 80.0), (90.0, 100.0)
 """Magnitudes of hundreds. Not where ``exp`` overflows in float16 or float32: honest formulas differ by a factor."""
 _MOST_OF_MAX = 0.45
 """An exponent of the largest number of the dtype: a sum of squares of these is still finite."""
+_MOST_OF_ALL = 0.9
+"""Of what each element has for itself, in every second call: ``hypot`` is there because squares overflow."""
 _MOST_OF_HALF = 0.75
 """The same of float16, where squares overflow at 256, which people meet. What torch itself makes infinite is open."""
 _TOPS = (4.0, 4.0, 10.0, 128.0)
@@ -196,7 +198,8 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
             pointwise = torch.Tag.pointwise in operators.resolve(call.case.operator).tags
             top = _TOPS[-1] if pointwise else lot.structure.choice(_TOPS)
             least = _USUAL_EXPONENTS[0] if gradient else -math.inf
-            values: Values = lambda lot, tensor, count: _magnitudes(lot, tensor, count, least, top)  # noqa: E731
+            share = _MOST_OF_ALL if pointwise and not gradient and lot.structure.random() < 0.5 else _MOST_OF_MAX
+            values: Values = lambda lot, tensor, count: _magnitudes(lot, tensor, count, least, top, share)  # noqa: E731
             _plant(call, lot, values, _EVERY_MAGNITUDE, _is_unbounded)
         case "masked":
             plant_masks(call, lot)
@@ -341,15 +344,15 @@ def _complex_hundreds(lot: Lot, tensor: DrawnTensor, count: int) -> torch.Tensor
     return in_parts(lot, _hundreds(lot, tensor, count), _hundreds(lot, tensor, count))
 
 
-def _magnitudes(lot: Lot, tensor: DrawnTensor, count: int, least: float, top: float) -> torch.Tensor:
+def _magnitudes(lot: Lot, tensor: DrawnTensor, count: int, least: float, top: float, share: float) -> torch.Tensor:
     """Of every order up to a power of two, and half of them of those that are common.
 
     ``least`` for gradients: by its formula the slope of sinc loses every digit of a tiny argument.
     """
-    share = _MOST_OF_HALF if tensor.view.dtype is torch.float16 else _MOST_OF_MAX
-    most = math.log2(torch.finfo(tensor.view.dtype).max) * share
-    any_ = lot.uniform(max(-most, least), min(top, most), count)
-    usual = lot.uniform(max(-most, _USUAL_EXPONENTS[0]), min(top, most, _USUAL_EXPONENTS[1]), count)
+    half, bits = tensor.view.dtype is torch.float16, math.log2(torch.finfo(tensor.view.dtype).max)
+    most, smallest = bits * (_MOST_OF_HALF if half else share), -bits * (_MOST_OF_HALF if half else _MOST_OF_MAX)
+    any_ = lot.uniform(max(smallest, least), min(top, most), count)
+    usual = lot.uniform(max(smallest, _USUAL_EXPONENTS[0]), min(top, most, _USUAL_EXPONENTS[1]), count)
     found = torch.exp2(torch.where(lot.below(2, count) == 0, any_, usual))
     low, high = _OVERFLOWS[tensor.view.dtype]
     found = torch.where((found > low) & (found < high), found * (low / high), found)

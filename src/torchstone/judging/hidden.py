@@ -30,11 +30,14 @@ from torchstone.judging.jitter import (
     is_valid,
     large_options,
     options,
+    relaid,
 )
 from torchstone.judging.scaling import rescalings
 
 _TRIES = 3
 """Per variant that is asked for."""
+_OF_MANY = 0.25
+"""Of cases of which only the layout changes, once a kernel is asked for few variants."""
 _FRESH_SHARE = 0.25
 """Of the variants of a job that could be remembered ones."""
 _KEPT_PER_KIND = 3
@@ -49,7 +52,19 @@ _OTHERS: tuple[Numbers, Numbers] = ("others", "others, zeros and defaults too")
 
 def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
     """Up to ``count`` variants that torch takes; fewer, perhaps none, where it takes few or the CPU lacks it."""
-    return _pool_of(schema.content_key(case)).draw(case, count, random_) if case.jitter else []
+    if case.jitter:
+        return _pool_of(schema.content_key(case)).draw(case, count, random_)
+    return _on_other_memory(case, random_) if case.layouts and (count > 1 or random_.random() < _OF_MANY) else []
+
+
+def _on_other_memory(case: schema.Case, random_: random.Random) -> list[schema.Case]:
+    """A case that has no variants of other sizes, laid out otherwise, if torch takes that and it is not too large."""
+    if sum(math.prod(tensor.shape) for tensor in schema.tensors_of(case)) > MOST_ELEMENTS:
+        return []
+    tries = [hidden(relaid(case, random_)) for _ in range(_TRIES)]
+    seed = random_.getrandbits(63)
+    others = (each for each in tries if identity(each) != identity(case) and is_valid(each, seed))
+    return list(itertools.islice(others, 1))
 
 
 def with_other_numbers(case: schema.Case, random_: random.Random) -> list[schema.Case]:
@@ -58,7 +73,9 @@ def with_other_numbers(case: schema.Case, random_: random.Random) -> list[schema
     Variants that have others differ in size or memory as well: a kernel that keeps what it has compiled, numbers
     included, by sizes, strides and dtypes is right on all of them.
     """
-    if not case.jitter or sum(math.prod(tensor.shape) for tensor in schema.tensors_of(case)) > MOST_ELEMENTS:
+    if not (case.jitter or case.layouts):
+        return []
+    if sum(math.prod(tensor.shape) for tensor in schema.tensors_of(case)) > MOST_ELEMENTS:
         return []
     found = _rescaled(case, True, random_.getrandbits(63), random_)
     return [] if found is None or identity(found) == identity(case) else [hidden(found)]
@@ -70,7 +87,17 @@ def stated_size_cases(case: schema.Case, random_: random.Random) -> list[list[sc
     What is timed is the way that a kernel takes for much work, and smaller variants never meet that. Not tried
     beforehand, which would take long: whoever calls them takes the first way that torch takes.
     """
-    return large_options(case, random_) if case.jitter and case.timed else []
+    if not (case.jitter and case.timed):
+        return []
+    return [
+        _with_numbers_first(ways, random_) if place else ways for place, ways in enumerate(large_options(case, random_))
+    ]
+
+
+def _with_numbers_first(ways: list[schema.Case], random_: random.Random) -> list[schema.Case]:
+    """Each with other floating-point scalars, and then as it is: the way for much work may have them compiled in."""
+    rescaled = [hidden(each) for way in ways for each in rescalings(way, random_, boldly=False)[:1]]
+    return [*rescaled, *ways]
 
 
 @lru_cache(maxsize=_CASES)

@@ -327,6 +327,42 @@ def on_plain_memory(case: schema.Case) -> schema.Case:
     return mapped(case, change)
 
 
+def relaid(case: schema.Case, random_: random.Random) -> schema.Case:
+    """The stated sizes on other memory that torch's kernels read everywhere: the last dimension as it was.
+
+    Others permuted, as those of attention heads are; of matrices that are only read, rows further apart; and not at the
+    beginning of the memory. Given values stay where they are.
+    """
+    written = operators.contract_of(case).mutated
+    position = -1
+
+    def change(argument: schema.Argument) -> schema.Argument:
+        nonlocal position
+        match argument:
+            case schema.Tensor(fill=fill):
+                position += 1
+                given = isinstance(fill, schema.Given)
+                return argument if given else _relaid_tensor(argument, position in written, random_)
+            case schema.Sequence(items=items):
+                return schema.Sequence(tuple(change(item) for item in items))
+            case _:
+                return argument
+
+    return mapped(case, change)
+
+
+def _relaid_tensor(tensor: schema.Tensor, written: bool, random_: random.Random) -> schema.Tensor:
+    plain, strides = operators.contiguous_strides(tensor.shape), tensor.strides
+    dimensions = len(tensor.shape)
+    if dimensions > 2:
+        before = list(range(dimensions, 1, -1))
+        ranks = random_.sample(before, len(before))
+        strides = strides_like((*(ranks if ranks != before else reversed(ranks)), 1), tensor.shape)
+    elif dimensions == 2 and not written:
+        strides = plain[0] + random_.choice((1, 4)), plain[1]
+    return msgspec.structs.replace(tensor, strides=strides, offset=random_.choice((0, 1, 4, 7)))
+
+
 def _laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = False) -> schema.Case:
     """Every tensor on other memory; ``scattered``: none of them contiguous, as far as a tensor can be otherwise.
 

@@ -177,6 +177,8 @@ class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     """Whether the case is large enough that its speed means something. Others are only checked."""
     jitter: bool = True
     """Whether the judge may also call it with other sizes and layouts, which nobody is told beforehand."""
+    layouts: bool = False
+    """Whether it may be called with other layouts even if not with other sizes. No part of the key."""
     indistinct: str = ""
     """Why this case may fail to tell a trivial adversary from a right kernel; empty: it must. No part of the key."""
     occurrences: int = 0

@@ -19,6 +19,7 @@ from torchstone.schema import Case, encode, tensors_of
 from torchstone.suites.base import CaseQuery, selects
 from torchstone.suites.catalogue import Exclusion
 from torchstone.suites.device_bound import reason_against
+from torchstone.suites.layouts import may_be_laid_out
 
 T = TypeVar("T")
 
@@ -89,7 +90,7 @@ class CapturedSuite:
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
         """The cases that fit the query, in the order of their first calls. Dtypes keep calls that use one of them."""
         return tuple(
-            case
+            may_be_laid_out(case)
             for case in self._read(query).cases
             if selects(query, case.operator)
             and not reason_against(case.operator, query.device_type)

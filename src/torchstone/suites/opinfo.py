@@ -13,6 +13,7 @@ from torchstone.errors import UsageError
 from torchstone.schema import Case
 from torchstone.suites.base import CaseQuery, selects
 from torchstone.suites.catalogue import Catalogue, Exclusion, KeptCatalogue, Progress
+from torchstone.suites.layouts import may_be_laid_out
 
 CATALOGUE_VERSION = 5
 """To be raised when other cases would be found in the same samples."""
@@ -33,7 +34,7 @@ class OpInfoSuite:
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
         """The cases that fit the query, each once, in the order of OpInfo's database."""
         found = [case for book in self._catalogues(query) for case in book.cases if selects(query, case.operator)]
-        return tuple({case.key: case for case in found}.values())
+        return tuple(may_be_laid_out(case) for case in {case.key: case for case in found}.values())
 
     def exclusions(self, query: CaseQuery) -> tuple[Exclusion, ...]:
         """What samples called and is no case."""

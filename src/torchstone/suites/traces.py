@@ -16,6 +16,7 @@ from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import Case, content_key, tensors_of
 from torchstone.suites.base import CaseQuery, names_operator, selects
 from torchstone.suites.device_bound import reason_against
+from torchstone.suites.layouts import may_be_laid_out
 from torchstone.suites.selection import input_bytes
 from torchstone.suites.sources import DEFAULT_SOURCE, Recorded, read_source
 from torchstone.suites.telling import excuse
@@ -120,7 +121,7 @@ class TraceSuite:
         )
         dominated = recorded.row.is_overhead_dominated_op is True
         timed = query.overhead_dominated or (input_bytes(case) >= TIMED_BYTES and not dominated)
-        return msgspec.structs.replace(case, timed=timed, indistinct=excuse(case))
+        return may_be_laid_out(msgspec.structs.replace(case, timed=timed, indistinct=excuse(case)))
 
 
 class WholeTraceSuite(TraceSuite):
