@@ -288,6 +288,13 @@ class Stand:
             self.worker.check_alive()
             raise BadReplyError(f"a result that cannot be read: {error}") from error
 
+    @property
+    def keeps_arguments(self) -> bool:
+        """Whether arguments that nobody writes to are still there after a block: on the host the judge itself spoils
+        those of one call.
+        """
+        return self.on_device
+
     def _take_back(self, testimony: Testimony) -> None:
         """Overwrite what has been read, as its owner may, and see whether anything else changes with it."""
         # A device allocation of the worker's is not the arena: the driver exports no memory twice.

@@ -125,7 +125,7 @@ class Trial:
                 hearing.call_and_verify(stand, calls, expected)  # it may compile
             self._check(stand, reference, checks, expected[0])
             if work is None:
-                self._attribute(stand, has_arguments=not reference.contract.mutated)
+                self._attribute(stand, has_arguments=stand.keeps_arguments and not reference.contract.mutated)
                 check_hidden(hearing, stand, expected[0], comes_back=False)
             else:
                 check_hidden(hearing, stand, expected[0], comes_back=True)

@@ -30,6 +30,8 @@ _PARTNERS = (0.0, 0.0, 0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, 1.5)
 _LARGE = (16.0, 40.0)
 _MOST_OF_MAX = 0.9
 """An exponent of the largest number of the dtype: up to there, and down to its inverse, go powers of two."""
+_MOST_OF_FLOAT64 = 0.45
+"""Bounds hold squares, and there is nothing wider to compute them in."""
 _FOR_POSITIVE = ("gamma", "zeta", "special_", "bessel")
 """Parts of names of functions that are often written for positive arguments."""
 _WITHOUT = ("backward", "fractional", "quant", "polynomial", "rnn", "fused")
@@ -105,7 +107,8 @@ def _around(fill: schema.Uniform, lot: Lot, plan: str, count: int, dtype: torch.
 
 def _of_any_order(lot: Lot, count: int, dtype: torch.dtype) -> torch.Tensor:
     """Powers of two, by which divisions are exact, too."""
-    most = int(_MOST_OF_MAX * math.log2(torch.finfo(dtype).max))
+    share = _MOST_OF_FLOAT64 if dtype is torch.float64 else _MOST_OF_MAX
+    most = int(share * math.log2(torch.finfo(dtype).max))
     return torch.exp2((lot.below(2 * most + 1, count) - most).double()) * lot.signs(count)
 
 

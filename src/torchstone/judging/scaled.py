@@ -25,6 +25,8 @@ from torchstone.judging.reference import Expected, Reference
 SCALED = "scaled"
 _EXPONENTS = (0.25, 0.36)
 """Of the largest number of the dtype, whose inverse is the factor: squares are still far from the smallest numbers."""
+_MOST_EXPONENT = 200
+"""Of float64, in which bounds are computed, too: squares of products of such small numbers are still some."""
 _NEAR = 1e-3
 """How closely a factor must be kept, of the largest result."""
 
@@ -59,7 +61,7 @@ def may_be_scaled(recipe: schema.Tensor) -> bool:
 def _exponent(case: schema.Case, random_: random.Random) -> int:
     dtypes = [operators.torch_dtype(recipe.dtype) for recipe in schema.tensors_of(case) if may_be_scaled(recipe)]
     largest = min(math.log2(torch.finfo(dtype).max) for dtype in dtypes)
-    return round(largest * random_.uniform(*_EXPONENTS))
+    return min(_MOST_EXPONENT, round(largest * random_.uniform(*_EXPONENTS)))
 
 
 def _scaled(case: schema.Case, exponent: int) -> schema.Case:
