@@ -53,7 +53,7 @@ _MODERATE, _LARGE = (16.0, 80.0), (90.0, 100.0)
 _MOST_OF_MAX = 0.45
 """An exponent of the largest number of the dtype: a sum of squares of these is still finite."""
 _MOST_OF_ALL = 0.9
-"""Of what each element has for itself, in every second call: ``hypot`` is there because squares overflow."""
+"""The same, where each element is by itself: ``hypot`` is there because squares overflow."""
 _MOST_OF_HALF = 0.75
 """The same of float16, where squares overflow at 256, which people meet. What torch itself makes infinite is open."""
 _TOPS = (4.0, 4.0, 10.0, 128.0)
@@ -200,7 +200,7 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
             pointwise = torch.Tag.pointwise in operators.resolve(call.case.operator).tags
             top = _TOPS[-1] if pointwise else lot.structure.choice(_TOPS)
             least = _USUAL_EXPONENTS[0] if gradient else -math.inf
-            share = _MOST_OF_ALL if pointwise and not gradient and lot.structure.random() < 0.5 else _MOST_OF_MAX
+            share = _MOST_OF_ALL if pointwise and not gradient else _MOST_OF_MAX
             values: Values = lambda lot, tensor, count: _magnitudes(lot, tensor, count, least, top, share)  # noqa: E731
             _plant(call, lot, values, _EVERY_MAGNITUDE, _is_unbounded)
         case "masked":

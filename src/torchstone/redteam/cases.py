@@ -270,6 +270,21 @@ CASES: dict[str, Case] = {
         "layer_norm.default", *[_normal(24, 48)] * 2, _dims(48), _normal(48), _normal(48), Scalar(1e-5)
     ),
     "sgn_complex": _case("sgn.default", _normal(24, 48, dtype="complex64")),
+    "hypot": _case("hypot.default", *[_normal(48, 80)] * 2),
+    "log": _case("log.default", Tensor((48, 80), "float32", Uniform(0.05, 8.0))),
+    "upsample_fixed": Case(
+        "redteam",
+        "aten.upsample_bilinear2d.default",
+        (_normal(2, 3, 8, 9), _dims(11, 13), Scalar(False)),
+        jitter=False,
+        layouts=True,
+    ),
+    "layer_norm_large_timed": _case(
+        "native_layer_norm.default",
+        *(_normal(256, 512), _dims(512), _normal(512), _normal(512), Scalar(1e-5)),
+        timed=True,
+        jitter=True,
+    ),
     "hypot_half": _case("hypot.default", *[_normal(24, 48, dtype="float16")] * 2),
     "gelu_gradient_large": _gradient("gelu.default", *[_normal(128, 256)] * 2),
     "mul_gradient_timed": _gradient("mul.Tensor", *[_normal(64, 128)] * 3, timed=True),
