@@ -296,7 +296,7 @@ def test_changed_circumstances_are_told_and_kept(tmp_path: Path, monkeypatch: py
         ({"run_id": "x", "resume": True, "operators": ("relu",)}, "operators was None, now relu"),
         ({"run_id": "x", "resume": True, "measured": False}, "measured was True, now False"),
         ({"operators": ("rleu",)}, "unknown operator 'rleu'"),
-        ({"operators": ("soft",)}, "Did you mean 'aten._softmax.default'"),
+        ({"operators": ("elu",)}, "Did you mean 'aten.relu.default'"),
         ({"dtypes": ("flaot32",)}, "unknown dtype 'flaot32'"),
     ],
 )
