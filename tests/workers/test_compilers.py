@@ -46,10 +46,10 @@ def test_what_cannot_be_done_beforehand_is_left_to_the_worker(tmp_path: Path, mo
 
 
 def test_a_worker_finds_the_files_in_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compilers.seed(tmp_path / "none", tmp_path / "kernels")
+    compilers.seed_triton(tmp_path / "none")
     assert not (tmp_path / "none").exists()
     monkeypatch.setattr(compilers, "_seed", {"key/module.so": b"built"})
-    compilers.seed(tmp_path / "triton", tmp_path / "kernels")
+    compilers.seed_triton(tmp_path / "triton")
     assert (tmp_path / "triton" / "key" / "module.so").read_bytes() == b"built"
 
 
@@ -63,7 +63,7 @@ def test_a_worker_finds_what_judges_have_compiled(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(compilers, "_MOST_SEED_BYTES", len("latest" + "older"))
     monkeypatch.setenv("PYTORCH_KERNEL_CACHE_PATH", str(theirs))
     compilers.keep_kernels_of_torch()
-    compilers.seed(tmp_path / "triton", tmp_path / "kernels")
+    compilers.seed_torch(tmp_path / "kernels")
     assert {path.name: path.read_text() for path in (tmp_path / "kernels").iterdir()} == {
         "latest": "latest",
         "older": "older",

@@ -157,7 +157,7 @@ def _replace(
     if job is None:
         judge.failed_starts += 1
         if judge.failed_starts >= _MOST_ATTEMPTS:
-            if any(other.device == judge.device for other in judges if other is not judge):
+            if any(other.device == judge.device and other.is_held for other in judges if other is not judge):
                 judges.remove(judge)
                 judge.stop()
                 return
@@ -325,6 +325,11 @@ class JudgeProcess:
         text = " ".join(self._log.read().decode("utf-8", "replace").split())
         stuck = "stuck, killed; " if self._stuck else ""
         return f"{stuck}exit code {code}; it printed: {text or 'nothing'}"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it has been started, and not been let go since."""
+        return self._lifeline is not None
 
     def let_go(self) -> None:
         """Close its socket and lifeline: it ends, and all its workers with it."""

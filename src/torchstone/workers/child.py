@@ -81,7 +81,7 @@ def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: 
     _redirect_output(log)
     sandbox.close_doors(cell, readable)
     scratch = Path(cell.scratch)
-    _move_caches(scratch)
+    _move_caches(scratch, cell.policy.device_type)
     torch.set_num_threads(cell.policy.threads)
     device = _choose_device(cell.policy)
     if cell.policy.device_at_start:
@@ -102,7 +102,7 @@ def _redirect_output(log: int) -> None:
     faulthandler.enable(2)  # a segfault leaves its Python stack in the log tail
 
 
-def _move_caches(scratch: Path) -> None:
+def _move_caches(scratch: Path, device_type: str) -> None:
     """Compilers and libraries keep their files in the scratch folder."""
     os.chdir(scratch)
     temporary = str(scratch / "tmp")
@@ -120,7 +120,9 @@ def _move_caches(scratch: Path) -> None:
     import tempfile
 
     tempfile.tempdir = temporary
-    compilers.seed(scratch / "triton", scratch / "kernels")
+    compilers.seed_triton(scratch / "triton")
+    if device_type != "cpu":
+        compilers.seed_torch(scratch / "kernels")
     sys.dont_write_bytecode = True
 
 

@@ -64,11 +64,15 @@ def keep_kernels_of_torch() -> None:
             _kernels_of_torch[path.name] = path.read_bytes()
 
 
-def seed(triton_cache: Path, torch_cache: Path) -> None:
-    """In a worker: put into its cache folders what the zygote has."""
-    torch_cache.mkdir(exist_ok=True)  # else torch warns
-    _write(triton_cache, _seed)
-    _write(torch_cache, _kernels_of_torch)
+def seed_triton(cache: Path) -> None:
+    """In a worker: put into its cache folder what the zygote has built."""
+    _write(cache, _seed)
+
+
+def seed_torch(cache: Path) -> None:
+    """Likewise what the zygote has found."""
+    cache.mkdir(exist_ok=True)  # else torch warns
+    _write(cache, _kernels_of_torch)
 
 
 def _write(cache: Path, files: Mapping[str, bytes]) -> None:
