@@ -415,6 +415,22 @@ def test_screening_costs_no_float64_evaluation(monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(compare_many(expected, outputs, [storages_of(call) for call in calls]), Agreement)
 
 
+def test_terms_that_cancel_in_a_single_element_are_seen_to() -> None:
+    """An unfused kernel beside torch's fused one: three probes miss the cancelling one time in eight."""
+    alpha = 2.5
+    wanted = case("aten.add.Tensor", tensor(1), tensor(1), alpha=alpha)
+    reference, missed = Reference(wanted, CPU), 0
+    for seed in (2253, 8864):
+        call = draw_call(wanted, seed, CPU)
+        x, y = (each.view for each in call.tensors)
+        expected = reference.expect(call)
+        assert isinstance(compare(expected, [x + alpha * y], expected.inputs_after), Agreement)
+        assert isinstance(compare(expected, [(x + alpha * y) * (1 + 1e-3)], expected.inputs_after), Mismatch)
+        few = compare(expected, [x + alpha * y], expected.inputs_after, expected.values())
+        missed += isinstance(few, Mismatch)
+    assert missed == 2, "these seeds are of calls whose three probes do miss it"
+
+
 @pytest.mark.parametrize("tags", [(), (HIDDEN,)])
 def test_torchs_own_values_need_a_bound_once_and_on_hidden_variants_never(
     tags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -423,9 +439,9 @@ def test_torchs_own_values_need_a_bound_once_and_on_hidden_variants_never(
     reference = Reference(wanted, CPU)
     evaluated: list[DrawnCall] = []
 
-    def counted(evaluator: Evaluator, call: DrawnCall) -> dict[Place, Probed]:
+    def counted(evaluator: Evaluator, call: DrawnCall, *, closely: bool) -> dict[Place, Probed]:
         evaluated.append(call)
-        return probe(evaluator, call)
+        return probe(evaluator, call, closely=closely)
 
     monkeypatch.setattr("torchstone.judging.reference.probe", counted)
     for seed in range(3):
@@ -438,7 +454,7 @@ def test_torchs_own_values_need_a_bound_once_and_on_hidden_variants_never(
     assert isinstance(compare_many(expected, outputs, [expected[0].inputs_after]), Mismatch)
     outputs = [[output * (1 + 1.2e-7) for output in natives(expected[0])]]
     assert isinstance(compare_many(expected, outputs, [expected[0].inputs_after]), Agreement)
-    assert len(evaluated) == (2 if tags else 3), "what is not torch's own is compared in full"
+    assert len(evaluated) == (3 if tags else 4), "what is not torch's own is compared in full, what is wrong twice"
 
 
 # Laws.

@@ -50,7 +50,8 @@ def test_one_call_of_the_usual_tensors_tells() -> None:
 
 def test_small_outputs_take_several_calls() -> None:
     assert needed(case("aten.sum.default", tensor(100))) == 3, "one float element counts for eight bits"
-    assert needed(case("aten.relu.default", tensor(1))) > 3, "half of its answers are 0"
+    of_relu = [needed(case("aten.relu.default", tensor(1)), seed) for seed in range(40)]
+    assert sum(calls > 3 for calls in of_relu) >= 38, "half of its answers are 0"
     assert 3 <= needed(case("aten.argmax.default", tensor(1000))) <= 10
     assert needed(case("aten.dot.default", tensor(5, dtype="complex64"), tensor(5, dtype="complex64"))) == 2
 

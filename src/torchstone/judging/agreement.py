@@ -11,8 +11,9 @@ Aliasing of outputs is reported by the worker and judged in the trial; strides a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,13 +24,16 @@ from torchstone.judging.evaluation import Place
 from torchstone.judging.metadata import metadata_misfit
 from torchstone.judging.moved import LostSigns, signs_to_keep
 from torchstone.judging.nearness import TALLIED, Subject, closer_look, statistics_of, subjects_of, tally, together
-from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch, worst_of
+from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch, Reason, worst_of
 from torchstone.judging.reference import Expected, Values
 from torchstone.judging.screening import screened
 from torchstone.judging.smoothness import as_far_as_smooth, may_jump
 from torchstone.judging.untouched import Change, kept
 from torchstone.judging.vetting import as_far_as_promised, is_left_open, stands_by, where_it_stands
 from torchstone.schema import ErrorStatistics
+
+_BY_BOUNDS: tuple[Reason, ...] = ("values", "precision", "mutation")
+"""What may be found of a result because its bound is too narrow."""
 
 
 def compare(
@@ -41,15 +45,33 @@ def compare(
     """Compare one call in full: its flattened outputs, and the flat storage of every tensor argument after it.
 
     Everything lies on the reference's device. One transfer from it, unless there is something to look at closely.
-    ``values`` are those of ``expected``, for who compares several results with the same.
+    ``values`` are those of ``expected``, for who compares several results with the same. Without them, a small call
+    that is wrong is looked at once more: few probes may have missed that terms cancel in it.
     """
+    found = _compared(expected, outputs, inputs_after, expected.values if values is None else lambda: values)
+    if (
+        values is None
+        and isinstance(found, Mismatch)
+        and found.reason in _BY_BOUNDS
+        and expected.gains_by_looking_closely
+    ):
+        return _compared(expected, outputs, inputs_after, partial(expected.values, closely=True))
+    return found
+
+
+def _compared(
+    expected: Expected,
+    outputs: Sequence[Any],
+    inputs_after: Sequence[torch.Tensor],
+    values: Callable[[], dict[Place, Values]],
+) -> Agreement | Mismatch:
     misfit = metadata_misfit(expected.outputs, outputs)
     if misfit is not None:
         return misfit
     random = _random_mismatch(expected, outputs, inputs_after)
     if isinstance(random, Mismatch):
         return random
-    wanted = {} if random or expected.batch.reference.undefined else expected.values() if values is None else values
+    wanted = {} if random or expected.batch.reference.undefined else values()
     subjects = list(subjects_of(wanted, outputs, inputs_after))
     changes: list[Change | LostSigns] = [
         *(Change(position, expected, inputs_after[position]) for position in kept(expected)),

@@ -25,7 +25,9 @@ _ELEMENT_BITS = 8.0
 """Of an element whose values do not repeat: not all that it holds, but a wrong one may be close to the right one."""
 _SAMPLED_CALLS = 16
 _SAMPLED_FIRST = 8
-"""If every element of these differs from call to call, the others would not say otherwise."""
+"""If every element of these differs from call to call, the others would not say otherwise, unless they are few."""
+_FEW_ELEMENTS = 4
+"""An element that is 0 half of the time differs in eight calls by chance: three times in a hundred if it is alone."""
 _SAMPLED_ELEMENTS = 1 << 12
 _MOST_DRAWN = 1 << 22
 """Elements of all sampled calls: of larger cases, an output is believed to carry what it can hold."""
@@ -87,7 +89,8 @@ def _bits_across(reference: Reference, positions: list[int]) -> list[float]:
 
 
 def _all_differ(leaves: list[torch.Tensor]) -> bool:
-    return _bits_of_leaves(leaves) >= leaves[0].numel() * _ELEMENT_BITS
+    """Beyond doubt."""
+    return leaves[0].numel() >= _FEW_ELEMENTS and _bits_of_leaves(leaves) >= leaves[0].numel() * _ELEMENT_BITS
 
 
 def _bits_of_leaves(leaves: list[torch.Tensor]) -> float:

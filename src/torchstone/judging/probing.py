@@ -31,6 +31,9 @@ FEW_ELEMENTS = 1 << 14
 """Calls up to this size are probed with three pairs of steps, for want of neighbours that tell the scale."""
 MANY_ELEMENTS = 1 << 16
 """Calls above are probed with one pair; two in between."""
+CLOSE_PAIRS = 16
+"""Before a small call is said to be wrong. Two terms that cancel move together in all of three pairs one time in eight,
+and then look as if they did not cancel."""
 PIECE_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Elements that are worked on at a time where there are many: temporaries stay in the cache, or in bounds."""
 _SALT = 0x5EED
@@ -63,14 +66,14 @@ def _exact(evaluator: Evaluator, wide: Sequence[torch.Tensor]) -> Tensors:
     return evaluator.wide(private, _views(evaluator, private))
 
 
-def probe(evaluator: Evaluator, call: DrawnCall) -> dict[Place, Probed]:
+def probe(evaluator: Evaluator, call: DrawnCall, *, closely: bool = False) -> dict[Place, Probed]:
     """Every result that is continuous in float64. torch's errors come out where the operator does not run in it."""
     wide = widened(call)
     exact = _exact(evaluator, wide)
     exact = {place: tensor for place, tensor in exact.items() if tensor.dtype in (torch.float64, torch.complex128)}
     slopes = {place: torch.zeros(t.shape, dtype=torch.float64, device=t.device) for place, t in exact.items()}
     if exact and any(is_continuous(storage.dtype) and storage.numel() for storage in wide):
-        _add_slopes(evaluator, call, wide, exact, slopes)
+        _add_slopes(evaluator, call, wide, exact, slopes, closely)
         allow_cancellation(evaluator, wide, exact, slopes)
     return {place: Probed(tensor, slopes[place]) for place, tensor in exact.items()}
 
@@ -102,9 +105,14 @@ def piece_elements(device: torch.device) -> int:
 
 
 def _add_slopes(
-    evaluator: Evaluator, call: DrawnCall, wide: Sequence[torch.Tensor], exact: Tensors, slopes: Tensors
+    evaluator: Evaluator,
+    call: DrawnCall,
+    wide: Sequence[torch.Tensor],
+    exact: Tensors,
+    slopes: Tensors,
+    closely: bool,
 ) -> None:
-    pairs = pairs_for(sum(t.numel() for t in [*wide, *exact.values()]))
+    pairs = pairs_for(sum(t.numel() for t in [*wide, *exact.values()]), closely=closely)
     steps = list(steps_apart(evaluator, _moved_both_ways(evaluator, call, wide, pairs, STEP), evaluator.wide))
     for place, tensor in exact.items():
         sides = both_sides(steps, place, tensor)
@@ -112,9 +120,11 @@ def _add_slopes(
             _set_slope(slopes[place], sides[0], tensor, sides[1], 1.0 / pairs)
 
 
-def pairs_for(elements: int) -> int:
+def pairs_for(elements: int, *, closely: bool) -> int:
     """How many pairs of steps a call of this size is probed with."""
-    return 3 if elements <= FEW_ELEMENTS else 2 if elements <= MANY_ELEMENTS else 1
+    if elements <= FEW_ELEMENTS:
+        return CLOSE_PAIRS if closely else 3
+    return 2 if elements <= MANY_ELEMENTS else 1
 
 
 Rows = Sequence[Sequence[torch.Tensor]]

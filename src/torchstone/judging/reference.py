@@ -28,7 +28,7 @@ from torchstone.judging.evaluation import (
 from torchstone.judging.inputs import DrawnCall
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.moved import only_moves
-from torchstone.judging.probing import Probed, inside_view, piece_elements, probe
+from torchstone.judging.probing import FEW_ELEMENTS, Probed, inside_view, piece_elements, probe
 from torchstone.judging.randomness import Lottery, draws_random_numbers
 from torchstone.judging.roughness import Rough, roughness
 
@@ -154,9 +154,20 @@ class Expected:
         """torch's own returned tensors and written storages."""
         return {place: tensor[self.index] for place, tensor in self.batch.evaluation.tensors.items()}
 
-    def values(self) -> dict[Place, Values]:
-        """Every returned tensor and every written storage with its bound. Costs several float64 evaluations."""
-        return self.batch.reference.bounded(self.call, self.native)
+    def values(self, *, closely: bool = False) -> dict[Place, Values]:
+        """Every returned tensor and every written storage with its bound. Costs several float64 evaluations.
+
+        ``closely``: with slopes from more of them, where the call is small enough for few to be misled by chance.
+        """
+        return self.batch.reference.bounded(self.call, self.native, closely=closely)
+
+    @property
+    def gains_by_looking_closely(self) -> bool:
+        """Whether more probes would say more: of a small call, judged by bounds."""
+        if not self.batch.reference.screens:
+            return False
+        elements = sum(tensor.storage.numel() for tensor in self.call.tensors)
+        return elements + sum(tensor.numel() for tensor in self.native.values()) <= FEW_ELEMENTS
 
     def _output(self, position: int, leaf: Any) -> ExpectedOutput:
         if not isinstance(leaf, torch.Tensor):
@@ -256,13 +267,15 @@ class Reference:
         """So many calls are evaluated at a time."""
         return max(1, piece_elements(self.device) // max(1, self._elements))
 
-    def bounded(self, call: DrawnCall, native: dict[Place, torch.Tensor]) -> dict[Place, Values]:
+    def bounded(
+        self, call: DrawnCall, native: dict[Place, torch.Tensor], *, closely: bool = False
+    ) -> dict[Place, Values]:
         """Exact results and bounds for torch's own results of one call."""
         self.errors_known = self.errors_known or not call.planted
         judged = {p: t for p, t in native.items() if is_continuous(t.dtype) and t.numel()}
-        probed = self._probed(call) if judged else {}
+        probed = self._probed(call, closely) if judged else {}
         unprobed = {p: t for p, t in judged.items() if p not in probed or probed[p].exact.shape != t.shape}
-        rough = roughness(self._evaluator, call, unprobed) if unprobed else {}
+        rough = roughness(self._evaluator, call, unprobed, closely=closely) if unprobed else {}
         known = probed | {place: rough.get(place) for place in unprobed}
         bounded = self._bounded_planted if call.planted else self._bounded
         return {place: bounded(place, tensor, known.get(place)) for place, tensor in native.items()}
@@ -293,11 +306,11 @@ class Reference:
             batches.append(Batch(self, tuple(itertools.islice(left, len(evaluation.results))), evaluation))
         return batches
 
-    def _probed(self, call: DrawnCall) -> dict[Place, Probed]:
+    def _probed(self, call: DrawnCall, closely: bool) -> dict[Place, Probed]:
         if self.float64_failure is not None:
             return {}
         try:
-            return probe(self._evaluator, call)
+            return probe(self._evaluator, call, closely=closely)
         except OPERATOR_ERRORS as error:
             self.float64_failure = first_line(error)
             return {}

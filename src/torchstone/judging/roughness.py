@@ -41,7 +41,7 @@ class Rough:
     """float64: about the root mean square of torch's own error."""
 
 
-def roughness(evaluator: Evaluator, call: DrawnCall, native: Tensors) -> dict[Place, Rough]:
+def roughness(evaluator: Evaluator, call: DrawnCall, native: Tensors, *, closely: bool = False) -> dict[Place, Rough]:
     """Of those of torch's own results that can be moved: nothing without floating-point inputs."""
     inputs = [tensor.storage.dtype for tensor in call.tensors if is_continuous(tensor.storage.dtype)]
     if not inputs:
@@ -49,7 +49,7 @@ def roughness(evaluator: Evaluator, call: DrawnCall, native: Tensors) -> dict[Pl
     elements = sum(tensor.storage.numel() for tensor in call.tensors) + sum(t.numel() for t in native.values())
     step = math.sqrt(max(_roundoff(dtype) for dtype in [*inputs, *(t.dtype for t in native.values())]))
     wide = widened(call)
-    rows = moved_natively(evaluator, call, wide, pairs_for(elements), step)
+    rows = moved_natively(evaluator, call, wide, pairs_for(elements, closely=closely), step)
     steps = list(steps_apart(evaluator, rows, evaluator.once))
     sides = {place: both_sides(steps, place, tensor) for place, tensor in native.items()}
     found = {place: _rough(side[0], native[place], side[1], step) for place, side in sides.items() if side is not None}
