@@ -9,14 +9,15 @@ make the same calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 
 from torchstone.errors import UsageError
-from torchstone.schema import Argument, Case, Scalar, SourceFiles, Tensor
+from torchstone.schema import WEIGHTS_FILE, Argument, Case, Scalar, SourceFile, SourceFiles, Tensor
 from torchstone.schema import Sequence as Listed
 
 _SEED = 42
@@ -52,10 +53,11 @@ def register(case: Case) -> None:
     inputs = "".join(f", {_type_of(recipe)} x{place}" for place, recipe in enumerate(case.args[1:]))
     library.define(f"{name}(Tensor[] weights{inputs}) -> Tensor[]")  # type: ignore[no-untyped-call]
     problem = executed(case.model)
-    function = ModelFunction(problem["Model"], problem)
+    known_weights = weights_among({file.name: file.text for file in case.model.files})
+    function = ModelFunction(problem["Model"], problem, known_weights)
     library.impl(name, function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
     weights = cache(lambda: _weights_of(problem))
-    _registered[case.operator] = _Registered(text, library, _buffers(problem), weights)
+    _registered[case.operator] = _Registered(text, library, _buffers(problem, known_weights), weights)
 
 
 def _weights_of(problem: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -74,7 +76,21 @@ def weight_as_made(case: Case, position: int) -> torch.Tensor:
     return _registered[case.operator].made()[position]
 
 
-def _buffers(problem: Mapping[str, Any]) -> frozenset[int]:
+def weights_file(model: torch.nn.Module) -> SourceFile:
+    """What a problem's weights are called, and which are buffers: others need not make the model to know."""
+    buffers = dict(model.named_buffers(remove_duplicate=False))
+    text = json.dumps({name: name in buffers for name in model.state_dict()})
+    return SourceFile(WEIGHTS_FILE, text)
+
+
+def weights_among(texts: Mapping[str, str]) -> Mapping[str, bool] | None:
+    """What that file says, if it is among these."""
+    return json.loads(texts[WEIGHTS_FILE]) if WEIGHTS_FILE in texts else None
+
+
+def _buffers(problem: Mapping[str, Any], known: Mapping[str, bool] | None) -> frozenset[int]:
+    if known is not None:
+        return frozenset(position for position, is_buffer in enumerate(known.values()) if is_buffer)
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         model = made(problem["Model"], problem)
     buffers = dict(model.named_buffers(remove_duplicate=False))
@@ -95,8 +111,14 @@ def executed(model: SourceFiles) -> dict[str, Any]:
 class ModelFunction:
     """A module class as a function of weights and inputs."""
 
-    def __init__(self, kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any]) -> None:
-        self._kind, self._problem = kind, problem
+    def __init__(
+        self,
+        kind: Callable[..., torch.nn.Module],
+        problem: Mapping[str, Any],
+        weights: Iterable[str] | None = None,
+    ) -> None:
+        """``weights`` are the names of those of the problem's own model. None: it is made, to find out."""
+        self._kind, self._problem, self._names = kind, problem, weights
         self._instances: dict[torch.device, _Instance] = {}
         self._wanted: Mapping[str, torch.Tensor] | None = None
         """The weights of the problem's own model, without memory."""
@@ -105,7 +127,7 @@ class ModelFunction:
         """With one instance per device, made at its first call."""
         device = _device_of(weights, inputs)
         if device not in self._instances:
-            self._instances[device] = self._instance(device)
+            self._instances[device] = self._instance(device, weights)
         instance = self._instances[device]
         try:
             results = instance.bound(weights, inputs, named)()
@@ -118,14 +140,20 @@ class ModelFunction:
         module is called then.
         """
         weights, *inputs = args
-        return self._instance(_device_of(weights, inputs)).bound(weights, inputs, kwargs)
+        return self._instance(_device_of(weights, inputs), weights).bound(weights, inputs, kwargs)
 
-    def _instance(self, device: torch.device) -> _Instance:
+    def _instance(self, device: torch.device, weights: Sequence[torch.Tensor]) -> _Instance:
         with torch.random.fork_rng(devices=[]):
-            if self._wanted is None:
-                with torch.device("meta"):
-                    self._wanted = made(self._problem["Model"], self._problem).state_dict()
-            return _Instance(made(self._kind, self._problem).to(device), self._wanted)
+            if self._names is not None:
+                wanted: Mapping[str, torch.Tensor] = dict(zip(self._names, weights, strict=True))
+            else:
+                wanted = self._wanted = self._without_memory() if self._wanted is None else self._wanted
+            return _Instance(made(self._kind, self._problem).to(device), wanted)
+
+    def _without_memory(self) -> Mapping[str, torch.Tensor]:
+        """Some of what models are made with is written in Python there, and imports torch's compiler: seconds."""
+        with torch.device("meta"):
+            return made(self._problem["Model"], self._problem).state_dict()
 
 
 def _device_of(weights: Sequence[torch.Tensor], inputs: Sequence[Any]) -> torch.device:

@@ -18,7 +18,7 @@ from torchstone.backends import BackendOptions
 from torchstone.backends.compiled import CompileBackend
 from torchstone.backends.solutions import SolutionsBackend
 from torchstone.errors import UsageError
-from torchstone.schema import AsMade, Normal, Sequence, SourceFiles, Tensor, Uniform
+from torchstone.schema import WEIGHTS_FILE, AsMade, Normal, Sequence, SourceFiles, Tensor, Uniform, with_problem
 from torchstone.suites import CaseQuery
 from torchstone.suites.kernelbench import KernelBenchSuite, operator_of, problems_in
 
@@ -299,6 +299,32 @@ def test_a_buffer_that_means_something_is_as_the_model_makes_it(tmp_path: Path) 
         folder = tmp_path / f"{causal}"
         records = judged(write(folder), problems, write(folder / "solutions", **own), "--no-measure")
         assert [record["verdict"]["type"] for record in records.values()] == ["agrees" if causal else "disagrees"] * 3
+
+
+def test_nobody_needs_torchs_compiler_to_know_a_problems_weights(tmp_path: Path) -> None:
+    """To make such a model without memory imports it, which takes seconds in every process."""
+    problems = write(tmp_path / "problems", **{"1_Masked": MASKED.replace("KIND", "float")})
+    (case, *_) = KernelBenchSuite().cases(CaseQuery(source=str(problems)))
+    assert case.model is not None
+    text = json.dumps([file.text for file in with_problem(None, case.model).files])
+    program = f"""
+import json, sys, torch
+from torchstone import models
+text, weights = json.loads({text!r})
+problem = {{}}
+exec(text, problem)
+known = models.weights_among({{{WEIGHTS_FILE!r}: weights}})
+assert known == {{"hidden": True, "seen": True}}, known
+weights = [torch.zeros(12, 12), torch.ones(12)]
+call = models.ModelFunction(problem["Model"], problem, known).bound((weights, torch.rand(12, 9)), {{}})
+assert call()[0].shape == (12, 9)
+assert "torch._dynamo" not in sys.modules
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_bound_model_is_called_on_the_given_memory() -> None:

@@ -34,6 +34,7 @@ from torchstone.schema.case import (
 from torchstone.schema.codec import FORMAT_VERSION, content_key, decode, encode
 from torchstone.schema.implementation import (
     PROBLEM_FILE,
+    WEIGHTS_FILE,
     Implementation,
     ImplementationReference,
     ImportPath,
@@ -78,6 +79,7 @@ from torchstone.schema.verdict import (
 __all__ = [
     "FORMAT_VERSION",
     "PROBLEM_FILE",
+    "WEIGHTS_FILE",
     "Agrees",
     "Argument",
     "AsMade",

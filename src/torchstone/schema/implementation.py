@@ -42,6 +42,8 @@ Origin = SourceFiles | ImportPath
 
 PROBLEM_FILE = "torchstone_problem.py"
 """Under this name a candidate for a problem's model finds the problem."""
+WEIGHTS_FILE = "torchstone_weights.json"
+"""Beside it: the names of the model's weights, in order, each with whether it is a buffer."""
 
 
 class Implementation(msgspec.Struct, frozen=True, dict=True):

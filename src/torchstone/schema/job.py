@@ -9,7 +9,14 @@ import msgspec
 
 from torchstone.schema.case import Case, forward_operator
 from torchstone.schema.codec import content_key
-from torchstone.schema.implementation import PROBLEM_FILE, Implementation, ImportPath, SourceFile, SourceFiles
+from torchstone.schema.implementation import (
+    PROBLEM_FILE,
+    WEIGHTS_FILE,
+    Implementation,
+    ImportPath,
+    SourceFile,
+    SourceFiles,
+)
 from torchstone.schema.measurement import Cache
 from torchstone.schema.verdict import Replay
 
@@ -76,8 +83,8 @@ def torchs_own(case: Case) -> Implementation:
 
 def with_problem(solution: SourceFiles | None, problem: SourceFiles) -> SourceFiles:
     """A solution together with the problem that it solves; without one, the problem's own model."""
-    text = SourceFile(PROBLEM_FILE, problem.files[0].text)
+    files = SourceFile(PROBLEM_FILE, problem.files[0].text), *problem.files[1:]
     if solution is None:
-        return SourceFiles((text,), "Model", problem.label)
-    others = tuple(file for file in solution.files if file.name != PROBLEM_FILE)
-    return SourceFiles((*others, text), solution.entry, solution.label)
+        return SourceFiles(files, "Model", problem.label)
+    others = tuple(file for file in solution.files if file.name not in (PROBLEM_FILE, WEIGHTS_FILE))
+    return SourceFiles((*others, *files), solution.entry, solution.label)

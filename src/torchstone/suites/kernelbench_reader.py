@@ -48,6 +48,7 @@ def _case(order: Order) -> schema.Case:
     source = schema.SourceFiles((schema.SourceFile(order.name, order.text),), "Model", order.name)
     problem = models.executed(source)
     model = models.made(problem["Model"], problem)
+    source = msgspec.structs.replace(source, files=(*source.files, models.weights_file(model)))
     weights = list(model.state_dict().values())
     buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
     as_made = [name in buffers and _means_something(weight) for name, weight in model.state_dict().items()]
@@ -58,7 +59,7 @@ def _case(order: Order) -> schema.Case:
     call = msgspec.structs.replace(written.call, facts=facts)
     plain = schema.Case(SUITE, order.operator, call.args, jitter=False, timed=True, model=source)
     models.register(plain)
-    _require_one_answer(models.ModelFunction(problem["Model"], problem), weights, inputs)
+    _require_one_answer(models.ModelFunction(problem["Model"], problem, model.state_dict()), weights, inputs)
     fitted = fit(call, SUITE, {}, _CPU)
     kinds: list[Literal["buffer", "parameter"] | schema.AsMade] = [
         schema.AsMade(place) if kept else "buffer" if name in buffers else "parameter"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -14,7 +14,7 @@ from typing import Any
 from torchstone import operators
 from torchstone.backends.native import is_native
 from torchstone.gradients import Differentiated
-from torchstone.models import ModelFunction
+from torchstone.models import ModelFunction, weights_among
 from torchstone.schema import (
     PROBLEM_FILE,
     Implementation,
@@ -30,6 +30,7 @@ def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
     """Import the candidate, or prepare to build it. Whatever it raises is its own."""
     found: Any
     problem: dict[str, Any] = {}
+    weights: Mapping[str, bool] | None = None
     match implementation.origin:
         case ImportPath(module=module, attribute=attribute):
             found = reduce(getattr, attribute.split("."), importlib.import_module(module))
@@ -38,6 +39,7 @@ def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
             _write(source, folder)
             if is_model(implementation.operator):
                 problem = _import_problem(folder)
+                weights = weights_among({file.name: file.text for file in source.files})
             if is_native(source.files[0].name):
                 from torchstone.workers.building import native_kernel
 
@@ -47,7 +49,7 @@ def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
     if not callable(found):
         raise TypeError(f"the entry point of {implementation.operator} is not callable: {type(found).__name__}")
     if is_model(implementation.operator):
-        return ModelFunction(found, problem)
+        return ModelFunction(found, problem, weights)
     if is_gradient(implementation.operator):
         return Differentiated(found, operators.resolve(forward_operator(implementation.operator)))
     return found  # type: ignore[no-any-return]
