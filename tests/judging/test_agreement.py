@@ -18,12 +18,14 @@ from torchstone.judging import (
     Mismatch,
     Place,
     Reference,
+    agreement,
     compare,
     compare_many,
     draw_call,
     draw_calls,
     worst_of,
 )
+from torchstone.judging.decisions import plant
 from torchstone.judging.evaluation import Evaluator
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.probing import Probed, probe
@@ -413,6 +415,21 @@ def test_screening_costs_no_float64_evaluation(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(reference, "bounded", None)
     outputs = [[(a.view.double() @ b.view.double()).float()] for a, b in (call.tensors for call in calls)]
     assert isinstance(compare_many(expected, outputs, [storages_of(call) for call in calls]), Agreement)
+
+
+@pytest.mark.parametrize("open_call", [0, 1, None])
+def test_a_call_that_torch_does_not_stand_by_excuses_no_other(
+    open_call: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = case("aten.exp.default", tensor(40))
+    calls = [plant(call, "hundreds") for call in draw_calls(wanted, 3, 2, CPU)]
+    expected = Reference(wanted, CPU).expect_many(calls)
+    monkeypatch.setattr(agreement, "stands_by", lambda each: each.call.index != open_call)
+    monkeypatch.setattr(agreement, "where_it_stands", lambda *_: None)
+    outputs = [[each.outputs[0].native * 1.5] for each in expected]
+    found = compare_many(expected, outputs, [storages_of(call) for call in calls])
+    assert isinstance(found, Mismatch)
+    assert found.call == (1 if open_call == 0 else 0)
 
 
 def test_terms_that_cancel_in_a_single_element_are_seen_to() -> None:
