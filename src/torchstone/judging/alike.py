@@ -1,9 +1,10 @@
-"""The plan ``alike``: one tensor becomes the copy of another of its shape, but for a few elements.
+"""The plans ``alike`` and ``nearly alike``: one tensor becomes the copy of another, but for a few elements.
 
 Drawn tensors differ everywhere. A kernel for ``equal`` or ``allclose`` that always says no would agree, and one for a
-distance that loses every digit where points coincide. So the second of two tensors becomes the first; of operators that
-say one truth of both, one element of it is changed every second time, of others some are, by as much as one part in two
-to one in a thousand. Where an operator is told what to make of two NaN, both get NaN and infinities at the same places.
+distance that loses every digit where points coincide. So the second of two tensors becomes the first. Of operators that
+say one truth of both, it stays so in one plan, and one element is changed in the other; of all others a few are. What
+is changed is so by one part in two to one in a thousand. Where an operator is told what to make of two NaN, both get
+NaN and infinities at the same places every second time.
 
 Not for arguments of a backward pass, which are what a forward one gave.
 """
@@ -18,7 +19,7 @@ from torchstone import operators, schema
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.lots import Lot, count_of, elements, places_in
 
-ALIKE = "alike"
+ALIKE, NEARLY = "alike", "nearly alike"
 _EVERY_CHANGED, _EVERY_NONFINITE = 64, 16
 _CHANGED_EXPONENTS = (-10.0, -1.0)
 _COMPARED_WITH = ("other", "target", "x2")
@@ -27,10 +28,12 @@ _EQUAL_NAN = "equal_nan"
 _NONFINITE = (math.nan, math.inf, -math.inf)
 
 
-def may_be_alike(case: schema.Case) -> bool:
-    """Whether an operator compares two tensors that are drawn alike, as a whole or rows of them."""
+def plans_alike(case: schema.Case) -> list[str]:
+    """For an operator that compares two tensors that are drawn alike, as a whole or rows of them."""
     alone = torch.Tag.pointwise in operators.resolve(case.operator).tags and not tells_one_truth(case)
-    return not alone and "backward" not in case.operator and _pair(case) is not None
+    if alone or "backward" in case.operator or _pair(case) is None:
+        return []
+    return [ALIKE, NEARLY] if tells_one_truth(case) else [ALIKE]
 
 
 def tells_one_truth(case: schema.Case) -> bool:
@@ -39,7 +42,7 @@ def tells_one_truth(case: schema.Case) -> bool:
     return len(returns) == 1 and str(returns[0].type) == "bool"
 
 
-def plant_alike(call: DrawnCall, lot: Lot) -> None:
+def plant_alike(call: DrawnCall, lot: Lot, plan: str) -> None:
     pair = _pair(call.case)
     if pair is None:
         return
@@ -49,7 +52,7 @@ def plant_alike(call: DrawnCall, lot: Lot) -> None:
         _plant_nonfinite(one, other, lot)
     if not tells_one_truth(call.case):
         _change(other, count_of(elements(other), _EVERY_CHANGED), lot)
-    elif lot.structure.random() < 0.5:
+    elif plan == NEARLY:
         _change(other, 1, lot)
 
 

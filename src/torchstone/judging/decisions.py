@@ -20,7 +20,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.errors import UsageError
-from torchstone.judging.alike import ALIKE, may_be_alike, plant_alike
+from torchstone.judging.alike import ALIKE, NEARLY, plans_alike, plant_alike
 from torchstone.judging.beyond import plans_beyond, plant_beyond
 from torchstone.judging.complex_numbers import complex_numbers, in_parts, is_complex
 from torchstone.judging.inner import inner_call, inner_case
@@ -83,7 +83,7 @@ _COUNT_BACK = frozenset({"index", "index_put", "take", "put"})
 _ABOUT_SIGNS = ("signbit", "copysign")
 """Operators that tell 0 from -0. Elsewhere that is a matter of taste, as in which way ``atan2`` turns."""
 _ABOUT_INFINITIES = ("isinf", "isfinite", "isposinf", "isneginf", "logaddexp", "logaddexp2")
-_NO_GRADIENT = ("nan", "infinities", "wide", "ends", "beyond", "padded", "missing", ALIKE, REPEATED, MEETING)
+_NO_GRADIENT = ("nan", "infinities", "wide", "ends", "beyond", "padded", "missing", ALIKE, NEARLY, REPEATED, MEETING)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -118,7 +118,7 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
     if not model and not decomposes(case.operator):
         found += plans_beyond(case)
         found += ["padded"] if has_mask(case) and not once else []
-        found += [ALIKE] if may_be_alike(case) and not once else []
+        found += [] if once else plans_alike(case)
     if not model and takes_wide(case.operator) and any(is_number(recipe) for recipe in recipes):
         found.append("wide")
     if not model and places_matter(case):
@@ -219,8 +219,8 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
             plant_wide(call, lot)
         case "placed":
             plant_placed(call, lot)
-        case "alike":
-            plant_alike(call, lot)
+        case "alike" | "nearly alike":
+            plant_alike(call, lot, plan)
         case "repeated":
             plant_repeated(call, lot)
         case "meeting":

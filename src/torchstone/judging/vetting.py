@@ -24,7 +24,7 @@ import torch
 from torchstone import operators, schema
 from torchstone.gradients import Differentiated
 from torchstone.judging import ties
-from torchstone.judging.alike import ALIKE, tells_one_truth
+from torchstone.judging.alike import ALIKE, NEARLY, tells_one_truth
 from torchstone.judging.beyond import is_beyond
 from torchstone.judging.decisions import (
     counted_from_the_start,
@@ -137,7 +137,8 @@ def _plans(reference: Reference, like: Expected, seed: int) -> list[str]:
         plans = [plan for plan in plans if _survives(plan, reference.case.operator)]
     if _may_be_scaled(reference):
         plans.append(SCALED)
-    besides = [plan for plan in plans if plan in _BESIDES or (plan == ALIKE and tells_one_truth(reference.case))]
+    all_meet = (*_BESIDES, ALIKE, NEARLY) if tells_one_truth(reference.case) else _BESIDES
+    besides = [plan for plan in plans if plan in all_meet]
     return besides + _chosen(reference.case, [plan for plan in plans if plan not in besides], seed)
 
 
