@@ -1,8 +1,8 @@
 """Honest kernels of other authors on planted values: torch's own decompositions against its operators.
 
-    python -m judging.planted_alarms [--every 4] [--seed 1]        (with PYTHONPATH=src:tests)
+    python -m judging.planted_alarms [--every 4] [--seed 1] [--dtype int32]       (with PYTHONPATH=src:tests)
 
-Every operator of the opinfo catalogue (float32, CPU) that torch can also express by others is judged on planted calls
+Every operator of the opinfo catalogue (CPU) that torch can also express by others is judged on planted calls
 only, in one process, and without asking the decomposition whether torch stands by its answer, as the judge does.
 Prints what differs: each would be a false alarm for operators that have no decomposition.
 """
@@ -30,15 +30,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1, help="take one case in so many")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dtype", default="float32")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with mock.patch.object(vetting, "_decomposition_agrees", return_value=True):
-        _sweep(options.every, options.seed)
+        _sweep(options.every, options.seed, options.dtype)
 
 
-def _sweep(every: int, seed: int) -> None:
+def _sweep(every: int, seed: int, dtype: str) -> None:
     counts: Counter[str] = Counter()
-    cases = [case for case in OpInfoSuite().cases(CaseQuery(dtypes=("float32",))) if not case.timed]
+    cases = [case for case in OpInfoSuite().cases(CaseQuery(dtypes=(dtype,))) if not case.timed]
     for number, case in enumerate(cases[::every]):
         decomposed = torch._decomp.decomposition_table.get(operators.resolve(case.operator))
         if decomposed is not None:

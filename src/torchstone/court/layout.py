@@ -92,6 +92,7 @@ class Layout:
                 _dtype_name(output.native) if isinstance(output.native, torch.Tensor) else None,
                 self._declared_shape(output.native),
                 output.is_argument,
+                output.fresh,
             )
             for output in self.outputs
         )

@@ -20,17 +20,18 @@ from torchstone.errors import UsageError
 from torchstone.gradients import ASKING
 from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluator, ReferenceFailure, is_continuous
 from torchstone.judging.inputs import draw_call
+from torchstone.judging.jitter import on_other_memory
 from torchstone.judging.probing import exact_results
 
 _MOST_ROUNDING_ERRORS = 1 / 16
 """Share of a result's elements that may be nothing but that: differences that cancel by chance."""
 _NO_DIGIT = 0.25
-_TURNED = 0.4
+_TURNED = 0.5
 _CPU = torch.device("cpu")
 
 
 def otherwise_differentiated(case: schema.Case, random_: random.Random, *, frozen: bool) -> schema.Case:
-    """With cotangents that are expanded, or missing for some results; ``frozen``: some arguments do not ask."""
+    """With cotangents on other memory, or missing for some results; ``frozen``: some arguments do not ask."""
     cotangents, *others = case.args
     assert isinstance(cotangents, schema.Sequence), "a gradient's first argument is a list"
     args = (schema.Sequence(_counting(cotangents.items, random_)), *others)
@@ -76,13 +77,12 @@ def _counting(cotangents: tuple[schema.Argument, ...], random_: random.Random) -
 
 
 def _otherwise_laid(cotangent: schema.Tensor, random_: random.Random) -> schema.Tensor:
-    """Expanded to the whole shape, as a sum does it, or along some of its dimensions, as a mean over rows does; or with
-    its dimensions in the opposite order, as what comes after a transposition does.
+    """Expanded to the whole shape, as a sum does it, or along some of its dimensions, as a mean over rows does; or on
+    other memory, as what comes after a transposition or a concatenation does.
     """
     rank = len(cotangent.shape)
     if rank > 1 and random_.random() < _TURNED:
-        turned = operators.contiguous_strides(cotangent.shape[::-1])[::-1]
-        return msgspec.structs.replace(cotangent, strides=tuple(turned), offset=0)
+        return on_other_memory(cotangent, random_, scattered=True)
     count = random_.choice((rank, rank, random_.randint(0, rank)))
     chosen = random_.sample(range(rank), count)
     plain = operators.contiguous_strides([1 if d in chosen else size for d, size in enumerate(cotangent.shape)])

@@ -36,7 +36,7 @@ _FOR_POSITIVE = ("gamma", "zeta", "special_", "bessel")
 """Parts of names of functions that are often written for positive arguments."""
 _WITHOUT = ("backward", "fractional", "quant", "polynomial", "rnn", "fused")
 """Parts of names of operators whose ranges are more than a habit: what a forward pass gave, or a place in a window."""
-_POWERS = "pow"
+_COUNTING = ("pow", "shift")
 """Of whole numbers: loops that take as many steps as an exponent says are honest."""
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -142,7 +142,7 @@ def _is_counting(recipe: schema.Tensor, case: schema.Case) -> bool:
         and operators.torch_dtype(recipe.dtype) in _WHOLE
         and (_is_pointwise(case) or divides(case.operator))
         and takes_wide(case.operator)
-        and _POWERS not in case.operator
+        and not any(part in case.operator for part in _COUNTING)
     )
 
 

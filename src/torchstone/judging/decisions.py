@@ -23,6 +23,7 @@ from torchstone.errors import UsageError
 from torchstone.judging.alike import ALIKE, NEARLY, plans_alike, plant_alike
 from torchstone.judging.beyond import plans_beyond, plant_beyond
 from torchstone.judging.complex_numbers import complex_numbers, in_parts, is_complex
+from torchstone.judging.counting import LOUD, UNUSED, plans_of_counting, plant_counting
 from torchstone.judging.inner import inner_call, inner_case
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, next_up, overlaps
 from torchstone.judging.lots import ONCE, Lot, Values, count_of, elements, places_in, plant_into
@@ -39,7 +40,7 @@ from torchstone.judging.rows import (
     plant_masks,
     plant_placed,
 )
-from torchstone.judging.wide import is_number, plant_wide, takes_wide
+from torchstone.judging.wide import numbers_in, plant_wide, takes_wide
 
 _EVERY = 16
 """One element in so many is planted, and at least one."""
@@ -55,6 +56,8 @@ _MOST_OF_MAX = 0.45
 """An exponent of the largest number of the dtype: a sum of squares of these is still finite."""
 _MOST_OF_ALL = 0.9
 """The same, where each element is by itself: ``hypot`` is there because squares overflow."""
+_MOST_OF_COMPLEX = 0.75
+"""The same of each part of a complex number: between where squares overflow and where sums of parts do."""
 _MOST_OF_HALF = 0.75
 """The same of float16, where squares overflow at 256, which people meet. What torch itself makes infinite is open."""
 _TOPS = (4.0, 4.0, 10.0, 128.0)
@@ -95,7 +98,11 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
     numbers either.
     """
     if schema.is_gradient(case.operator):
-        return [plan for plan in plans_for(inner_case(case), once=once) if plan.removesuffix(ONCE) not in _NO_GRADIENT]
+        of_operator = plans_for(inner_case(case), once=once)
+        return [
+            *plans_of_counting(case),
+            *(plan for plan in of_operator if plan.removesuffix(ONCE) not in _NO_GRADIENT),
+        ]
     recipes = [recipe for recipe in schema.tensors_of(case) if math.prod(recipe.shape)]
     model = schema.is_model(case.operator)
     found: list[str] = []
@@ -104,6 +111,8 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
     if not once and any(map(is_complex, recipes)):
         found += [] if "numbers" in found else ["numbers"]
         found += [] if any(map(_is_unbounded, recipes)) else ["hundreds"]
+        pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
+        found += ["magnitudes"] if pointwise and not any(map(_is_unbounded, recipes)) else []
     if any(_is_unbounded(recipe) for recipe in recipes):
         found.append("hundreds")
         if not model and not decomposes(case.operator):
@@ -119,7 +128,7 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
         found += plans_beyond(case)
         found += ["padded"] if has_mask(case) and not once else []
         found += [] if once else plans_alike(case)
-    if not model and takes_wide(case.operator) and any(is_number(recipe) for recipe in recipes):
+    if not model and takes_wide(case.operator) and numbers_in(case):
         found.append("wide")
     if not model and places_matter(case):
         found.append("placed")
@@ -183,7 +192,8 @@ def decomposes(operator: str) -> bool:
 def plant(call: DrawnCall, plan: str) -> DrawnCall:
     """The call with the plan's values in it, written to its own storages."""
     gradient = schema.is_gradient(call.case.operator)
-    _write(call if plan.startswith("hundreds") else inner_call(call), plan, gradient)
+    outer = plan.startswith("hundreds") or plan in (UNUSED, LOUD)
+    _write(call if outer else inner_call(call), plan, gradient)
     return replace(call, planted=plan)
 
 
@@ -205,6 +215,8 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
             share = _MOST_OF_ALL if pointwise and not gradient else _MOST_OF_MAX
             values: Values = lambda lot, tensor, count: _magnitudes(lot, tensor, count, least, top, share)  # noqa: E731
             _plant(call, lot, values, _EVERY_MAGNITUDE, _is_unbounded)
+            if pointwise:
+                _plant(call, lot, _complex_magnitudes, _EVERY_MAGNITUDE, is_complex)
         case "masked":
             plant_masks(call, lot)
         case "missing":
@@ -219,6 +231,8 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
             plant_wide(call, lot)
         case "placed":
             plant_placed(call, lot)
+        case "unused" | "loud":
+            plant_counting(call, lot, plan)
         case "alike" | "nearly alike":
             plant_alike(call, lot, plan)
         case "repeated":
@@ -364,6 +378,13 @@ def _magnitudes(lot: Lot, tensor: DrawnTensor, count: int, least: float, top: fl
     low, high = _OVERFLOWS[tensor.view.dtype]
     found = torch.where((found > low) & (found < high), found * (low / high), found)
     return found * lot.signs(count)
+
+
+def _complex_magnitudes(lot: Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
+    """Of every order in one part or in both: a length is there because squares overflow."""
+    bits = _MOST_OF_COMPLEX * math.log2(torch.finfo(tensor.view.real.dtype).max)
+    parts = (torch.exp2(lot.uniform(-bits, bits, count)) * lot.signs(count) for _ in range(2))
+    return in_parts(lot, *parts)
 
 
 # Where they go.

@@ -31,6 +31,7 @@ from torchstone.judging.jitter import (
     large_options,
     options,
     relaid,
+    rows_apart,
 )
 from torchstone.judging.scaling import rescalings
 
@@ -188,15 +189,19 @@ def _fresh(
     for option in unseen:
         seed = random_.getrandbits(63)
         if is_valid(option, seed):
-            changed = _changed(option, numbers, seed, random_)
+            changed = _changed(option, numbers, seed, random_, keeps_memory=kind is rows_apart)
             return option if changed is None or identity(changed) in seen else changed
     return None
 
 
-def _changed(option: schema.Case, numbers: Numbers, seed: int, random_: random.Random) -> schema.Case | None:
+def _changed(
+    option: schema.Case, numbers: Numbers, seed: int, random_: random.Random, *, keeps_memory: bool
+) -> schema.Case | None:
     """With other scalars, or with expanded arguments; a gradient differentiated otherwise, unless it has scalars."""
     scaling = numbers != "stated"
     rescaled = _rescaled(option, numbers == _OTHERS[1], seed, random_) if scaling else None
+    if keeps_memory:
+        return rescaled
     if rescaled is None and schema.is_gradient(option.operator):
         return _otherwise_differentiated(option, seed, random_, frozen=not scaling)
     return rescaled if scaling else _expanded(option, seed, random_)

@@ -1,7 +1,7 @@
 """The operator inside a gradient's case: what plans ask of an operator is asked of it, and they write to its arguments.
 
-A gradient takes what the operator takes, and before it how much each result counts. Gradients are linear in that: a
-kernel decides nothing there. Of any other case, the case itself.
+A gradient takes what the operator takes, and before it how much each result counts. Gradients are linear in that, and
+an honest kernel decides nothing there (:mod:`torchstone.judging.counting`). Of any other case, the case itself.
 """
 
 from __future__ import annotations

@@ -109,6 +109,8 @@ def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schem
         found = [
             option for base in {identity(each): each for each in found}.values() for option in uneven(base, random_)
         ]
+    if kind is rows_apart:
+        return [hidden(apart(option, random_)) for option in found]
     if kind is _kept or random_.random() < 0.5:
         layout_seed = random_.getrandbits(63)
         found = [_laid_out(option, random.Random(layout_seed)) for option in found]
@@ -154,6 +156,11 @@ def _uneven(sizes: Sizes, random_: random.Random) -> Sizes:
     return sizes
 
 
+def rows_apart(sizes: Sizes, random_: random.Random) -> Sizes:
+    """The stated sizes, likewise, on memory with gaps between its rows."""
+    return sizes
+
+
 def _off_by_one(sizes: Sizes, random_: random.Random) -> Sizes:
     """One more or one less of everything."""
     step = random_.choice((-1, 1))
@@ -189,8 +196,8 @@ def _zeros(sizes: Sizes, random_: random.Random) -> Sizes:
     return _each(sizes, {random_.choice(sorted(sizes))} if random_.random() < 0.5 else _some(sizes, random_), 0)
 
 
-KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _ones, _primes, _kept, _zeros, _off_by_one)
-ALWAYS: tuple[Kind, ...] = (_batch_of_one, _uneven)
+KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _ones, _primes, _zeros)
+ALWAYS: tuple[Kind, ...] = (_batch_of_one, _uneven, rows_apart)
 """Kinds of which every job gets one, as far as torch takes it."""
 
 
@@ -378,7 +385,8 @@ def _laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = Fa
         match argument:
             case schema.Tensor():
                 position += 1
-                return _on_other_memory(argument, pointwise and position not in written, random_, scattered)
+                expandable = pointwise and position not in written
+                return on_other_memory(argument, random_, expandable=expandable, scattered=scattered)
             case schema.Sequence(items=items):
                 return schema.Sequence(tuple(change(item) for item in items))
             case _:
@@ -387,25 +395,56 @@ def _laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = Fa
     return mapped(case, change)
 
 
-def _on_other_memory(tensor: schema.Tensor, expandable: bool, random_: random.Random, scattered: bool) -> schema.Tensor:
-    """Transposed, with a step of two, shifted, or expanded along one dimension."""
+def on_other_memory(
+    tensor: schema.Tensor, random_: random.Random, *, expandable: bool = False, scattered: bool = False
+) -> schema.Tensor:
+    """Its rows, or what else its memory consists of, further apart; its dimensions in another order, perhaps further
+    apart as well; with a step of two, shifted, or expanded along one dimension.
+    """
     plain = operators.contiguous_strides(tensor.shape)
     layouts = [] if scattered and tensor.shape else ["shifted"]
     if tensor.shape:
         layouts.append("stepped")
     if len(tensor.shape) > 1:
-        layouts += ["transposed", "transposed"]
+        layouts += ["apart", "apart", "transposed", "transposed"]
     if expandable and tensor.shape and isinstance(tensor.fill, FILLS_PER_ELEMENT):
         layouts.append("expanded")
     layout = random_.choice(layouts)
     strides: tuple[int, ...] | None = None
     if layout == "stepped":
         strides = tuple(2 * stride for stride in plain)
+    elif layout == "apart":
+        strides = operators.contiguous_strides(_padded(tensor.shape, random_))
     elif layout == "transposed":
         descending = list(range(len(plain), 0, -1))
         ranks = random_.sample(descending, len(plain))
-        strides = strides_like(tuple(ranks if ranks != descending else reversed(ranks)), tensor.shape)
+        shape = _padded(tensor.shape, random_) if random_.random() < 0.25 else tensor.shape
+        strides = strides_like(tuple(ranks if ranks != descending else reversed(ranks)), shape)
     elif layout == "expanded":
         dimension = random_.randrange(len(plain))
         strides = strides_like(tuple(0 if d == dimension else s for d, s in enumerate(plain)), tensor.shape)
     return msgspec.structs.replace(tensor, strides=strides, offset=random_.choice((0, 1, 3, 7)))
+
+
+def apart(case: schema.Case, random_: random.Random) -> schema.Case:
+    """Every tensor of several dimensions as if cut out of a larger one: ``x[:, :n]``, a chunk, one of q, k and v."""
+
+    def change(argument: schema.Argument) -> schema.Argument:
+        match argument:
+            case schema.Tensor(shape=shape, fill=fill) if len(shape) > 1 and not isinstance(fill, schema.Given):
+                strides = operators.contiguous_strides(_padded(shape, random_))
+                return msgspec.structs.replace(argument, strides=strides, offset=random_.choice((0, 1, 4, 8)))
+            case schema.Sequence(items=items):
+                return schema.Sequence(tuple(change(item) for item in items))
+            case _:
+                return argument
+
+    return mapped(case, change)
+
+
+def _padded(shape: tuple[int, ...], random_: random.Random) -> tuple[int, ...]:
+    """The sizes of a tensor that this one may be cut out of, mostly with longer rows. The first adds nothing to it."""
+    sizes = [max(1, size) for size in shape]
+    inner = len(shape) - 1 if random_.random() < 0.75 else random_.randrange(1, len(shape))
+    sizes[inner] += random_.choice((1, 3, 4, 8, sizes[inner]))
+    return tuple(sizes)

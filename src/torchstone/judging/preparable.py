@@ -59,7 +59,7 @@ def _constant_share(tensors: list[torch.Tensor]) -> float:
     """
     if not tensors[0].numel():
         return 0.0
-    results = [bits(tensor.reshape(-1)) for tensor in tensors]
+    results = [bits(tensor.reshape(1, -1))[0] for tensor in tensors]
     return max(_always_the_same(results), _mostly_the_same(results))
 
 

@@ -26,6 +26,7 @@ from torchstone.gradients import Differentiated
 from torchstone.judging import ties
 from torchstone.judging.alike import ALIKE, NEARLY, tells_one_truth
 from torchstone.judging.beyond import is_beyond
+from torchstone.judging.counting import LOUD, UNUSED
 from torchstone.judging.decisions import (
     counted_from_the_start,
     counts_back,
@@ -59,7 +60,7 @@ _HOST = torch.device("cpu")
 _FEW_ELEMENTS = 1 << 14
 """Of a call's tensors: up to here several plans are tried on a stated case."""
 _MOST_ON_HOST = 1 << 18
-_OF_ANY_SIZE = ("beyond", "masked", "padded", "missing")
+_OF_ANY_SIZE = ("beyond", "masked", "padded", "missing", UNUSED, LOUD)
 """Plans that every stated case meets to which they apply, besides the others: few do, and variants seldom meet them."""
 _ALWAYS = ("hundreds", "placed", "moved", "negative", "marked", *_OF_ANY_SIZE)
 """Plans that larger ones meet, too: the path for large arguments is often one of its own."""

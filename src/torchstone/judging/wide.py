@@ -21,21 +21,37 @@ _NEAR_EVERY = 8
 _EDGES = tuple(
     sign * ((1 << bits) + by) for bits in (7, 8, 15, 16, 24, 31, 32, 53) for by in (-1, 0, 1) for sign in (1, -1)
 )
-_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
+_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _DIVIDE = ("div", "remainder", "fmod", "gcd", "lcm")
 """Parts of names. The least number by -1 ends the process on most hosts, and 0 is refused."""
-_COUNT = ("polynomial", "shift", "bincount", "one_hot", "repeat_interleave", "embedding", "segment", "unsafe")
+_COUNTING_ARGUMENTS = (("pow", "exponent"), ("shift", "other"), ("ldexp", "other"))
+"""Parts of names of operators, and what says how often something is done there. Powers of no number have no tensor."""
+_COUNT = ("polynomial", "bincount", "one_hot", "repeat_interleave", "embedding", "segment", "unsafe")
 """Parts of names of operators that take as many steps, or as much memory, as an argument says, or trust an index."""
 _INDICES = ("index", "indices", "idx", "target", "offset", "length", "repeats", "sorter", "splits", "bag", "boundaries")
 """Parts of the names of arguments that may be used as indices."""
+_SORTED = ("sorted_sequence",)
 
 
-def is_number(recipe: schema.Tensor) -> bool:
-    """Whole numbers that may be negative: an index is not, and a divisor or a count neither."""
+def numbers_in(case: schema.Case) -> list[int]:
+    """Which of a case's tensors are whole numbers, and neither indices nor counts: by the names of the arguments, but
+    for ranges that are partly negative, which no index has.
+    """
+    base, found, place = case.operator.split(".")[1], list[int](), 0
+    for name, argument in operators.named_arguments(case.operator, case.args, case.kwargs):
+        within = schema.tensors_of(schema.Case("", case.operator, (argument,)))
+        if not any(part in base and name == counting for part, counting in _COUNTING_ARGUMENTS):
+            index = any(part in name for part in (*_INDICES, *_SORTED))
+            found += [place + i for i, recipe in enumerate(within) if _is_number(recipe, may_be_index=index)]
+        place += len(within)
+    return found
+
+
+def _is_number(recipe: schema.Tensor, *, may_be_index: bool) -> bool:
     return (
         isinstance(recipe.fill, schema.Integers)
-        and recipe.fill.low < 0
-        and operators.torch_dtype(recipe.dtype) in _SIGNED
+        and (recipe.fill.low < 0 or not may_be_index)
+        and operators.torch_dtype(recipe.dtype) in _WHOLE
     )
 
 
@@ -52,7 +68,8 @@ def has_indices(operator: str) -> bool:
 
 def plant_wide(call: DrawnCall, lot: Lot) -> None:
     """Into some elements or into all; and where two tensors meet, numbers next to one another."""
-    tensors = [tensor for tensor in call.tensors if tensor.view.numel() and is_number(tensor.recipe)]
+    chosen = [call.tensors[place] for place in numbers_in(call.case)]
+    tensors = [tensor for tensor in chosen if tensor.view.numel()]
     everywhere = lot.structure.random() < 0.5
     for tensor in tensors:
         target = elements(tensor)

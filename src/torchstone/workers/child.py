@@ -538,7 +538,8 @@ class _BoundCase:
         )
 
     def _place(self, leaf: torch.Tensor, output: Output) -> Place:
-        if leaf.is_conj() or leaf.is_neg():  # what lies in memory is not yet the value
+        lazy = leaf.is_conj() or leaf.is_neg()  # what lies in memory is not yet the value
+        if lazy and not (output.fresh and self._is_argument(leaf)):
             leaf = leaf.resolve_conj().resolve_neg()
         if not leaf.is_contiguous() and not self._is_argument(leaf) and _is_sparse(leaf):
             leaf = leaf.contiguous()

@@ -56,6 +56,8 @@ class Output(msgspec.Struct, frozen=True):
     """None: it depends on the values, and the reply says it."""
     argument: int | None = None
     """The returned leaf must be this tensor argument itself (in-place, out=)."""
+    fresh: bool = False
+    """The operator promises new memory: what is still to be conjugated or negated in an argument's is not that."""
 
 
 Address = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
