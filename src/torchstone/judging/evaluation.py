@@ -147,6 +147,8 @@ class Evaluator:
             results = [self._call(self.case, row, self._device) for row in rows]
         except OPERATOR_ERRORS as error:
             raise ReferenceFailure(f"{self.case.operator} in torch: {first_line(error)}") from error
+        if rows and any(rows[0][place].shape != self.recipes[place].shape for place in self.contract.mutated):
+            raise ReferenceFailure(f"{self.case.operator} gives an argument another shape, which torch warns of")
         returned = [leaf for leaf in results[0] if isinstance(leaf, torch.Tensor)]
         if any(leaf.layout is not torch.strided for leaf in returned):
             raise ReferenceFailure(f"{self.case.operator} returns a tensor that is not strided")

@@ -55,6 +55,8 @@ def backward_case(case: Case) -> Case:
         raise NoGradient("the operator draws random numbers")
     if not any(operators.torch_dtype(tensor.dtype).is_floating_point for tensor in tensors_of(case)):
         raise NoGradient("no argument is floating-point")
+    if _has_number_for_tensor(case):
+        raise NoGradient("a number is given in the place of a tensor, which torch takes for its own operators alone")
     cotangents = tuple(_cotangent(result) for result in _results(case))
     if all(isinstance(item, Scalar) for item in cotangents):
         raise NoGradient("no result has a derivative")
@@ -63,6 +65,15 @@ def backward_case(case: Case) -> Case:
         operator=gradient_operator(case.operator),
         args=(Sequence(cotangents), *case.args),
         tags=(*case.tags, BACKWARD),
+    )
+
+
+def _has_number_for_tensor(case: Case) -> bool:
+    declared = {argument.name: str(argument.type) for argument in operators.resolve(case.operator)._schema.arguments}
+    given = operators.named_arguments(case.operator, case.args, case.kwargs)
+    return any(
+        declared[name] == "Tensor" and isinstance(argument, Scalar) and argument.value is not None
+        for name, argument in given
     )
 
 
