@@ -28,7 +28,8 @@ def cotangents(wanted: Case) -> tuple[object, ...]:
 
 def test_cotangents_are_expanded_wholly_and_in_part_and_turned() -> None:
     steps = {each.strides for variant in many(MM) for each in cotangents(variant) if isinstance(each, Tensor)}
-    assert {(0, 0), (0, 1), (1, 0), (1, 6), None} == steps
+    assert {(0, 0), (0, 1), (1, 0), (1, 6), None} <= steps
+    assert any(each is not None and each[0] > 6 and each[1] == 1 for each in steps), "rows of a larger one"
 
 
 def test_some_arguments_do_not_ask_and_some_always_do() -> None:

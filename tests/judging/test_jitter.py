@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import warnings
 
@@ -27,6 +28,7 @@ from torchstone.judging.scaling import rescalings
 from torchstone.judging.uneven import uneven
 from torchstone.schema import Booleans, Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform, tensors_of
 from torchstone.suites import CaseQuery
+from torchstone.suites.backward import backward_case
 from torchstone.suites.smoke import SmokeSuite
 
 CPU = torch.device("cpu")
@@ -104,7 +106,7 @@ def test_sizes_are_off_by_one_ragged_one_and_zero() -> None:
 
 def test_every_job_gets_a_batch_of_one_and_often_other_sizes_of_one() -> None:
     wanted = case("aten.sum.dim_IntList", tensor(16, 32, 64), [-1])
-    jobs = [hidden_cases(wanted, 3, random.Random(seed)) for seed in range(60)]
+    jobs = [hidden_cases(wanted, 5, random.Random(seed)) for seed in range(60)]
     shapes = [[tensors_of(variant)[0].shape for variant in job] for job in jobs]
     assert all(any(shape[0] == 1 for shape in job) for job in shapes)
     assert all(sum(any(shape[dimension] == 1 for shape in job) for job in shapes) >= 15 for dimension in (1, 2))
@@ -152,12 +154,32 @@ def layout_of(recipe: Tensor) -> set[str]:
     words = {"expanded"} if 0 in long else set()
     words |= {"stepped"} if long and min(long) == 2 else set()
     words |= {"transposed"} if long != sorted(long, reverse=True) else set()
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(recipe.shape, strides, strict=True))
+    words |= {"apart"} if long and min(long) == 1 and extent > math.prod(recipe.shape) else set()
     return words | ({"shifted"} if recipe.offset else set())
 
 
-def test_memory_is_transposed_stepped_shifted_and_expanded() -> None:
+def test_memory_is_transposed_stepped_shifted_expanded_and_apart() -> None:
     seen = {word for variant in many(ADD) for recipe in tensors_of(variant) for word in layout_of(recipe)}
-    assert seen == {"transposed", "stepped", "shifted", "expanded"}
+    assert seen == {"transposed", "stepped", "shifted", "expanded", "apart"}
+
+
+def test_every_job_meets_rows_that_are_further_apart_than_they_are_long() -> None:
+    """As ``x[:, :n]`` has them, and every chunk: the memory that kernels are most often given besides plain one."""
+    for wanted in (case("aten.mm.default", tensor(12, 9), tensor(9, 20)), case("aten.relu.default", tensor(4, 5, 6))):
+        for seed in range(15):
+            found = hidden_cases(wanted, 5, random.Random(seed))
+            assert any(
+                all(recipe.strides is not None and layout_of(recipe) - {"shifted"} == {"apart"} for recipe in recipes)
+                for recipes in map(tensors_of, found)
+            )
+
+
+def test_cotangents_of_every_job_lie_apart_too() -> None:
+    wanted = backward_case(case("aten.mul.Tensor", tensor(12, 9), tensor(12, 9)))
+    for seed in range(15):
+        found = [tensors_of(variant)[0] for variant in hidden_cases(wanted, 5, random.Random(seed))]
+        assert any(layout_of(cotangent) - {"shifted"} == {"apart"} for cotangent in found)
 
 
 @pytest.mark.parametrize("operator", ["aten.add_.Tensor", "aten.var.correction"])
@@ -195,7 +217,7 @@ def test_one_of_them_lies_as_stated_and_the_other_does_not(seed: int) -> None:
     large = msgspec.structs.replace(case("aten.relu.default", tensor(300, 512)), timed=True)
     (plain, _), (other, _) = stated_size_cases(large, random.Random(seed))
     assert not layout_of(tensors_of(plain)[0])
-    assert layout_of(tensors_of(other)[0]) & {"transposed", "stepped", "expanded"}
+    assert layout_of(tensors_of(other)[0]) & {"transposed", "stepped", "expanded", "apart"}
 
 
 def test_indices_of_a_large_variant_stay_in_range() -> None:
@@ -254,7 +276,7 @@ def uneven_of(wanted: Case, jobs: int = 20) -> list[Case]:
 def test_square_matrices_become_oblong_in_every_job() -> None:
     square = case("aten.mm.default", tensor(96, 96), tensor(96, 96))
     for seed in range(20):
-        shapes = [[t.shape for t in tensors_of(found)] for found in hidden_cases(square, 3, random.Random(seed))]
+        shapes = [[t.shape for t in tensors_of(found)] for found in hidden_cases(square, 5, random.Random(seed))]
         assert any(len({*left, *right} - {1}) > 1 for left, right in shapes)
     assert all(left.shape[1] == right.shape[0] for left, right in map(tensors_of, uneven_of(square)))
 

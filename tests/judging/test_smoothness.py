@@ -109,7 +109,8 @@ def _softmax(x: torch.Tensor, dim: int, half: bool) -> torch.Tensor:
 
 
 def _arcsine(z: torch.Tensor) -> torch.Tensor:
-    return -1j * (1j * z + (1 - z * z).sqrt()).log()
+    """By its formula, where that leaves digits."""
+    return torch.where(z.abs() < 100, -1j * (1j * z + (1 - z * z).sqrt()).log(), z.asin())
 
 
 def _mean_of_all(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -231,7 +232,8 @@ def test_equal_values_among_drawn_ones_leave_a_gradient_open() -> None:
 
 
 def test_plans_of_a_gradient_are_those_of_its_operator_and_leave_the_cotangents_alone() -> None:
-    assert plans_for(LAYER_NORM, once=False) == ["numbers", "hundreds", "magnitudes", "moved", "flat"]
+    of_operator = ["numbers", "hundreds", "magnitudes", "moved", "flat"]
+    assert plans_for(LAYER_NORM, once=False) == ["unused", "loud", *of_operator]
     assert "marked" in plans_for(CROSS_ENTROPY, once=False)
     for plan in ("numbers", "magnitudes", "moved", "flat"):
         before, after = draw_call(LAYER_NORM, 3, CPU), plant(draw_call(LAYER_NORM, 3, CPU), plan)

@@ -34,13 +34,24 @@ def otherwise_differentiated(case: schema.Case, random_: random.Random, *, froze
     """With cotangents on other memory, or missing for some results; ``frozen``: some arguments do not ask."""
     cotangents, *others = case.args
     assert isinstance(cotangents, schema.Sequence), "a gradient's first argument is a list"
-    args = (schema.Sequence(_counting(cotangents.items, random_)), *others)
+    counted = msgspec.structs.replace(case, args=(schema.Sequence(_counting(cotangents.items, random_)), *others))
+    return asked_by_some(counted, random_) if frozen else _asked_by_all(counted)
+
+
+def asked_by_some(case: schema.Case, random_: random.Random) -> schema.Case:
+    """Some arguments do not ask, if there are several that could."""
+    plain = _asked_by_all(case)
+    floating = _floating(schema.tensors_of(msgspec.structs.replace(plain, args=plain.args[1:])))
+    if floating < 2:
+        return plain
+    asking = sorted(random_.sample(range(floating), random_.randrange(1, floating)))
+    places = schema.Sequence(tuple(schema.Scalar(place) for place in asking))
+    return msgspec.structs.replace(plain, kwargs={**plain.kwargs, ASKING: places})
+
+
+def _asked_by_all(case: schema.Case) -> schema.Case:
     kwargs = {name: argument for name, argument in case.kwargs.items() if name != ASKING}
-    floating = _floating(schema.tensors_of(msgspec.structs.replace(case, args=tuple(others), kwargs=kwargs)))
-    if floating > 1 and frozen:
-        asking = sorted(random_.sample(range(floating), random_.randrange(1, floating)))
-        kwargs[ASKING] = schema.Sequence(tuple(schema.Scalar(place) for place in asking))
-    return msgspec.structs.replace(case, args=args, kwargs=kwargs)
+    return msgspec.structs.replace(case, kwargs=kwargs)
 
 
 def has_digits(case: schema.Case, seed: int) -> bool:

@@ -56,7 +56,7 @@ _MOST_OF_MAX = 0.45
 """An exponent of the largest number of the dtype: a sum of squares of these is still finite."""
 _MOST_OF_ALL = 0.9
 """The same, where each element is by itself: ``hypot`` is there because squares overflow."""
-_MOST_OF_COMPLEX = 0.75
+_MOST_OF_COMPLEX = 0.45
 """The same of each part of a complex number: between where squares overflow and where sums of parts do."""
 _MOST_OF_HALF = 0.75
 """The same of float16, where squares overflow at 256, which people meet. What torch itself makes infinite is open."""

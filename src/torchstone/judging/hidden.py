@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Literal
 
 from torchstone import schema
-from torchstone.judging.asking import has_digits, otherwise_differentiated
+from torchstone.judging.asking import asked_by_some, has_digits, otherwise_differentiated
 from torchstone.judging.expanded import expanded, is_read_by_its_strides
 from torchstone.judging.jitter import (
     ALWAYS,
@@ -201,7 +201,7 @@ def _changed(
     scaling = numbers != "stated"
     rescaled = _rescaled(option, numbers == _OTHERS[1], seed, random_) if scaling else None
     if keeps_memory:
-        return rescaled
+        return asked_by_some(option, random_) if rescaled is None and schema.is_gradient(option.operator) else rescaled
     if rescaled is None and schema.is_gradient(option.operator):
         return _otherwise_differentiated(option, seed, random_, frozen=not scaling)
     return rescaled if scaling else _expanded(option, seed, random_)
