@@ -265,11 +265,17 @@ CASES: dict[str, Case] = {
     "mm_large": _case("mm.default", _normal(512, 512), _normal(512, 512)),
     "sum_gradient": _gradient("sum.dim_IntList", _normal(16), _normal(16, 256), _dims(-1)),
     "mm_gradient_varied": _gradient("mm.default", _normal(12, 20), _normal(12, 16), _normal(16, 20), jitter=True),
+    "softmax_gradient_steep": _gradient(
+        "_softmax.default", _normal(3, 4, 7), _normal(3, 4, 7, std=30.0), Scalar(0), Scalar(False)
+    ),
     "relu_gradient": _gradient("relu.default", *[_normal(24, 48)] * 2),
     "layer_norm_gradient": _gradient(
         "layer_norm.default", *[_normal(24, 48)] * 2, _dims(48), _normal(48), _normal(48), Scalar(1e-5)
     ),
     "sgn_complex": _case("sgn.default", _normal(24, 48, dtype="complex64")),
+    "neg": _case("neg.default", _normal(24, 48)),
+    "equal": _case("equal.default", *[_normal(8, 9)] * 2),
+    "amax_bytes": _case("amax.default", Tensor((24, 48), "uint8", Integers(0, 10)), _dims(-1)),
     "hypot": _case("hypot.default", *[_normal(48, 80)] * 2),
     "log": _case("log.default", Tensor((48, 80), "float32", Uniform(0.05, 8.0))),
     "upsample_fixed": Case(
