@@ -27,7 +27,7 @@ from torchstone.schema import (
 
 pytestmark = pytest.mark.adversary
 
-X = Tensor((128, 512), "float32", Normal())
+X = Tensor((64, 256), "float32", Normal())
 POWER = "aten.pow.Tensor_Scalar"
 PROBLEM = """\
 import torch
@@ -37,7 +37,7 @@ class Model(torch.nn.Module):
         return torch.pow(x, 4.0)
 
 def get_inputs():
-    return [torch.randn(128, 512)]
+    return [torch.randn(64, 256)]
 
 def get_init_inputs():
     return []

@@ -133,10 +133,19 @@ class Plan(msgspec.Struct, frozen=True):
     most_rounds: int = 128
     most_confirmations: int = 100
     """Further rounds of single calls, where a candidate looks faster and those so far do not say whether it is."""
+    confirming_seconds: float = math.inf
+    """What these may take; then a speed stays as far unconfirmed as it is."""
 
 
 PLANS: dict[Effort, Plan] = {
-    "quick": Plan(rounds=5, budget_seconds=0.15, half_width=0.05, block_ns=1_000_000, most_confirmations=40),
+    "quick": Plan(
+        rounds=5,
+        budget_seconds=0.15,
+        half_width=0.05,
+        block_ns=1_000_000,
+        most_confirmations=40,
+        confirming_seconds=5.0,
+    ),
     "normal": Plan(rounds=7, budget_seconds=0.5, half_width=0.02, block_ns=2_000_000),
     "thorough": Plan(rounds=15, budget_seconds=4.0, half_width=0.005, block_ns=5_000_000, most_confirmations=400),
 }
@@ -248,9 +257,10 @@ def confirmations(
     inspections: Inspections | None = None,
 ) -> None:
     """Add rounds of single calls, or of chained ones, to the blocks as long as they are wanted and the plan allows."""
-    first = 1 + max(block.round for block in blocks)
+    first, until = 1 + max(block.round for block in blocks), time.monotonic() + plan.confirming_seconds
     for number in range(first, first + plan.most_confirmations):
-        if (number - first) % _CONFIRMATIONS_AT_A_TIME == 0 and not wanted(blocks):
+        some_are_done = (number - first) % _CONFIRMATIONS_AT_A_TIME == 0
+        if some_are_done and (not wanted(blocks) or time.monotonic() > until):
             return
         blocks.extend(_round(contestants, (calls,), number, order, None, inspections))
 
