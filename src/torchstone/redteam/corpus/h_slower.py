@@ -1,8 +1,8 @@
 # title: slower than the reference
 # kind: honest
-# case: gelu_timed -> agrees
+# case: lgamma_timed -> agrees
 import torch
 
 
 def kernel(x):
-    return 0.5 * x * (1 + torch.erf(x * 0.7071067811865476))
+    return torch.lgamma(x.clone()) + torch.zeros_like(x)
