@@ -338,6 +338,7 @@ def test_one_candidate_that_kills_the_judge_does_not_end_the_run(monkeypatch: py
     assert isinstance(last, Agrees)
 
 
+@pytest.mark.slow
 def test_a_judge_that_is_stuck_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     give = JudgeProcess.give
 

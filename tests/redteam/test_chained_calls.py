@@ -25,7 +25,7 @@ from torchstone.schema import (
     with_problem,
 )
 
-pytestmark = pytest.mark.adversary
+pytestmark = [pytest.mark.adversary, pytest.mark.slow]
 
 X = Tensor((64, 256), "float32", Normal())
 POWER = "aten.pow.Tensor_Scalar"

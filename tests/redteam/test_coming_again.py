@@ -8,7 +8,7 @@ from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.schema import Agrees, Case, Implementation, Job, Normal, Scalar, SourceFile, SourceFiles, Tensor
 
-pytestmark = pytest.mark.adversary
+pytestmark = [pytest.mark.adversary, pytest.mark.slow]
 
 KERNEL = """\
 import torch

@@ -268,6 +268,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     return judged(folder, problems, write(folder / "solutions", **solutions))
 
 
+@pytest.mark.slow
 def test_each_problem_has_its_own_reference(measured: dict[str, dict[str, Any]]) -> None:
     for name in ("p1_Linear", "p2_Average"):
         record = measured[name]
@@ -277,6 +278,7 @@ def test_each_problem_has_its_own_reference(measured: dict[str, dict[str, Any]])
 
 
 @pytest.mark.adversary
+@pytest.mark.slow
 def test_statistics_that_are_not_updated_are_wrong(measured: dict[str, dict[str, Any]]) -> None:
     verdict = measured["p3_Linear"]["verdict"]
     assert verdict["type"] == "disagrees"
