@@ -159,6 +159,13 @@ def named_arguments(
     return [*zip((argument.name for argument in declared), args, strict=False), *kwargs.items()]
 
 
+def named_tensors(case: schema.Case) -> list[tuple[str, schema.Tensor]]:
+    """A case's tensors, in their order, each with the name of the argument that it is or is listed in."""
+    given = named_arguments(case.operator, case.args, case.kwargs)
+    within = ((name, schema.tensors_of(schema.Case("", case.operator, (argument,)))) for name, argument in given)
+    return [(name, recipe) for name, recipes in within for recipe in recipes]
+
+
 def tensor_count(recipe: schema.Argument | None) -> int:
     """Tensors of an argument, those of lists included."""
     if isinstance(recipe, schema.Tensor):

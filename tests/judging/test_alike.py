@@ -64,6 +64,7 @@ def test_allclose_knows_nan_and_infinities(equal_nan: bool) -> None:
     wanted = case("aten.allclose.default", FLOATS, FLOATS, 1e-3, 1e-3, equal_nan)
     assert passes(wanted, lambda x, y: torch.allclose(x, y, 1e-3, 1e-3, equal_nan), 40) == 40
     assert passes(wanted, lambda x, y: torch.allclose(x, y, 1e-3, 1e-3, not equal_nan), 40) < 40
+    assert passes(wanted, lambda *_: False) == 0
     assert passes(wanted, lambda x, y: bool(((x - y).abs() <= 1e-3 + 1e-3 * y.abs()).all()), 40) < 40
 
 

@@ -4,7 +4,7 @@ Drawn tensors differ everywhere. A kernel for ``equal`` or ``allclose`` that alw
 distance that loses every digit where points coincide. So the second of two tensors becomes the first. Of operators that
 say one truth of both, it stays so in one plan, and one element is changed in the other; of all others a few are. What
 is changed is so by one part in two to one in a thousand. Where an operator is told what to make of two NaN, both get
-NaN and infinities at the same places every second time.
+NaN and infinities at the same places instead, every second time.
 
 Not for arguments of a backward pass, which are what a forward one gave.
 """
@@ -48,25 +48,21 @@ def plant_alike(call: DrawnCall, lot: Lot, plan: str) -> None:
         return
     one, other = (call.tensors[place] for place in pair)
     other.view.copy_(one.view)
+    one_truth = tells_one_truth(call.case)
+    if one_truth and plan == ALIKE:
+        return  # the answer is yes
     if _asks_about_nan(call.case) and lot.structure.random() < 0.5:
         _plant_nonfinite(one, other, lot)
-    if not tells_one_truth(call.case):
-        _change(other, count_of(elements(other), _EVERY_CHANGED), lot)
-    elif plan == NEARLY:
-        _change(other, 1, lot)
+    else:
+        _change(other, 1 if one_truth else count_of(elements(other), _EVERY_CHANGED), lot)
 
 
 def _pair(case: schema.Case) -> tuple[int, int] | None:
     """The first tensor, and one of its kind that it is compared with and that can be written to."""
-    found, place = [], 0
-    for name, argument in operators.named_arguments(case.operator, case.args, case.kwargs):
-        if isinstance(argument, schema.Tensor):
-            found.append((name, place, argument))
-        place += len(schema.tensors_of(schema.Case("", case.operator, (argument,))))
-    for name, other, recipe in found[1:]:
-        _, one, first = found[0]
-        if name in _COMPARED_WITH and _are_drawn_alike(first, recipe) and not overlaps(recipe):
-            return one, other
+    named = operators.named_tensors(case)
+    for place, (name, recipe) in enumerate(named[1:], 1):
+        if name in _COMPARED_WITH and _are_drawn_alike(named[0][1], recipe) and not overlaps(recipe):
+            return 0, place
     return None
 
 

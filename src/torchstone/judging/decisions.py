@@ -57,7 +57,7 @@ _MOST_OF_MAX = 0.45
 _MOST_OF_ALL = 0.9
 """The same, where each element is by itself: ``hypot`` is there because squares overflow."""
 _MOST_OF_COMPLEX = 0.45
-"""The same of each part of a complex number: between where squares overflow and where sums of parts do."""
+"""The same of each part of a complex number, whose length is computed by squares in honest use."""
 _MOST_OF_HALF = 0.75
 """The same of float16, where squares overflow at 256, which people meet. What torch itself makes infinite is open."""
 _TOPS = (4.0, 4.0, 10.0, 128.0)
@@ -381,7 +381,7 @@ def _magnitudes(lot: Lot, tensor: DrawnTensor, count: int, least: float, top: fl
 
 
 def _complex_magnitudes(lot: Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
-    """Of every order in one part or in both: a length is there because squares overflow."""
+    """Of every order whose squares are finite, in one part or in both."""
     bits = _MOST_OF_COMPLEX * math.log2(torch.finfo(tensor.view.real.dtype).max)
     parts = (torch.exp2(lot.uniform(-bits, bits, count)) * lot.signs(count) for _ in range(2))
     return in_parts(lot, *parts)

@@ -54,12 +54,8 @@ def plant_meeting(call: DrawnCall, lot: Lot) -> None:
 
 def _index_places(case: schema.Case) -> list[int]:
     """Which of the tensors are indices, several of them and drawn."""
-    found, place = [], 0
-    for name, argument in operators.named_arguments(case.operator, case.args, case.kwargs):
-        within = schema.tensors_of(schema.Case("", case.operator, (argument,)))
-        found += [place + i for i, recipe in enumerate(within) if name in _INDICES and _is_drawn_index(recipe)]
-        place += len(within)
-    return found
+    named = enumerate(operators.named_tensors(case))
+    return [place for place, (name, recipe) in named if name in _INDICES and _is_drawn_index(recipe)]
 
 
 def _is_drawn_index(recipe: schema.Tensor) -> bool:

@@ -37,14 +37,13 @@ def numbers_in(case: schema.Case) -> list[int]:
     """Which of a case's tensors are whole numbers, and neither indices nor counts: by the names of the arguments, but
     for ranges that are partly negative, which no index has.
     """
-    base, found, place = case.operator.split(".")[1], list[int](), 0
-    for name, argument in operators.named_arguments(case.operator, case.args, case.kwargs):
-        within = schema.tensors_of(schema.Case("", case.operator, (argument,)))
-        if not any(part in base and name == counting for part, counting in _COUNTING_ARGUMENTS):
-            index = any(part in name for part in (*_INDICES, *_SORTED))
-            found += [place + i for i, recipe in enumerate(within) if _is_number(recipe, may_be_index=index)]
-        place += len(within)
-    return found
+    base = case.operator.split(".")[1]
+    counting = [name for part, name in _COUNTING_ARGUMENTS if part in base]
+    return [
+        place
+        for place, (name, recipe) in enumerate(operators.named_tensors(case))
+        if name not in counting and _is_number(recipe, may_be_index=any(part in name for part in (*_INDICES, *_SORTED)))
+    ]
 
 
 def _is_number(recipe: schema.Tensor, *, may_be_index: bool) -> bool:
