@@ -32,7 +32,7 @@ _DOUBTFUL_PERCENT = 110.0
 """Noise of a time passes the limit by less."""
 _MOST_LOADS = 48
 """Of a package's operators in one process: what they leave behind (caches, compiled code) must not pile up."""
-_KEPT_RESULTS_EVERY = 8
+_KEPT_RESULTS_EVERY = 24
 """Of a candidate's later jobs that are not timed, one in so many."""
 _QUIET_SECONDS = 300e-6
 """A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
@@ -84,8 +84,8 @@ class Courtroom:
         """Candidates whose device kernels have been looked at."""
         self._looked_at: set[str] = set()
         """Candidates whose results were kept, and looked at again after later calls."""
-        self.variants_passed: Counter[str] = Counter()
-        """How many hidden ones, by candidate."""
+        self.variants_passed: Counter[tuple[str, bool]] = Counter()
+        """How many hidden ones, by candidate and whether they had more than one element."""
         self._calls_to_tell: dict[str, int] = {}
         self.reference_call_ns: dict[str, int] = {}
         """About how long a call of the reference takes, by case and way of calling: so that blocks are long enough."""

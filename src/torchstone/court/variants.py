@@ -31,7 +31,7 @@ _FEWER_CASES: dict[schema.Effort, int] = {"quick": 1, "normal": 5, "thorough": 1
 _OF_OTHER_SIZE = 0.5
 """Of those few: the others have other numbers and nothing else, if there are any."""
 _MANY_PASSED: dict[schema.Effort, int] = {"quick": 12, "normal": 32, "thorough": 32}
-"""Variants with more than one element."""
+"""Variants."""
 
 
 def check_hidden(hearing: Hearing, stand: Stand, stated: Expected, *, comes_back: bool) -> None:
@@ -39,9 +39,8 @@ def check_hidden(hearing: Hearing, stand: Stand, stated: Expected, *, comes_back
 
     A first call may compile again, so each variant may take as long as a first call and a check.
     """
-    job, passed = hearing.job, hearing.room.variants_passed
-    key = job.implementation.key
-    count = (_HIDDEN_CASES if passed[key] < _MANY_PASSED[job.effort] else _FEWER_CASES)[job.effort]
+    job = hearing.job
+    count = (_FEWER_CASES if _has_passed_many(hearing) else _HIDDEN_CASES)[job.effort]
     small, large = random.Random(hearing.lots.draw()), random.Random(hearing.lots.draw())
     if hearing.lots.variants is None:
         few = count < _HIDDEN_CASES[job.effort]
@@ -55,7 +54,7 @@ def check_hidden(hearing: Hearing, stand: Stand, stated: Expected, *, comes_back
         hearing.allow(stand.release)
         for case in variants:
             right = _check_variant(hearing, stand.layout, stated, case, calls=2)
-            passed[key] += right and _has_elements(case)
+            hearing.room.variants_passed[job.implementation.key, _has_elements(case)] += right
         for ways in of_stated_size:
             any(_check_variant(hearing, stand.layout, stated, case, calls=1) for case in ways)
         if comes_back:
@@ -83,8 +82,15 @@ def _check_variant(hearing: Hearing, layout: Layout, stated: Expected, case: sch
     return hearing.verified > verified
 
 
+def _has_passed_many(hearing: Hearing) -> bool:
+    """Variants with elements, that is; where the case has none, there are no others than its like."""
+    job, passed = hearing.job, hearing.room.variants_passed
+    key, many = job.implementation.key, _MANY_PASSED[job.effort]
+    return passed[key, True] >= many or (not _has_elements(job.case) and passed[key, False] >= many)
+
+
 def _has_elements(case: schema.Case) -> bool:
-    """Whether there is more than one, somewhere: who is right on less has shown nothing."""
+    """Whether there is more than one, somewhere: who is right on less has shown nothing about more."""
     return any(math.prod(recipe.shape) > 1 for recipe in schema.tensors_of(case))
 
 
