@@ -25,7 +25,8 @@ _ELEMENT_BITS = 8.0
 """Of an element whose values do not repeat: not all that it holds, but a wrong one may be close to the right one."""
 _SAMPLED_CALLS = 16
 _SAMPLED_FIRST = 8
-"""If every element of these differs from call to call, the others would not say otherwise, unless they are few."""
+"""If these tell far more than enough, the others would not say otherwise, unless elements are few."""
+_FAR_MORE = 4.0
 _FEW_ELEMENTS = 4
 """An element that is 0 half of the time differs in eight calls by chance: three times in a hundred if it is alone."""
 _SAMPLED_ELEMENTS = 1 << 12
@@ -83,14 +84,15 @@ def _bits_across(reference: Reference, positions: list[int]) -> list[float]:
     calls = draw_calls(reference.case, secrets.randbits(63), _SAMPLED_CALLS, reference.device)
     few, others = calls[:_SAMPLED_FIRST], calls[_SAMPLED_FIRST:]
     answers = [_leaves(expected) for expected in reference.expect_many(few)]
-    if not all(_all_differ([answer[position] for answer in answers]) for position in positions):
+    if not all(_tell_enough([answer[position] for answer in answers]) for position in positions):
         answers += [_leaves(expected) for expected in reference.expect_many(others)]
     return [_bits_of_leaves([answer[position] for answer in answers]) for position in positions]
 
 
-def _all_differ(leaves: list[torch.Tensor]) -> bool:
-    """Beyond doubt."""
-    return leaves[0].numel() >= _FEW_ELEMENTS and _bits_of_leaves(leaves) >= leaves[0].numel() * _ELEMENT_BITS
+def _tell_enough(leaves: list[torch.Tensor]) -> bool:
+    """Beyond doubt: every element differs from call to call, or so many do that it does not matter."""
+    wanted = min(leaves[0].numel() * _ELEMENT_BITS, _FAR_MORE * ENOUGH_BITS)
+    return leaves[0].numel() >= _FEW_ELEMENTS and _bits_of_leaves(leaves) >= wanted
 
 
 def _bits_of_leaves(leaves: list[torch.Tensor]) -> float:
