@@ -47,6 +47,16 @@ def test_what_is_written_to_has_no_gaps_and_given_values_stay() -> None:
     assert relaid(given_values, random.Random(1)) == given_values
 
 
+def test_rows_of_what_has_many_dimensions_are_further_apart_every_second_time() -> None:
+    wanted = case("aten.neg.default", tensor(2, 3, 4, 5))
+    steps = [
+        min(step for step in tensors_of(relaid(wanted, random.Random(seed)))[0].strides or () if step > 1)
+        for seed in range(40)
+    ]
+    assert {5, 6, 9} == set(steps)
+    assert 8 <= steps.count(5) <= 32
+
+
 def test_only_who_may_be_laid_out_otherwise_is() -> None:
     assert hidden_cases(fixed(layouts=False), 5, random.Random(1)) == []
     (found,) = hidden_cases(fixed(), 5, random.Random(1))

@@ -337,8 +337,8 @@ def on_plain_memory(case: schema.Case) -> schema.Case:
 def relaid(case: schema.Case, random_: random.Random) -> schema.Case:
     """The stated sizes on other memory that torch's kernels read everywhere: the last dimension as it was.
 
-    Others permuted, as those of attention heads are; of matrices that are only read, rows further apart; and not at the
-    beginning of the memory. Given values stay where they are.
+    Others permuted, as those of attention heads are; of tensors that are only read, rows further apart as well, and of
+    matrices always; and not at the beginning of the memory. Given values stay where they are.
     """
     written = operators.contract_of(case).mutated
     position = -1
@@ -359,14 +359,15 @@ def relaid(case: schema.Case, random_: random.Random) -> schema.Case:
 
 
 def _relaid_tensor(tensor: schema.Tensor, written: bool, random_: random.Random) -> schema.Tensor:
-    plain, strides = operators.contiguous_strides(tensor.shape), tensor.strides
-    dimensions = len(tensor.shape)
+    strides, dimensions = tensor.strides, len(tensor.shape)
+    rows_apart = dimensions > 1 and not written and (dimensions == 2 or random_.random() < 0.5)
+    shape = (*tensor.shape[:-1], tensor.shape[-1] + random_.choice((1, 4))) if rows_apart else tensor.shape
     if dimensions > 2:
         before = list(range(dimensions, 1, -1))
         ranks = random_.sample(before, len(before))
-        strides = strides_like((*(ranks if ranks != before else reversed(ranks)), 1), tensor.shape)
-    elif dimensions == 2 and not written:
-        strides = plain[0] + random_.choice((1, 4)), plain[1]
+        strides = strides_like((*(ranks if ranks != before else reversed(ranks)), 1), shape)
+    elif dimensions == 2 and rows_apart:
+        strides = operators.contiguous_strides(shape)
     return msgspec.structs.replace(tensor, strides=strides, offset=random_.choice((0, 1, 4, 7)))
 
 
