@@ -1,18 +1,19 @@
 """Models as operators: a problem file's ``Model``, called with its weights and inputs, under a name of its own.
 
-``kernelbench.level1__19_ReLU.default`` takes the model's weights (parameters and buffers, in the order of its
-``state_dict``) and then what ``forward`` takes, and returns the list of its results. Weights are arguments like any
-other: drawn afresh for every call, so that nobody can know them beforehand. Buffers are arguments that it writes to:
-what a call makes of them (running statistics) is part of what it does. Judge and worker share this, since both must
-make the same calls.
+``kernelbench.level1__19_ReLU.default`` takes the model's weights (:func:`named_weights`) and then what
+``forward`` takes, and returns the list of its results. Weights are arguments like any other: drawn afresh for every
+call, so that nobody can know them beforehand. Buffers are arguments that it writes to: what a call makes of them
+(running statistics) is part of what it does. Constants are buffers that are neither saved nor ever written to
+(positions, masks): they follow from how a model is made, so that a solution makes its own, or none. Judge and worker
+share this, since both must make the same calls.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -25,10 +26,11 @@ _SEED = 42
 
 
 Call = Callable[[], list[Any]]
+WeightKind = Literal["parameter", "buffer", "constant"]
 
 
 class _Registered(NamedTuple):
-    text: str
+    model: SourceFiles
     library: torch.library.Library
     buffers: frozenset[int]
     made: Callable[[], list[torch.Tensor]]
@@ -42,9 +44,8 @@ def register(case: Case) -> None:
     """Make the name of a case's model resolvable. The same problem again is no harm."""
     if case.model is None:
         return
-    text = case.model.files[0].text
     known = _registered.get(case.operator)
-    if known is not None and known.text == text:
+    if known is not None and known.model == case.model:
         return
     namespace, name, _ = case.operator.split(".")
     if known is not None:
@@ -53,16 +54,48 @@ def register(case: Case) -> None:
     inputs = "".join(f", {_type_of(recipe)} x{place}" for place, recipe in enumerate(case.args[1:]))
     library.define(f"{name}(Tensor[] weights{inputs}) -> Tensor[]")  # type: ignore[no-untyped-call]
     problem = executed(case.model)
-    known_weights = weights_among({file.name: file.text for file in case.model.files})
-    function = ModelFunction(problem["Model"], problem, known_weights)
+    kinds = weights_among({file.name: file.text for file in case.model.files})
+    kinds = _kinds_without_memory(problem) if kinds is None else kinds
+    function = ModelFunction(problem["Model"], problem, kinds)
     library.impl(name, function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
     weights = cache(lambda: _weights_of(problem))
-    _registered[case.operator] = _Registered(text, library, _buffers(problem, known_weights), weights)
+    buffers = frozenset(position for position, kind in enumerate(kinds.values()) if kind == "buffer")
+    _registered[case.operator] = _Registered(case.model, library, buffers, weights)
 
 
 def _weights_of(problem: Mapping[str, Any]) -> list[torch.Tensor]:
     with torch.random.fork_rng(devices=[]):
-        return list(made(problem["Model"], problem).state_dict().values())
+        return [weight.detach() for weight in named_weights(made(problem["Model"], problem)).values()]
+
+
+def named_weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """All parameters and buffers: those, too, that ``state_dict`` leaves out, since calls read and write them alike.
+
+    In its order otherwise; tied weights under each of their names.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for path, part in module.named_modules(remove_duplicate=False):
+        found.update(part.named_parameters(path, recurse=False, remove_duplicate=False))
+        found.update(part.named_buffers(path, recurse=False, remove_duplicate=False))
+    return found
+
+
+def unsaved_buffers(module: torch.nn.Module) -> frozenset[str]:
+    """Names of the buffers that ``state_dict`` leaves out: nobody can give a model others than it makes itself."""
+    return frozenset(
+        f"{path}.{name}" if path else name
+        for path, part in module.named_modules(remove_duplicate=False)
+        for name in part._non_persistent_buffers_set
+    )
+
+
+def weight_kinds(model: torch.nn.Module, constants: Collection[str] = ()) -> dict[str, WeightKind]:
+    """What each weight of a problem's model is to its calls."""
+    buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
+    return {
+        name: "constant" if name in constants else "buffer" if name in buffers else "parameter"
+        for name in named_weights(model)
+    }
 
 
 def written(case: Case) -> frozenset[int]:
@@ -76,25 +109,20 @@ def weight_as_made(case: Case, position: int) -> torch.Tensor:
     return _registered[case.operator].made()[position]
 
 
-def weights_file(model: torch.nn.Module) -> SourceFile:
+def weights_file(kinds: Mapping[str, WeightKind]) -> SourceFile:
     """What a problem's weights are called, and which are buffers: others need not make the model to know."""
-    buffers = dict(model.named_buffers(remove_duplicate=False))
-    text = json.dumps({name: name in buffers for name in model.state_dict()})
-    return SourceFile(WEIGHTS_FILE, text)
+    return SourceFile(WEIGHTS_FILE, json.dumps(kinds))
 
 
-def weights_among(texts: Mapping[str, str]) -> Mapping[str, bool] | None:
+def weights_among(texts: Mapping[str, str]) -> Mapping[str, WeightKind] | None:
     """What that file says, if it is among these."""
     return json.loads(texts[WEIGHTS_FILE]) if WEIGHTS_FILE in texts else None
 
 
-def _buffers(problem: Mapping[str, Any], known: Mapping[str, bool] | None) -> frozenset[int]:
-    if known is not None:
-        return frozenset(position for position, is_buffer in enumerate(known.values()) if is_buffer)
+def _kinds_without_memory(problem: Mapping[str, Any]) -> Mapping[str, WeightKind]:
+    """Some of what models are made with is written in Python there, and imports torch's compiler: seconds."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        model = made(problem["Model"], problem)
-    buffers = dict(model.named_buffers(remove_duplicate=False))
-    return frozenset(position for position, name in enumerate(model.state_dict()) if name in buffers)
+        return weight_kinds(made(problem["Model"], problem))
 
 
 def executed(model: SourceFiles) -> dict[str, Any]:
@@ -115,13 +143,11 @@ class ModelFunction:
         self,
         kind: Callable[..., torch.nn.Module],
         problem: Mapping[str, Any],
-        weights: Iterable[str] | None = None,
+        weights: Mapping[str, WeightKind] | None = None,
     ) -> None:
         """``weights`` are the names of those of the problem's own model. None: it is made, to find out."""
-        self._kind, self._problem, self._names = kind, problem, weights
+        self._kind, self._problem, self._weights = kind, problem, weights
         self._instances: dict[torch.device, _Instance] = {}
-        self._wanted: Mapping[str, torch.Tensor] | None = None
-        """The weights of the problem's own model, without memory."""
 
     def __call__(self, weights: Sequence[torch.Tensor], *inputs: Any, **named: Any) -> list[Any]:
         """With one instance per device, made at its first call."""
@@ -143,17 +169,13 @@ class ModelFunction:
         return self._instance(_device_of(weights, inputs), weights).bound(weights, inputs, kwargs)
 
     def _instance(self, device: torch.device, weights: Sequence[torch.Tensor]) -> _Instance:
+        if self._weights is None:
+            self._weights = _kinds_without_memory(self._problem)
+        given = dict(zip(self._weights, weights, strict=True))
+        constants = {name for name, kind in self._weights.items() if kind == "constant"}
         with torch.random.fork_rng(devices=[]):
-            if self._names is not None:
-                wanted: Mapping[str, torch.Tensor] = dict(zip(self._names, weights, strict=True))
-            else:
-                wanted = self._wanted = self._without_memory() if self._wanted is None else self._wanted
-            return _Instance(made(self._kind, self._problem).to(device), wanted)
-
-    def _without_memory(self) -> Mapping[str, torch.Tensor]:
-        """Some of what models are made with is written in Python there, and imports torch's compiler: seconds."""
-        with torch.device("meta"):
-            return made(self._problem["Model"], self._problem).state_dict()
+            module = made(self._kind, self._problem).to(device)
+        return _Instance(module, given, frozenset() if self._kind is self._problem["Model"] else constants)
 
 
 def _device_of(weights: Sequence[torch.Tensor], inputs: Sequence[Any]) -> torch.device:
@@ -169,18 +191,24 @@ def made(kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any]) -> to
 class _Instance:
     """A module whose parameters and buffers can be made those that a call is given: the same memory, not a copy."""
 
-    def __init__(self, module: torch.nn.Module, wanted: Mapping[str, torch.Tensor]) -> None:
-        names = _names_like(module, wanted)
+    def __init__(
+        self, module: torch.nn.Module, given: Mapping[str, torch.Tensor], own: Collection[str] = frozenset()
+    ) -> None:
+        """``given`` are the weights of the problem's model, without those that the module makes of its ``own``: a
+        solution may keep a table in another form, under the same name.
+        """
+        self._places = [place for place, name in enumerate(given) if name not in own]
+        names = _names_like(module, {name: weight for name, weight in given.items() if name not in own}, own)
         self._module = module.requires_grad_(False)
-        tensors = dict(module.named_parameters(remove_duplicate=False))
+        tensors = named_weights(module)
         buffers = dict(module.named_buffers(remove_duplicate=False))
-        self._weights = [(tensors | buffers)[name] for name in names]
+        self._weights = [tensors[name] for name in names]
         self._buffers = [_Buffer(module, name, buffers[name]) for name in names if name in buffers]
 
     def bound(self, weights: Sequence[torch.Tensor], inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
         """The call; weights, whoever refers to them, are the given ones from now on."""
-        for own, weight in zip(self._weights, weights, strict=True):
-            own.data = weight
+        for own, place in zip(self._weights, self._places, strict=True):
+            own.data = weights[place]
         module, buffers = self._module, self._buffers
 
         def call() -> list[Any]:
@@ -213,15 +241,21 @@ class _Buffer:
             self._owner[self._leaf] = self._tensor
 
 
-def _names_like(module: torch.nn.Module, wanted: Mapping[str, torch.Tensor]) -> list[str]:
-    """The module's names for the problem's weights: the same ones, or others in the same order with the same shapes."""
-    own = module.state_dict()
-    if own.keys() == wanted.keys():
+def _names_like(module: torch.nn.Module, wanted: Mapping[str, torch.Tensor], own: Collection[str]) -> list[str]:
+    """The module's names for the problem's weights: the same ones, or others in the same order with the same shapes.
+
+    Buffers that it does not save may be its own affair, and only where these are missing are they looked at.
+    """
+    everything = {name: weight for name, weight in named_weights(module).items() if name not in own}
+    unsaved = unsaved_buffers(module) - wanted.keys()
+    saved = {name: weight for name, weight in everything.items() if name not in unsaved}
+    if saved.keys() == wanted.keys():
         return list(wanted)
-    if [tensor.shape for tensor in own.values()] == [tensor.shape for tensor in wanted.values()]:
-        return list(own)
+    for found in (saved, everything):
+        if [tensor.shape for tensor in found.values()] == [tensor.shape for tensor in wanted.values()]:
+            return list(found)
     raise NotImplementedError(
-        f"the weights are not those of Model: got {_shapes(own)}, expected {_shapes(wanted)}. "
+        f"the weights are not those of Model: got {_shapes(everything)}, expected {_shapes(wanted)}. "
         "Register weights of the same shapes in the same order, or under the same names."
     )
 

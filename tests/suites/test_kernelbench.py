@@ -97,6 +97,55 @@ class ModelNew(nn.Module):
         return torch.nn.functional.scaled_dot_product_attention(
             x, x, x, is_causal=CAUSAL, scale=1.0) + self.seen.mean()
 """
+UNSAVED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.register_buffer("seen", torch.zeros(width), persistent=False)
+    def forward(self, x):
+        y = self.linear(x)
+        UPDATE
+        return y - self.seen
+def get_inputs(): return [torch.rand(24, 12)]
+def get_init_inputs(): return [12]
+"""
+OWN_UNSAVED = UNSAVED[: UNSAVED.index("def get_inputs")].replace("Model", "ModelNew")
+UPDATE = "self.seen.mul_(0.9).add_(y.mean(0), alpha=0.1)"
+POSITIONS = """
+class Model(nn.Module):
+    def __init__(self, length, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        angles = torch.arange(length)[:, None] / 10 ** (torch.arange(width) / width)
+        self.register_buffer("table", angles.sin(), persistent=False)
+        self.register_buffer("offsets", torch.zeros(1).expand(length, 1), persistent=False)
+    def forward(self, x):
+        return self.linear(x + self.table + self.offsets) @ self.table.T
+def get_inputs(): return [torch.randn(9, 12)]
+def get_init_inputs(): return [9, 12]
+"""
+OWN_POSITIONS = """
+class ModelNew(nn.Module):
+    def __init__(self, length, width):
+        super().__init__()
+        self.length, self.width = length, width
+        self.linear = nn.Linear(width, width)
+    def forward(self, x):
+        angles = torch.arange(self.length)[:, None] / 10 ** (torch.arange(self.width) / self.width)
+        return self.linear(x + angles.sin()) @ angles.sin().T
+"""
+OWN_TABLE = """
+class ModelNew(nn.Module):
+    def __init__(self, length, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        angles = torch.arange(length)[:, None] / 10 ** (torch.arange(width) / width)
+        self.register_buffer("table", angles.sin().T.contiguous())
+        self.register_buffer("scratch", torch.zeros(3), persistent=False)
+    def forward(self, x):
+        return self.linear(x + self.table.T) @ self.table
+"""
 OTHER_WEIGHTS = OWN_LINEAR.replace("BatchNorm1d(out)", "BatchNorm1d(out, affine=False)")
 RIGHT = "class ModelNew(nn.Module):\n    def forward(self, x, factor): return factor * x.clamp(min=0), x.sum(0)\n"
 WRONG = RIGHT.replace("clamp(min=0)", "abs()")
@@ -303,6 +352,89 @@ def test_a_buffer_that_means_something_is_as_the_model_makes_it(tmp_path: Path) 
         assert [record["verdict"]["type"] for record in records.values()] == ["agrees" if causal else "disagrees"] * 3
 
 
+@pytest.mark.adversary
+def test_state_in_buffers_that_are_not_saved_is_compared(tmp_path: Path) -> None:
+    """``state_dict`` leaves them out: neither would they be drawn, nor would anyone see what becomes of them."""
+    solutions = {
+        "1_Updates": OWN_UNSAVED.replace("UPDATE", "self.seen = self.seen * 0.9 + 0.1 * y.mean(0)"),
+        "2_Saves": OWN_UNSAVED.replace("UPDATE", UPDATE).replace(", persistent=False", ""),
+        "3_Renames": OWN_UNSAVED.replace("UPDATE", UPDATE).replace("seen", "mean"),
+        "4_Forgets": OWN_UNSAVED.replace("UPDATE", "").replace("- self.seen", "- (self.seen * 0.9 + 0.1 * y.mean(0))"),
+        "5_Lacks": OWN_UNSAVED.replace("UPDATE", "")
+        .replace("- self.seen", "- y.mean(0) * 0.1")
+        .replace('self.register_buffer("seen", torch.zeros(width), persistent=False)', ""),
+    }
+    problems = write(tmp_path / "problems", **dict.fromkeys(solutions, UNSAVED.replace("UPDATE", UPDATE)))
+    records = judged(tmp_path, problems, write(tmp_path / "solutions", **solutions), "--no-measure")
+    assert {name: record["verdict"]["type"] for name, record in records.items()} == {
+        "p1_Updates": "agrees",
+        "p2_Saves": "agrees",
+        "p3_Renames": "agrees",
+        "p4_Forgets": "disagrees",
+        "p5_Lacks": "unsupported",
+    }
+    assert "argument 0 after the call" in records["p4_Forgets"]["verdict"]["message"]
+
+
+def test_what_is_neither_saved_nor_written_to_is_a_solutions_own_affair(tmp_path: Path) -> None:
+    """It follows from how the model is made: a solution may compute it, or keep it in another form."""
+    same = POSITIONS[: POSITIONS.index("def get_inputs")].replace("Model", "ModelNew")
+    solutions = {"1_Computes": OWN_POSITIONS, "2_Transposes": OWN_TABLE, "3_Same": same}
+    solutions["4_Ignores"] = same.replace("x + self.table", "x")
+    problems = write(tmp_path / "problems", **dict.fromkeys(solutions, POSITIONS))
+    (case, *_) = KernelBenchSuite().cases(CaseQuery(source=str(problems)))
+    assert isinstance(case.args[0], Sequence)
+    fills = [weight.fill for weight in case.args[0].items if isinstance(weight, Tensor)]
+    assert [type(fill) for fill in fills] == [AsMade, AsMade, Uniform, Uniform]
+    records = judged(tmp_path, problems, write(tmp_path / "solutions", **solutions), "--no-measure")
+    assert {name: record["verdict"]["type"] for name, record in records.items()} == {
+        "p1_Computes": "agrees",
+        "p2_Transposes": "agrees",
+        "p3_Same": "agrees",
+        "p4_Ignores": "disagrees",
+    }
+
+
+def test_a_buffer_that_is_written_to_now_and_then_is_state(tmp_path: Path) -> None:
+    """Neither of the problem's first calls does, but calls with another count do."""
+    count = 'self.register_buffer("count", torch.full((1,), 0.5))'
+    seldom = "self.count += 1\n        if float(self.count) not in (1.5, 2.5): self.seen.copy_(y[0])"
+    text = UNSAVED.replace('self.register_buffer("seen"', f'{count}\n        self.register_buffer("seen"')
+    problems = write(tmp_path, **{"1_Seldom": text.replace("UPDATE", seldom)})
+    (case,) = KernelBenchSuite().cases(CaseQuery(source=str(problems)))
+    assert case.model is not None
+    known = models.weights_among({file.name: file.text for file in case.model.files})
+    assert known is not None
+    assert known["seen"] == "buffer"
+
+
+@pytest.mark.parametrize(
+    ("made", "update"),
+    [
+        ("torch.zeros(width)", "self.kept = self.kept * 0.9 + y.mean(0)"),
+        ("[torch.zeros(width)]", "self.kept[0].copy_(y.mean(0))"),
+        ("None", "self.kept = y.mean(0) if self.kept is None else self.kept"),
+        ("0", "self.kept += 1"),
+        ("[nn.BatchNorm1d(width)]", "y = self.kept[0](y)"),
+    ],
+    ids=["tensor", "list", "first", "number", "module"],
+)
+def test_a_model_with_state_outside_of_its_buffers_is_left_out(tmp_path: Path, made: str, update: str) -> None:
+    text = UNSAVED.replace('self.register_buffer("seen", torch.zeros(width), persistent=False)', f"self.kept = {made}")
+    text = text.replace("UPDATE", update).replace(" - self.seen", "")
+    query = CaseQuery(source=str(write(tmp_path, **{"1_Kept": text})))
+    assert KernelBenchSuite().cases(query) == ()
+    reason = "the model keeps state outside of its parameters and buffers"
+    assert KernelBenchSuite().left_out(query) == {f"1_Kept.py: {reason}": 1}
+
+
+@pytest.mark.parametrize("kept", ["self.kept = None", 'self.register_buffer("kept", None, persistent=False)'])
+def test_what_a_model_makes_once_at_its_first_call_is_no_state(tmp_path: Path, kept: str) -> None:
+    text = UNSAVED.replace('self.register_buffer("seen", torch.zeros(width), persistent=False)', kept)
+    text = text.replace("UPDATE", "if self.kept is None: self.kept = torch.arange(12.0)").replace("seen", "kept")
+    assert len(KernelBenchSuite().cases(CaseQuery(source=str(write(tmp_path, **{"1_Cached": text}))))) == 1
+
+
 def test_nobody_needs_torchs_compiler_to_know_a_problems_weights(tmp_path: Path) -> None:
     """To make such a model without memory imports it, which takes seconds in every process."""
     problems = write(tmp_path / "problems", **{"1_Masked": MASKED.replace("KIND", "float")})
@@ -316,7 +448,7 @@ text, weights = json.loads({text!r})
 problem = {{}}
 exec(text, problem)
 known = models.weights_among({{{WEIGHTS_FILE!r}: weights}})
-assert known == {{"hidden": True, "seen": True}}, known
+assert known == {{"hidden": "buffer", "seen": "buffer"}}, known
 weights = [torch.zeros(12, 12), torch.ones(12)]
 call = models.ModelFunction(problem["Model"], problem, known).bound((weights, torch.rand(12, 9)), {{}})
 assert call()[0].shape == (12, 9)

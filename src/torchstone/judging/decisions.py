@@ -29,6 +29,7 @@ from torchstone.judging.inputs import DrawnCall, DrawnTensor, next_up, overlaps
 from torchstone.judging.lots import ONCE, Lot, Values, count_of, elements, places_in, plant_into
 from torchstone.judging.meeting import MEETING, may_meet, plant_meeting
 from torchstone.judging.missing import may_be_missing, plant_missing
+from torchstone.judging.narrow import NARROW, may_be_narrow, plant_narrow
 from torchstone.judging.padded import has_mask, plant_padded
 from torchstone.judging.repeated import REPEATED, may_repeat, plant_repeated
 from torchstone.judging.rows import (
@@ -74,8 +75,13 @@ _OVERFLOWS = {
 where its square does: bounds are computed in float64, too.
 """
 _EVERY_MAGNITUDE = 4
-_MOVED_EXPONENTS = (12.0, 13.0)
-"""By how many deviations, as powers of two: float32 still tells values apart, and their squares no longer do."""
+_MOVED_EXPONENTS = {
+    torch.float16: (4.0, 5.0),
+    torch.float32: (12.0, 13.0),
+}
+"""By how many deviations, as powers of two: the dtype still tells values apart, and their squares no longer. In float16
+nobody computes squares; but a long sum is more than it holds, and its mean is not.
+"""
 _DECOMPOSE = frozenset({
     "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "geqrf", "householder", "inv", "inverse", "ldl", "lstsq",
     "lu", "matrix", "orgqr", "ormqr", "pinv", "pinverse", "qr", "slogdet", "solve", "svd", "svdvals",
@@ -86,7 +92,20 @@ _COUNT_BACK = frozenset({"index", "index_put", "take", "put"})
 _ABOUT_SIGNS = ("signbit", "copysign")
 """Operators that tell 0 from -0. Elsewhere that is a matter of taste, as in which way ``atan2`` turns."""
 _ABOUT_INFINITIES = ("isinf", "isfinite", "isposinf", "isneginf", "logaddexp", "logaddexp2")
-_NO_GRADIENT = ("nan", "infinities", "wide", "ends", "beyond", "padded", "missing", ALIKE, NEARLY, REPEATED, MEETING)
+_NO_GRADIENT = (
+    "nan",
+    "infinities",
+    "wide",
+    "ends",
+    "beyond",
+    "padded",
+    "missing",
+    ALIKE,
+    NEARLY,
+    NARROW,
+    REPEATED,
+    MEETING,
+)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -128,6 +147,7 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
         found += plans_beyond(case)
         found += ["padded"] if has_mask(case) and not once else []
         found += [] if once else plans_alike(case)
+        found += [NARROW] if may_be_narrow(case) and not once else []
     if not model and takes_wide(case.operator) and numbers_in(case):
         found.append("wide")
     if not model and places_matter(case):
@@ -235,6 +255,8 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
             plant_counting(call, lot, plan)
         case "alike" | "nearly alike":
             plant_alike(call, lot, plan)
+        case "narrow":
+            plant_narrow(call, lot)
         case "repeated":
             plant_repeated(call, lot)
         case "meeting":
@@ -278,8 +300,9 @@ def _is_unbounded(recipe: schema.Tensor) -> bool:
 
 
 def _may_be_moved(recipe: schema.Tensor) -> bool:
-    """In fewer bits than float32 has nothing would be left of the values, and in more their squares are safe."""
-    return _is_unbounded(recipe) and recipe.dtype == "float32" and math.prod(recipe.shape) > 1
+    """In the bits of bfloat16 nothing would be left of the values; and nothing is wide enough to judge float64 by."""
+    movable = operators.torch_dtype(recipe.dtype) in _MOVED_EXPONENTS
+    return _is_unbounded(recipe) and movable and math.prod(recipe.shape) > 1
 
 
 def _is_index(recipe: schema.Tensor) -> bool:
@@ -427,7 +450,7 @@ def _move(call: DrawnCall, lot: Lot) -> None:
     tensors = [tensor for tensor in call.tensors if _may_be_moved(tensor.recipe)]
     most = max(tensor.view.numel() for tensor in tensors)
     tensor = lot.structure.choice([tensor for tensor in tensors if tensor.view.numel() == most])
-    deviations = 2.0 ** lot.structure.uniform(*_MOVED_EXPONENTS) * lot.structure.choice((1.0, -1.0))
+    deviations = 2.0 ** lot.structure.uniform(*_MOVED_EXPONENTS[tensor.view.dtype]) * lot.structure.choice((1.0, -1.0))
     tensor.storage.add_(deviations * getattr(tensor.recipe.fill, "std", 1.0))  # the memory: views may overlap
 
 

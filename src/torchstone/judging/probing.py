@@ -25,6 +25,7 @@ from torchstone.judging.evaluation import (
 )
 from torchstone.judging.inner import cotangents
 from torchstone.judging.inputs import DrawnCall, batched_view
+from torchstone.judging.narrow import is_for_its_digits
 
 STEP = 2.0**-24
 """Relative step of the differences: far above float64's noise, far below where curvature shows."""
@@ -85,9 +86,11 @@ def allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exact
     """Where a function of one tensor is computed through larger numbers, their rounding stays in the small result.
 
     ``gelu(-3)`` is -0.004, the difference of two numbers near 1.5: honest kernels differ there by a rounding of those,
-    which the slope does not show. Up to a size only: what is far larger than 1 is not where functions cancel.
+    which the slope does not show. Up to a size only: what is far larger than 1 is not where functions cancel. Not where
+    a function is there to be right in spite of that.
     """
-    if torch.Tag.pointwise not in evaluator.operator.tags or len(wide) != 1:
+    pointwise = torch.Tag.pointwise in evaluator.operator.tags
+    if not pointwise or len(wide) != 1 or is_for_its_digits(evaluator.case.operator):
         return
     magnitude = _views(evaluator, wide)[0].abs().clamp_(max=_LARGEST_CANCELLED).mul_(_CANCELLED_SHARE)
     for place, slope in slopes.items():

@@ -49,6 +49,7 @@ from torchstone.judging.inputs import DrawnCall, draw_calls, leaves_ties_open
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.lots import ONCE
 from torchstone.judging.meeting import MEETING
+from torchstone.judging.narrow import NARROW
 from torchstone.judging.probing import exact_results
 from torchstone.judging.reference import Expected, Reference, Values
 from torchstone.judging.repeated import REPEATED
@@ -60,7 +61,7 @@ _HOST = torch.device("cpu")
 _FEW_ELEMENTS = 1 << 14
 """Of a call's tensors: up to here several plans are tried on a stated case."""
 _MOST_ON_HOST = 1 << 18
-_OF_ANY_SIZE = ("beyond", "masked", "padded", "missing", UNUSED, LOUD)
+_OF_ANY_SIZE = ("beyond", "masked", "padded", "missing", NARROW, UNUSED, LOUD)
 """Plans that every stated case meets to which they apply, besides the others: few do, and variants seldom meet them."""
 _ALWAYS = ("hundreds", "placed", "moved", "negative", "marked", *_OF_ANY_SIZE)
 """Plans that larger ones meet, too: the path for large arguments is often one of its own."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import torch
@@ -17,6 +17,7 @@ from torchstone.judging import draw_call
 from torchstone.suites.catalogue import Exclusion
 from torchstone.suites.fitting import Unfit, fit
 from torchstone.suites.kernelbench import Order, Read
+from torchstone.suites.model_state import inputs_of, same, written_buffers
 from torchstone.suites.recorder import Facts, Unrecordable, facts_of, write_down
 
 SUITE = "kernelbench"
@@ -47,33 +48,64 @@ def _read(order: Order) -> Read:
 def _case(order: Order) -> schema.Case:
     source = schema.SourceFiles((schema.SourceFile(order.name, order.text),), "Model", order.name)
     problem = models.executed(source)
+    constants = models.unsaved_buffers(models.made(problem["Model"], problem)) - written_buffers(problem)
+    case = _case_with(order, source, problem, constants)
+    written = _constants_written_to(case) if constants else constants
+    return _case_with(order, source, problem, constants - written) if written else case
+
+
+def _case_with(
+    order: Order, source: schema.SourceFiles, problem: Mapping[str, Any], constants: frozenset[str]
+) -> schema.Case:
     model = models.made(problem["Model"], problem)
-    source = msgspec.structs.replace(source, files=(*source.files, models.weights_file(model)))
-    weights = list(model.state_dict().values())
-    buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
-    as_made = [name in buffers and _means_something(weight) for name, weight in model.state_dict().items()]
-    torch.manual_seed(0)
-    inputs = list(problem["get_inputs"]())
+    kinds = models.weight_kinds(model, constants)
+    source = msgspec.structs.replace(source, files=(*source.files, models.weights_file(kinds)))
+    weights = [_as_argument(weight, kinds[name]) for name, weight in models.named_weights(model).items()]
+    inputs = inputs_of(problem, 0)
     written = write_down(order.operator, [weights, *inputs], {})
     facts = tuple(facts_of(tensor) for tensor in written.tensors)
     call = msgspec.structs.replace(written.call, facts=facts)
     plain = schema.Case(SUITE, order.operator, call.args, jitter=False, timed=True, model=source)
     models.register(plain)
-    _require_one_answer(models.ModelFunction(problem["Model"], problem, model.state_dict()), weights, inputs)
+    _require_one_answer(models.ModelFunction(problem["Model"], problem, kinds), weights, inputs)
     fitted = fit(call, SUITE, {}, _CPU)
-    kinds: list[Literal["buffer", "parameter"] | schema.AsMade] = [
-        schema.AsMade(place) if kept else "buffer" if name in buffers else "parameter"
-        for place, (name, kept) in enumerate(zip(model.state_dict(), as_made, strict=True))
+    fills = [
+        schema.AsMade(place) if _stays_as_made(weight, kind) else kind
+        for place, (weight, kind) in enumerate(zip(weights, kinds.values(), strict=True))
     ]
-    both_signs, as_stated = (_with_weights(plain, fitted, call.facts, kinds, signs=signs) for signs in (True, False))
+    both_signs, as_stated = (_with_weights(plain, fitted, facts, fills, signs=signs) for signs in (True, False))
     return both_signs if _is_as_finite(both_signs, as_stated) else as_stated
+
+
+def _as_argument(weight: torch.Tensor, kind: models.WeightKind) -> torch.Tensor:
+    """A table may repeat itself in memory; as an argument it is written there element by element."""
+    return weight.detach().contiguous() if kind == "constant" else weight.detach()
+
+
+def _stays_as_made(weight: torch.Tensor, kind: models.WeightKind) -> bool:
+    return kind == "constant" or (kind == "buffer" and _means_something(weight))
+
+
+def _constants_written_to(case: schema.Case) -> frozenset[str]:
+    """By calls of the case, though not by the problem's own: a model may look at its state (a count) before it does."""
+    assert case.model is not None
+    kinds = models.weights_among({file.name: file.text for file in case.model.files}) or {}
+    found: set[str] = set()
+    for seed in range(_LOOKS):
+        drawn = draw_call(case, seed, _CPU)
+        weights = {name: tensor.view for name, tensor in zip(kinds, drawn.tensors, strict=False)}
+        before = {name: weights[name].clone() for name, kind in kinds.items() if kind == "constant"}
+        with torch.no_grad():
+            operators.resolve(case.operator)(*drawn.args)
+        found.update(name for name, weight in before.items() if not same(weight, weights[name]))
+    return frozenset(found)
 
 
 def _with_weights(
     plain: schema.Case,
     fitted: schema.Case,
     facts: Sequence[Facts],
-    kinds: Sequence[Literal["buffer", "parameter"] | schema.AsMade],
+    kinds: Sequence[models.WeightKind | schema.AsMade],
     *,
     signs: bool,
 ) -> schema.Case:

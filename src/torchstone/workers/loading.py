@@ -14,7 +14,7 @@ from typing import Any
 from torchstone import operators
 from torchstone.backends.native import is_native
 from torchstone.gradients import Differentiated
-from torchstone.models import ModelFunction, weights_among
+from torchstone.models import ModelFunction, WeightKind, weights_among
 from torchstone.schema import (
     PROBLEM_FILE,
     Implementation,
@@ -30,7 +30,7 @@ def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
     """Import the candidate, or prepare to build it. Whatever it raises is its own."""
     found: Any
     problem: dict[str, Any] = {}
-    weights: Mapping[str, bool] | None = None
+    weights: Mapping[str, WeightKind] | None = None
     match implementation.origin:
         case ImportPath(module=module, attribute=attribute):
             found = reduce(getattr, attribute.split("."), importlib.import_module(module))

@@ -1,0 +1,97 @@
+"""What calls leave behind in a problem's model: in its buffers, which are compared, or where nobody would look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from torchstone import models
+from torchstone.suites.fitting import Unfit
+
+_SEEDS = (1, 2)
+_OF_EVERY_MODULE = vars(torch.nn.Module()).keys()
+"""Its bookkeeping, parameters and buffers among it."""
+_Kept = Mapping[tuple[str, str, int], Any]
+"""Tensors and numbers by module, attribute, and place in it."""
+
+
+def inputs_of(problem: Mapping[str, Any], seed: int) -> list[Any]:
+    """What a problem gives its model."""
+    torch.manual_seed(seed)
+    return list(problem["get_inputs"]())
+
+
+def written_buffers(problem: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the buffers that calls write to. Raises :class:`Unfit` for state that is in no buffer."""
+    model = models.made(problem["Model"], problem)
+    buffers = dict(model.named_buffers(remove_duplicate=False))
+    before = {name: (buffer._version, buffer.clone()) for name, buffer in buffers.items()}
+    _require_no_state_elsewhere(model, problem)
+    after = dict(model.named_buffers(remove_duplicate=False))
+    return frozenset(
+        name
+        for name, (version, value) in before.items()
+        if buffers[name]._version != version or name not in after or not same(after[name], value)
+    )
+
+
+def _require_no_state_elsewhere(model: torch.nn.Module, problem: Mapping[str, Any]) -> None:
+    """What a first call makes once and for all, whatever it was given, is a cache; anything else is state."""
+    weights = models.named_weights(model)
+    known = weights.keys(), frozenset(id(weight) for weight in weights.values())
+    start = _kept_elsewhere(model, *known)
+    first, second = (_after_call(model, inputs_of(problem, seed), *known) for seed in _SEEDS)
+    if _all_same(start, first) and _all_same(first, second):
+        return
+    another = models.made(problem["Model"], problem)
+    known = weights.keys(), frozenset(id(weight) for weight in models.named_weights(another).values())
+    alone = _after_call(another, inputs_of(problem, _SEEDS[-1]), *known)
+    if not (_all_same(first, second) and _all_same(second, alone)):
+        raise Unfit("the model keeps state outside of its parameters and buffers")
+
+
+def _after_call(model: torch.nn.Module, inputs: list[Any], names: Set[str], weights: Set[int]) -> _Kept:
+    with torch.no_grad():
+        model(*inputs)
+    return _kept_elsewhere(model, names, weights)
+
+
+def _kept_elsewhere(model: torch.nn.Module, names: Set[str], weights: Set[int]) -> _Kept:
+    """In plain attributes, and in buffers that the model was not made with."""
+    found: dict[tuple[str, str, int], Any] = {}
+    for path, part in model.named_modules():
+        plain = {name: value for name, value in vars(part).items() if name not in _OF_EVERY_MODULE}
+        later = {name: value for name, value in part.named_buffers(path, recurse=False) if name not in names}
+        for name, value in (plain | later).items():
+            for place, leaf in enumerate(_leaves(value)):
+                if isinstance(leaf, int | float):
+                    found[path, name, place] = leaf
+                elif isinstance(leaf, torch.Tensor) and _has_values(leaf) and id(leaf) not in weights:
+                    found[path, name, place] = leaf.detach().clone()
+    return found
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What lists and dicts hold; of modules in them, which their owner does not know of, the weights."""
+    for leaf in tree_leaves(value):
+        yield from models.named_weights(leaf).values() if isinstance(leaf, torch.nn.Module) else (leaf,)
+
+
+def _has_values(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_meta
+
+
+def _all_same(one: _Kept, other: _Kept) -> bool:
+    return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+
+
+def same(one: Any, other: Any) -> bool:
+    """Values alike, where NaN is like itself."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        if (one.shape, one.dtype) != (other.shape, other.dtype):
+            return False
+        return bool(((one == other) | ((one != one) & (other != other))).all())
+    return bool(one == other or (one != one and other != other))
