@@ -82,7 +82,8 @@ def _takes(recipe: schema.Tensor, where: _Where, sign: float) -> bool:
         case schema.Normal():
             return True
         case schema.Uniform(low=low, high=high):
-            return bool((low <= ends[0] or 0.0 < low <= _LEAST_OF_FILL) and ends[1] <= high)
+            lowest = max(ends[0], _LEAST_OF_FILL) if sign > 0.0 else ends[0]
+            return bool(low <= lowest and ends[1] <= high)
         case _:
             return False
 
