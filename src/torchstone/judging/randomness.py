@@ -40,6 +40,10 @@ _RARE_EXPONENT = 24.0
 _ROUGHLY = 0.02
 """Values that differ by less, relative to the largest, are rounded otherwise, not drawn."""
 
+_FINE_RANGE = 1 << 20
+"""Whole numbers that lie farther apart are more than one random number of few bits tells: their last digits count."""
+_ODD = tuple(range(3, 256, 2))
+
 _ALWAYS, _ONE_IN = 8, 16
 _AT_MOST, _DRAWN_AT_FIRST = 16, 1 << 20
 """Draws of torch's, and elements of them, for each of the first calls beside those judged in full."""
@@ -104,6 +108,8 @@ class Lottery:
         self._earlier: dict[Place, Recurrence] = {}
         self._dependences: dict[Place, Dependence] = {}
         self._rates: dict[Place, Rates] = {}
+        self._moduli = (2, 256, secrets.choice(_ODD))
+        self._digits: dict[tuple[Place, int], Rates] = {}
         self._relations = Relations()
         self._repeats = Repeats()
         self._calls = 0
@@ -198,6 +204,7 @@ class Lottery:
                 or self._repeats.misfit(call, f"{place}", drawn[0], got, self._widened.get(place, 1.0) ** 2)
                 or self._text(place, drawn, got, in_full)
                 or self._rate(place, drawn, got)
+                or self._last_digits(place, drawn, got)
                 or self._dependence(place, drawn if in_full else drawn[:2], got)
                 or self._repetition(place, drawn, got)
             )
@@ -246,6 +253,21 @@ class Lottery:
         if place not in self._rates:
             self._rates[place] = Rates(self._name, drawn)
         return self._rates[place].misfit(drawn, got, self._widened.get(place, 1.0))
+
+    def _last_digits(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+        """The same of what division leaves of whole numbers: a random number of 24 bits, times 2**40, ends in zeros."""
+        if got.dtype.is_floating_point or got.dtype.is_complex or got.dtype is torch.bool or not got.numel():
+            return None
+        if int(drawn.amax()) - int(drawn.amin()) < _FINE_RANGE:
+            return None
+        for modulus in self._moduli:
+            own, left = drawn % modulus, got % modulus
+            if (place, modulus) not in self._digits:
+                self._digits[place, modulus] = Rates(self._name, own)
+            text = self._digits[place, modulus].misfit(own, left)
+            if text is not None:
+                return f"after division by {modulus}, {text}"
+        return None
 
     def _dependence(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         if len(drawn) < 2:
