@@ -21,6 +21,7 @@ import torch
 from torchstone.judging import ties
 from torchstone.judging.decisions import leaves_rounding
 from torchstone.judging.evaluation import Place
+from torchstone.judging.lone import LONE
 from torchstone.judging.metadata import metadata_misfit
 from torchstone.judging.moved import LostSigns, signs_to_keep
 from torchstone.judging.nearness import TALLIED, Subject, closer_look, statistics_of, subjects_of, tally, together
@@ -112,7 +113,7 @@ def compare_many(
         if isinstance(found, Mismatch) and may_jump(expected[call]):
             got = as_far_as_smooth(expected[call], outputs[call])
             found = found if got is None else compare(expected[call], got, inputs_after[call])
-        if isinstance(found, Mismatch) and expected[call].call.planted:
+        if isinstance(found, Mismatch) and expected[call].call.planted not in ("", LONE):
             found = Agreement(UNKNOWN) if got is None else _reconsidered(found, expected[call], got, inputs_after[call])
         if isinstance(found, Mismatch):
             return replace(found, call=call)
@@ -184,6 +185,9 @@ def _random_mismatch(
     lottery, tensors = expected.batch.reference.lottery, expected.batch.evaluation.tensors
     if lottery is None or lottery.idle:
         return False
+    if expected.call.planted == LONE:
+        text = lottery.lone_misfit(expected.call, outputs)
+        return True if text is None else Mismatch("values", f"output 0: {text}")
     in_full = lottery.wants_all() or expected.with_bounds
     elements = max((tensor[0].numel() for tensor in tensors.values()), default=0)
     if in_full:

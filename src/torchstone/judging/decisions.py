@@ -26,6 +26,7 @@ from torchstone.judging.complex_numbers import complex_numbers, in_parts, is_com
 from torchstone.judging.counting import LOUD, UNUSED, plans_of_counting, plant_counting
 from torchstone.judging.inner import inner_call, inner_case
 from torchstone.judging.inputs import DrawnCall, DrawnTensor, next_up, overlaps
+from torchstone.judging.lone import plant_lone
 from torchstone.judging.lots import ONCE, Lot, Values, count_of, elements, places_in, plant_into
 from torchstone.judging.meeting import MEETING, may_meet, plant_meeting
 from torchstone.judging.missing import may_be_missing, plant_missing
@@ -257,6 +258,8 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
             plant_alike(call, lot, plan)
         case "narrow":
             plant_narrow(call, lot)
+        case "lone":
+            plant_lone(call)
         case "repeated":
             plant_repeated(call, lot)
         case "meeting":

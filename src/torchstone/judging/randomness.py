@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchstone.judging import distribution
+from torchstone.judging import distribution, lone
 from torchstone.judging.dependence import Dependence
 from torchstone.judging.evaluation import Evaluation, Evaluator, Place, Tensors
 from torchstone.judging.inputs import DrawnCall, batched_view
@@ -179,6 +179,12 @@ class Lottery:
         evaluation = self._evaluator.native([call] * times)
         moved = not all(map(torch.equal, before, generators()))
         return _Drawn(evaluation, evaluation is not None and _constant(evaluation), moved)
+
+    def lone_misfit(self, call: DrawnCall, outputs: Sequence[Any]) -> str | None:
+        """What is wrong with a call of which every element is made of one value. It tells nothing about others."""
+        evaluation = self._evaluator.native([call] * lone.DRAWS)
+        drawn = None if evaluation is None else evaluation.tensors.get(Place("output", 0))
+        return None if drawn is None or drawn.shape[1:] != outputs[0].shape else lone.misfit(drawn, outputs[0])
 
     def misfit(
         self,

@@ -47,6 +47,7 @@ from torchstone.judging.evaluation import (
 from torchstone.judging.idleness import draws_nothing
 from torchstone.judging.inputs import DrawnCall, draw_calls, leaves_ties_open
 from torchstone.judging.jitter import HIDDEN
+from torchstone.judging.lone import LONE, may_be_lone
 from torchstone.judging.lots import ONCE
 from torchstone.judging.meeting import MEETING
 from torchstone.judging.narrow import NARROW
@@ -112,8 +113,9 @@ class Planting:
         """
         self._reference = reference
         plans = _plans(reference, like, seed)
-        if plans and reference.lottery is not None and not draws_nothing(like):
-            plans = []
+        lone = may_be_lone(reference.case)
+        if (plans or lone) and reference.lottery is not None and not draws_nothing(like):
+            plans = [LONE] if lone else []
         self._scaled = ScaledCall(reference, seed) if SCALED in plans else None
         plans = [plan for plan in plans if plan != SCALED]
         drawn = draw_calls(reference.case, seed, len(plans), reference.device) if plans else []
@@ -165,7 +167,7 @@ def plans_among_timed(usual: Expected, seed: int) -> list[str]:
     """
     operator = usual.call.case.operator
     taken = [expected.call.planted for expected in planted_calls(usual, seed) if expected.call.planted]
-    taken = [plan for plan in taken if not is_beyond(plan) or _survives(plan, operator)]
+    taken = [plan for plan in taken if plan != LONE and (not is_beyond(plan) or _survives(plan, operator))]
     if usual.batch.reference.runs_on_host:
         return taken
     counting = counts_back(usual.call.case.operator)
