@@ -278,6 +278,19 @@ CASES: dict[str, Case] = {
     "amax_bytes": _case("amax.default", Tensor((24, 48), "uint8", Integers(0, 10)), _dims(-1)),
     "hypot": _case("hypot.default", *[_normal(48, 80)] * 2),
     "log": _case("log.default", Tensor((48, 80), "float32", Uniform(0.05, 8.0))),
+    "log1p": _case("log1p.default", _normal(48, 80)),
+    "mean_half": _case("mean.dim", _normal(16, 8192, dtype="float16"), _dims(-1)),
+    "randint_large": Case(
+        "redteam",
+        "aten.randint.default",
+        (Scalar(1 << 40), _dims(4096)),
+        {"dtype": DType("int64"), "device": JudgedDevice()},
+    ),
+    "attention_dropout": _case(
+        "scaled_dot_product_attention.default",
+        *([_normal(2, 2, 32, 16)] * 3),
+        *(Scalar(None), Scalar(0.1), Scalar(False)),
+    ),
     "upsample_fixed": Case(
         "redteam",
         "aten.upsample_bilinear2d.default",
