@@ -120,7 +120,9 @@ def weights_among(texts: Mapping[str, str]) -> Mapping[str, WeightKind] | None:
 
 
 def _kinds_without_memory(problem: Mapping[str, Any]) -> Mapping[str, WeightKind]:
-    """Some of what models are made with is written in Python there, and imports torch's compiler: seconds."""
+    """Where no file says them. Some of what models are made with is written in Python on the meta device, and imports
+    torch's compiler: seconds.
+    """
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         return weight_kinds(made(problem["Model"], problem))
 
@@ -244,7 +246,8 @@ class _Buffer:
 def _names_like(module: torch.nn.Module, wanted: Mapping[str, torch.Tensor], own: Collection[str]) -> list[str]:
     """The module's names for the problem's weights: the same ones, or others in the same order with the same shapes.
 
-    Buffers that it does not save may be its own affair, and only where these are missing are they looked at.
+    Buffers that it does not save, and that nobody wants by name, may be its own affair: they count only where the
+    weights would not fit without.
     """
     everything = {name: weight for name, weight in named_weights(module).items() if name not in own}
     unsaved = unsaved_buffers(module) - wanted.keys()

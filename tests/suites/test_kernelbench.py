@@ -364,7 +364,10 @@ def test_state_in_buffers_that_are_not_saved_is_compared(tmp_path: Path) -> None
         .replace("- self.seen", "- y.mean(0) * 0.1")
         .replace('self.register_buffer("seen", torch.zeros(width), persistent=False)', ""),
     }
-    problems = write(tmp_path / "problems", **dict.fromkeys(solutions, UNSAVED.replace("UPDATE", UPDATE)))
+    texts = dict.fromkeys(solutions, UNSAVED.replace("UPDATE", UPDATE))
+    texts["6_Silent"] = texts["1_Updates"].replace("y - self.seen", "y - y.mean(0)")
+    solutions["6_Silent"] = OWN_UNSAVED.replace("UPDATE", "").replace("y - self.seen", "y - y.mean(0)")
+    problems = write(tmp_path / "problems", **texts)
     records = judged(tmp_path, problems, write(tmp_path / "solutions", **solutions), "--no-measure")
     assert {name: record["verdict"]["type"] for name, record in records.items()} == {
         "p1_Updates": "agrees",
@@ -372,8 +375,10 @@ def test_state_in_buffers_that_are_not_saved_is_compared(tmp_path: Path) -> None
         "p3_Renames": "agrees",
         "p4_Forgets": "disagrees",
         "p5_Lacks": "unsupported",
+        "p6_Silent": "disagrees",
     }
-    assert "argument 0 after the call" in records["p4_Forgets"]["verdict"]["message"]
+    for name in ("p4_Forgets", "p6_Silent"):
+        assert "argument 0 after the call" in records[name]["verdict"]["message"]
 
 
 def test_what_is_neither_saved_nor_written_to_is_a_solutions_own_affair(tmp_path: Path) -> None:
