@@ -189,7 +189,10 @@ HONEST: dict[str, tuple[Case, Callable[..., Any]]] = {
         case("asin.default", real(24, 33, fill=Uniform(-0.984375, 0.984375))),
         lambda x: torch.atan2(x, torch.sqrt((1 - x) * (1 + x))),
     ),
-    "log1p": (case("log1p.default", real(24, 33, fill=Uniform(-0.875, 8.0))), lambda x: torch.log(1.0 + x)),
+    "log1p": (
+        case("log1p.default", real(24, 33, fill=Uniform(-0.875, 8.0))),
+        lambda x: torch.log(1.0 + x.double()).to(x.dtype),
+    ),
     "lgamma of positive arguments": (case("lgamma.default", B), lambda x: torch.where(x > 0, x.lgamma(), torch.nan)),
     "digamma of positive arguments": (
         case("digamma.default", B),

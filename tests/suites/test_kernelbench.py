@@ -352,24 +352,38 @@ def test_a_buffer_that_means_something_is_as_the_model_makes_it(tmp_path: Path) 
         assert [record["verdict"]["type"] for record in records.values()] == ["agrees" if causal else "disagrees"] * 3
 
 
+BUFFER = 'self.register_buffer("seen", torch.zeros(width), persistent=False)'
+OWN_SAME = POSITIONS[: POSITIONS.index("def get_inputs")].replace("Model", "ModelNew")
+WITH_STATE = {
+    "1_Updates": OWN_UNSAVED.replace("UPDATE", "self.seen = self.seen * 0.9 + 0.1 * y.mean(0)"),
+    "2_Saves": OWN_UNSAVED.replace("UPDATE", UPDATE).replace(", persistent=False", ""),
+    "3_Renames": OWN_UNSAVED.replace("UPDATE", UPDATE).replace("seen", "mean"),
+    "4_Forgets": OWN_UNSAVED.replace("UPDATE", "").replace("- self.seen", "- (self.seen * 0.9 + 0.1 * y.mean(0))"),
+    "5_Lacks": OWN_UNSAVED.replace("UPDATE", "").replace("- self.seen", "- y.mean(0) * 0.1").replace(BUFFER, ""),
+    "6_Silent": OWN_UNSAVED.replace("UPDATE", "").replace("y - self.seen", "y - y.mean(0)"),
+}
+WITH_TABLES = {
+    "11_Computes": OWN_POSITIONS,
+    "12_Transposes": OWN_TABLE,
+    "13_Same": OWN_SAME,
+    "14_Ignores": OWN_SAME.replace("x + self.table", "x"),
+}
+
+
+@pytest.fixture(scope="module")
+def unsaved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Solutions of problems with buffers that ``state_dict`` leaves out, judged in one run."""
+    folder = tmp_path_factory.mktemp("unsaved")
+    texts = dict.fromkeys(WITH_STATE, UNSAVED.replace("UPDATE", UPDATE)) | dict.fromkeys(WITH_TABLES, POSITIONS)
+    texts["6_Silent"] = texts["6_Silent"].replace("y - self.seen", "y - y.mean(0)")
+    solutions = write(folder / "solutions", **WITH_STATE, **WITH_TABLES)
+    return judged(folder, write(folder / "problems", **texts), solutions, "--no-measure")
+
+
 @pytest.mark.adversary
-def test_state_in_buffers_that_are_not_saved_is_compared(tmp_path: Path) -> None:
-    """``state_dict`` leaves them out: neither would they be drawn, nor would anyone see what becomes of them."""
-    solutions = {
-        "1_Updates": OWN_UNSAVED.replace("UPDATE", "self.seen = self.seen * 0.9 + 0.1 * y.mean(0)"),
-        "2_Saves": OWN_UNSAVED.replace("UPDATE", UPDATE).replace(", persistent=False", ""),
-        "3_Renames": OWN_UNSAVED.replace("UPDATE", UPDATE).replace("seen", "mean"),
-        "4_Forgets": OWN_UNSAVED.replace("UPDATE", "").replace("- self.seen", "- (self.seen * 0.9 + 0.1 * y.mean(0))"),
-        "5_Lacks": OWN_UNSAVED.replace("UPDATE", "")
-        .replace("- self.seen", "- y.mean(0) * 0.1")
-        .replace('self.register_buffer("seen", torch.zeros(width), persistent=False)', ""),
-    }
-    texts = dict.fromkeys(solutions, UNSAVED.replace("UPDATE", UPDATE))
-    texts["6_Silent"] = texts["1_Updates"].replace("y - self.seen", "y - y.mean(0)")
-    solutions["6_Silent"] = OWN_UNSAVED.replace("UPDATE", "").replace("y - self.seen", "y - y.mean(0)")
-    problems = write(tmp_path / "problems", **texts)
-    records = judged(tmp_path, problems, write(tmp_path / "solutions", **solutions), "--no-measure")
-    assert {name: record["verdict"]["type"] for name, record in records.items()} == {
+def test_state_in_buffers_that_are_not_saved_is_compared(unsaved: dict[str, dict[str, Any]]) -> None:
+    """Otherwise they would not be drawn, nor would anyone see what becomes of them."""
+    assert {f"p{name}": unsaved[f"p{name}"]["verdict"]["type"] for name in WITH_STATE} == {
         "p1_Updates": "agrees",
         "p2_Saves": "agrees",
         "p3_Renames": "agrees",
@@ -378,66 +392,53 @@ def test_state_in_buffers_that_are_not_saved_is_compared(tmp_path: Path) -> None
         "p6_Silent": "disagrees",
     }
     for name in ("p4_Forgets", "p6_Silent"):
-        assert "argument 0 after the call" in records[name]["verdict"]["message"]
+        assert "argument 0 after the call" in unsaved[name]["verdict"]["message"]
 
 
-def test_what_is_neither_saved_nor_written_to_is_a_solutions_own_affair(tmp_path: Path) -> None:
+def test_what_is_neither_saved_nor_written_to_is_a_solutions_own_affair(unsaved: dict[str, dict[str, Any]]) -> None:
     """It follows from how the model is made: a solution may compute it, or keep it in another form."""
-    same = POSITIONS[: POSITIONS.index("def get_inputs")].replace("Model", "ModelNew")
-    solutions = {"1_Computes": OWN_POSITIONS, "2_Transposes": OWN_TABLE, "3_Same": same}
-    solutions["4_Ignores"] = same.replace("x + self.table", "x")
-    problems = write(tmp_path / "problems", **dict.fromkeys(solutions, POSITIONS))
-    (case, *_) = KernelBenchSuite().cases(CaseQuery(source=str(problems)))
-    assert isinstance(case.args[0], Sequence)
-    fills = [weight.fill for weight in case.args[0].items if isinstance(weight, Tensor)]
-    assert [type(fill) for fill in fills] == [AsMade, AsMade, Uniform, Uniform]
-    records = judged(tmp_path, problems, write(tmp_path / "solutions", **solutions), "--no-measure")
-    assert {name: record["verdict"]["type"] for name, record in records.items()} == {
-        "p1_Computes": "agrees",
-        "p2_Transposes": "agrees",
-        "p3_Same": "agrees",
-        "p4_Ignores": "disagrees",
+    assert {f"p{name}": unsaved[f"p{name}"]["verdict"]["type"] for name in WITH_TABLES} == {
+        "p11_Computes": "agrees",
+        "p12_Transposes": "agrees",
+        "p13_Same": "agrees",
+        "p14_Ignores": "disagrees",
     }
+    weights = unsaved["p13_Same"]["case"]["args"][0]["items"]
+    assert [weight["fill"]["type"] for weight in weights] == ["as_made", "as_made", "uniform", "uniform"]
 
 
-def test_a_buffer_that_is_written_to_now_and_then_is_state(tmp_path: Path) -> None:
-    """Neither of the problem's first calls does, but calls with another count do."""
-    count = 'self.register_buffer("count", torch.full((1,), 0.5))'
-    seldom = "self.count += 1\n        if float(self.count) not in (1.5, 2.5): self.seen.copy_(y[0])"
-    text = UNSAVED.replace('self.register_buffer("seen"', f'{count}\n        self.register_buffer("seen"')
-    problems = write(tmp_path, **{"1_Seldom": text.replace("UPDATE", seldom)})
-    (case,) = KernelBenchSuite().cases(CaseQuery(source=str(problems)))
-    assert case.model is not None
-    known = models.weights_among({file.name: file.text for file in case.model.files})
-    assert known is not None
-    assert known["seen"] == "buffer"
+KEPT_ELSEWHERE = {
+    "1_tensor": ("self.kept = torch.zeros(width)", "self.kept = self.kept * 0.9 + y.mean(0)"),
+    "2_list": ("self.kept = [torch.zeros(width)]", "self.kept[0].copy_(y.mean(0))"),
+    "3_first": ("self.kept = None", "self.kept = y.mean(0) if self.kept is None else self.kept"),
+    "4_number": ("self.kept = 0", "self.kept += 1"),
+    "5_module": ("self.kept = [nn.BatchNorm1d(width)]", "y = self.kept[0](y)"),
+}
+ONCE = "if self.kept is None: self.kept = torch.arange(12.0)"
+MADE_ONCE = {
+    "6_cached": ("self.kept = None", ONCE),
+    "7_buffer": ('self.register_buffer("kept", None, persistent=False)', ONCE),
+}
+COUNT = 'self.register_buffer("count", torch.full((1,), 0.5))'
+SELDOM = "self.count += 1\n        if float(self.count) not in (1.5, 2.5): self.seen.copy_(y[0])"
+"""Neither of the problem's first calls writes to it, but calls with another count do."""
 
 
-@pytest.mark.parametrize(
-    ("made", "update"),
-    [
-        ("torch.zeros(width)", "self.kept = self.kept * 0.9 + y.mean(0)"),
-        ("[torch.zeros(width)]", "self.kept[0].copy_(y.mean(0))"),
-        ("None", "self.kept = y.mean(0) if self.kept is None else self.kept"),
-        ("0", "self.kept += 1"),
-        ("[nn.BatchNorm1d(width)]", "y = self.kept[0](y)"),
-    ],
-    ids=["tensor", "list", "first", "number", "module"],
-)
-def test_a_model_with_state_outside_of_its_buffers_is_left_out(tmp_path: Path, made: str, update: str) -> None:
-    text = UNSAVED.replace('self.register_buffer("seen", torch.zeros(width), persistent=False)', f"self.kept = {made}")
-    text = text.replace("UPDATE", update).replace(" - self.seen", "")
-    query = CaseQuery(source=str(write(tmp_path, **{"1_Kept": text})))
-    assert KernelBenchSuite().cases(query) == ()
+def test_state_outside_of_buffers_leaves_a_problem_out_and_a_cache_does_not(tmp_path: Path) -> None:
+    buffer = 'self.register_buffer("seen", torch.zeros(width), persistent=False)'
+    texts = {
+        name: UNSAVED.replace(buffer, made).replace("UPDATE", update).replace(" - self.seen", "")
+        for name, (made, update) in (KEPT_ELSEWHERE | MADE_ONCE).items()
+    }
+    texts["8_seldom"] = UNSAVED.replace(buffer, f"{COUNT}\n        {buffer}").replace("UPDATE", SELDOM)
+    suite, query = KernelBenchSuite(), CaseQuery(source=str(write(tmp_path, **texts)))
+    found = {case.operator.split(".")[1]: case for case in suite.cases(query)}
+    assert found.keys() == {"p6_cached", "p7_buffer", "p8_seldom"}
     reason = "the model keeps state outside of its parameters and buffers"
-    assert KernelBenchSuite().left_out(query) == {f"1_Kept.py: {reason}": 1}
-
-
-@pytest.mark.parametrize("kept", ["self.kept = None", 'self.register_buffer("kept", None, persistent=False)'])
-def test_what_a_model_makes_once_at_its_first_call_is_no_state(tmp_path: Path, kept: str) -> None:
-    text = UNSAVED.replace('self.register_buffer("seen", torch.zeros(width), persistent=False)', kept)
-    text = text.replace("UPDATE", "if self.kept is None: self.kept = torch.arange(12.0)").replace("seen", "kept")
-    assert len(KernelBenchSuite().cases(CaseQuery(source=str(write(tmp_path, **{"1_Cached": text}))))) == 1
+    assert suite.left_out(query) == {f"{name}.py: {reason}": 1 for name in KEPT_ELSEWHERE}
+    model = found["p8_seldom"].model
+    assert model is not None
+    assert (models.weights_among({file.name: file.text for file in model.files}) or {})["seen"] == "buffer"
 
 
 def test_nobody_needs_torchs_compiler_to_know_a_problems_weights(tmp_path: Path) -> None:
