@@ -8,7 +8,8 @@ import torch
 from judging.variants import case, tensor
 from torchstone.judging import Agreement, Mismatch, Reference, compare, draw_call, hidden_cases
 from torchstone.judging.expanded import expanded, is_read_by_its_strides
-from torchstone.judging.hidden import VariantPool
+from torchstone.judging.hidden import VariantPool, has_expanded
+from torchstone.redteam.cases import CASES
 from torchstone.schema import Case, Integers, tensors_of
 
 CPU = torch.device("cpu")
@@ -105,3 +106,10 @@ def test_what_torch_reads_beside_its_memory_is_no_variant() -> None:
         case("aten.native_group_norm.default", tensor(5, 5, 5), *scales, 5, 5, 5, 1, 0.5), 1
     )
     assert is_read_by_its_strides(case("aten.native_layer_norm.default", tensor(7, 5), [5], *scales, 0.5), 1)
+
+
+@pytest.mark.parametrize("name", ["softmax_varied", "mm_gradient_varied"])
+def test_one_variant_of_every_job_has_something_expanded(name: str) -> None:
+    """A kernel that reads it as if it had a step would agree otherwise, now and then."""
+    for seed in range(40):
+        assert any(map(has_expanded, hidden_cases(CASES[name], 5, random.Random(seed))))

@@ -106,9 +106,8 @@ def compare_many(
     """
     errors = UNKNOWN
     for call in _not_passed(expected, outputs, inputs_after):
+        _see_whether_it_draws(expected[call])
         found = compare(expected[call], outputs[call], inputs_after[call])
-        if isinstance(found, Mismatch) and _draws_after_all(expected[call]):
-            found = compare(expected[call], outputs[call], inputs_after[call])
         got: Sequence[Any] | None = outputs[call]
         if isinstance(found, Mismatch) and may_jump(expected[call]):
             got = as_far_as_smooth(expected[call], outputs[call])
@@ -173,9 +172,13 @@ def _tied(expected: Expected, subject: Subject, outputs: Sequence[Any]) -> bool:
     return ties.accepts(expected.call, subject.place, subject.got, subject.values.native, first)
 
 
-def _draws_after_all(expected: Expected) -> bool:
+def _see_whether_it_draws(expected: Expected) -> None:
+    """Though earlier calls did not. Compared by values, one that does would differ from torch's own in float64 as well
+    as from the candidate's, and what torch is off by widens a bound.
+    """
     lottery = expected.batch.reference.lottery
-    return lottery is not None and bool(lottery.idle) and lottery.wakes_up(expected.call)
+    if lottery is not None and lottery.idle:
+        lottery.wake_up(expected.call)
 
 
 def _random_mismatch(

@@ -38,6 +38,14 @@ def otherwise_differentiated(case: schema.Case, random_: random.Random, *, froze
     return asked_by_some(counted, random_) if frozen else _asked_by_all(counted)
 
 
+def with_expanded_cotangents(case: schema.Case, random_: random.Random) -> schema.Case:
+    """With every cotangent expanded, along some of its dimensions at least."""
+    cotangents, *others = case.args
+    assert isinstance(cotangents, schema.Sequence), "a gradient's first argument is a list"
+    items = tuple(_expanded(item, random_) if isinstance(item, schema.Tensor) else item for item in cotangents.items)
+    return msgspec.structs.replace(case, args=(schema.Sequence(items), *others))
+
+
 def asked_by_some(case: schema.Case, random_: random.Random) -> schema.Case:
     """Some arguments do not ask, if there are several that could."""
     plain = _asked_by_all(case)
@@ -91,14 +99,18 @@ def _otherwise_laid(cotangent: schema.Tensor, random_: random.Random) -> schema.
     """Expanded to the whole shape, as a sum does it, or along some of its dimensions, as a mean over rows does; or on
     other memory, as what comes after a transposition or a concatenation does.
     """
-    rank = len(cotangent.shape)
-    if rank > 1 and random_.random() < _TURNED:
+    if len(cotangent.shape) > 1 and random_.random() < _TURNED:
         return on_other_memory(cotangent, random_, scattered=True)
+    return _expanded(cotangent, random_)
+
+
+def _expanded(cotangent: schema.Tensor, random_: random.Random) -> schema.Tensor:
+    rank = len(cotangent.shape)
     count = random_.choice((rank, rank, random_.randint(0, rank)))
     chosen = random_.sample(range(rank), count)
     plain = operators.contiguous_strides([1 if d in chosen else size for d, size in enumerate(cotangent.shape)])
     steps = tuple(0 if dimension in chosen else step for dimension, step in enumerate(plain))
-    return msgspec.structs.replace(cotangent, strides=steps) if chosen else cotangent
+    return msgspec.structs.replace(cotangent, strides=steps, offset=0) if chosen else cotangent
 
 
 def _floating(recipes: tuple[schema.Tensor, ...]) -> int:

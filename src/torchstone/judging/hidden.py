@@ -12,12 +12,19 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
+import msgspec
+
 from torchstone import schema
-from torchstone.judging.asking import asked_by_some, has_digits, otherwise_differentiated
+from torchstone.judging.asking import (
+    asked_by_some,
+    has_digits,
+    otherwise_differentiated,
+    with_expanded_cotangents,
+)
 from torchstone.judging.expanded import expanded, is_read_by_its_strides
 from torchstone.judging.jitter import (
     ALWAYS,
@@ -123,14 +130,14 @@ class VariantPool:
         has other floating-point scalars, too, the others expanded arguments, if there are any and torch takes it. Of
         those with other scalars every second one has them for zeros and defaults as well.
         """
-        found: list[schema.Case] = []
+        found: list[tuple[Kind, schema.Case]] = []
         seen = {identity(case)}
         turns = _turns(random_)
         always = ALWAYS if count > len(ALWAYS) else ()
         for kind in always:
             tries = (self._one(case, kind, turns[0], seen, random_) for _ in range(_TRIES))
             for taken in itertools.islice((variant for variant in tries if variant is not None), 1):
-                found.append(taken)
+                found.append((kind, taken))
                 turns.rotate(-_tells(taken, case))
         others = [kind for kind in (*ALWAYS, *KINDS) if kind not in always]
         kinds = random_.sample(others, len(others))
@@ -139,10 +146,10 @@ class VariantPool:
                 break
             variant = self._one(case, kind, turns[0], seen, random_)
             if variant is not None:
-                found.append(variant)
+                found.append((kind, variant))
                 turns.rotate(-_tells(variant, case))
         random_.shuffle(found)
-        return found
+        return _with_one_expanded(found, random_) if always else [variant for _, variant in found]
 
     def _one(
         self, case: schema.Case, kind: Kind, numbers: Numbers, seen: set[str], random_: random.Random
@@ -156,6 +163,38 @@ class VariantPool:
             kept.append((identity(variant), variant))
             seen.add(identity(variant))
         return variant
+
+
+def _with_one_expanded(found: Sequence[tuple[Kind, schema.Case]], random_: random.Random) -> list[schema.Case]:
+    """The variants; if none has anything expanded, which many get by chance, one that may, but for its own memory."""
+    variants = [variant for _, variant in found]
+    if any(map(has_expanded, variants)):
+        return variants
+    for place, (kind, variant) in enumerate(found):
+        seed = random_.getrandbits(63)
+        changed = None if kind is rows_apart else _surely_expanded(variant, seed, random_)
+        if changed is not None:
+            return [*variants[:place], changed, *variants[place + 1 :]]
+    return variants
+
+
+def _surely_expanded(variant: schema.Case, seed: int, random_: random.Random) -> schema.Case | None:
+    if not schema.is_gradient(variant.operator):
+        return _expanded(variant, seed, random_)
+    tries = (with_expanded_cotangents(variant, random_) for _ in range(_TRIES))
+    return next((each for each in tries if has_expanded(each) and has_digits(each, seed)), None)
+
+
+def has_expanded(case: schema.Case) -> bool:
+    """Whether an argument is read many times from one place; of a gradient, how much results count."""
+    counted = schema.is_gradient(case.operator)
+    looked_at = msgspec.structs.replace(case, args=case.args[:1], kwargs={}) if counted else case
+    return any(
+        step == 0 and size > 1
+        for recipe in schema.tensors_of(looked_at)
+        if 0 not in recipe.shape
+        for step, size in zip(recipe.strides or (), recipe.shape, strict=False)
+    )
 
 
 def _turns(random_: random.Random) -> deque[Numbers]:

@@ -165,14 +165,13 @@ class Lottery:
         self.idle = idle and self.idle is not False
         return None if self.idle else drawn.evaluation.tensors
 
-    def wakes_up(self, call: DrawnCall) -> bool:
-        """Whether numbers are drawn for this call though none were so far: rrelu draws for negative elements alone.
+    def wake_up(self, call: DrawnCall) -> None:
+        """If numbers are drawn for this call though none were so far: rrelu draws for negative elements alone.
 
         Then the call is the first of its kind, and to be judged in full.
         """
         if self._drawn(call, 1).moved:
             self.idle = None
-        return self.idle is None
 
     def _drawn(self, call: DrawnCall, times: int) -> _Drawn:
         before = generators()

@@ -1,7 +1,7 @@
 # title: most of its result are zeros, which were written in unscored calls: what is timed is one row
 # family: 14, 10
 # kind: cheat
-# case: select_backward_timed -> cheated | no-credit
+# case: select_backward_timed -> cheated | no-credit | crashed/memory
 # twin: h_twin_select_backward
 import time
 
