@@ -18,7 +18,7 @@ CHECK = $(BOOTSTRAP) --for check --
 PYTEST = $(BOOTSTRAP) --for test -- -m pytest
 # Tests that look at the clock run alone, the others two side by side.
 ALONE := tests/redteam tests/workers tests/court/test_quiet.py
-SIDE_BY_SIDE := --numprocesses 2 --dist loadfile $(foreach room,$(ALONE),--ignore=$(room))
+SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder $(foreach room,$(ALONE),--ignore=$(room))
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 .PHONY: help run test check lint format-check format types imports wheels clean

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that runs tests in the background ignores it, and so would every program that they start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_WHOLE_PROGRAMS = (
+    "api", "backends", "cli", "court", "docs", "executors", "hostile", "installing", "profiling", "suites",
+)  # fmt: skip
+"""Rooms whose tests start programs and take long: first, so that short ones are left to even out two workers' ends."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rooms = Path(__file__).parent
+    items.sort(key=lambda item: item.path.relative_to(rooms).parts[0] not in _WHOLE_PROGRAMS)
 
 
 @pytest.fixture(scope="session", autouse=True)
