@@ -52,6 +52,7 @@ def records() -> dict[str, Record]:
     return {record.case.operator: record for record in LocalExecutor(ExecutorOptions(device="cpu")).run(jobs)}
 
 
+@pytest.mark.slow
 def test_an_operator_in_place_is_compiled_and_agrees(records: dict[str, Record]) -> None:
     found = records[IN_PLACE.operator]
     assert isinstance(found.verdict, Agrees), found.verdict
@@ -60,10 +61,12 @@ def test_an_operator_in_place_is_compiled_and_agrees(records: dict[str, Record])
     assert found.attribution.operators == {}, "the compiled code, not PyTorch's operator, did the work"
 
 
+@pytest.mark.slow
 def test_a_view_stays_a_view(records: dict[str, Record]) -> None:
     assert isinstance(records[VIEW.operator].verdict, Agrees), records[VIEW.operator].verdict
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compiled_is_unsupported_with_the_compilers_reason(records: dict[str, Record]) -> None:
     verdict = records[REFUSED.operator].verdict
     assert isinstance(verdict, Unsupported), verdict

@@ -334,6 +334,7 @@ def test_statistics_that_are_not_updated_are_wrong(measured: dict[str, dict[str,
     assert "argument 4 after the call" in verdict["message"]
 
 
+@pytest.mark.slow
 def test_a_buffer_that_means_something_is_as_the_model_makes_it(tmp_path: Path) -> None:
     """A mask of random values would be another model: who leaves it out, right, and who applies it, wrong."""
     kinds = ("float", "bool", "long")
