@@ -24,7 +24,6 @@ _SLOW = {
     "c31_filters_freed_after_its_end",
     "c31_helpers_die_for_seconds",
     "h_dropout_of_its_own",
-    "h_fourth_power_by_squares",
     "h_twin_mul_gradient",
 }
 """Measured for long, and others of their families are not. ``-m slow`` judges them, and ``torchstone redteam``."""
