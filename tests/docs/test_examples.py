@@ -38,9 +38,13 @@ def run(*command: str, cwd: Path, path: tuple[Path, ...] = ()) -> subprocess.Com
     )
 
 
+LONG = ("evaluate", "evaluate_many", "measure")
+"""What they show is measured in the tests of the API as well."""
+
+
 @pytest.mark.parametrize(
     "example",
-    [pytest.param(each, marks=[pytest.mark.slow] if each.stem == "evaluate_many" else []) for each in EXAMPLES],
+    [pytest.param(each, marks=[pytest.mark.slow] if each.stem in LONG else []) for each in EXAMPLES],
     ids=name_of,
 )
 def test_the_example_runs_and_says_what_it_should(example: Path, tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ _SLOW = {
     "c31_domains_freed_after_its_end",
     "c31_filters_freed_after_its_end",
     "c31_helpers_die_for_seconds",
+    "c31_storm_of_timers",
+    "h_zeros_by_numpy",
+    "h_uniform_by_another_generator",
+    "c31_hogs_the_core",
     "h_dropout_of_its_own",
     "h_twin_mul_gradient",
 }
