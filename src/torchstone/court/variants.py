@@ -31,7 +31,7 @@ _FEWER_CASES: dict[schema.Effort, int] = {"quick": 1, "normal": 5, "thorough": 1
 _OF_OTHER_SIZE = 0.5
 """Of those few: the others have other numbers and nothing else, if there are any."""
 _MANY_PASSED: dict[schema.Effort, int] = {"quick": 12, "normal": 32, "thorough": 32}
-"""Variants."""
+"""Variants, of the kind that the case is of: with elements, or without."""
 
 
 def check_hidden(hearing: Hearing, stand: Stand, stated: Expected, *, comes_back: bool) -> None:

@@ -259,7 +259,7 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
         case "narrow":
             plant_narrow(call, lot)
         case "lone":
-            plant_lone(call)
+            plant_lone(call, lot)
         case "repeated":
             plant_repeated(call, lot)
         case "meeting":

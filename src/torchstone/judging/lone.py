@@ -37,11 +37,10 @@ def may_be_lone(case: schema.Case) -> bool:
     return place is not None and 0.0 < _rate(case) < 1.0 and not overlaps(schema.tensors_of(case)[place])
 
 
-def plant_lone(call: DrawnCall) -> None:
+def plant_lone(call: DrawnCall, lot: Lot) -> None:
     place = _place(call.case)
     if place is None:
         return
-    lot = Lot(call, LONE)
     view = call.tensors[place].view
     heads = view.shape[:-2]
     kept = lot.below(view.shape[-2], math.prod(heads)).view(*heads, 1)
@@ -87,7 +86,5 @@ def _place(case: schema.Case) -> int | None:
 
 
 def _rate(case: schema.Case) -> float:
-    declared = operators.resolve(case.operator)._schema.arguments
-    named = {each.name: value for each, value in zip(declared, case.args, strict=False)} | case.kwargs
-    given = named.get(_RATE)
+    given = dict(operators.named_arguments(case.operator, case.args, case.kwargs)).get(_RATE)
     return float(given.value) if isinstance(given, schema.Scalar) and isinstance(given.value, int | float) else 0.0
