@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -183,26 +184,29 @@ class _Results:
         self._strides = strides
         self._stand = stand
         self._elements = native.numel() if strides is None else span_elements(native.shape, strides)
-        raw = _RAW[native.dtype.itemsize]
+        self._raw = raw = _RAW[native.dtype.itemsize]
         self.size_bytes = self._elements * raw.itemsize
         if any(address % raw.itemsize for address in addresses):
             raise UncapturableError("results that do not lie at a multiple of their element's size")
         self._there = [DeviceMemory(address, stand.device).tensor(0, self._elements, raw) for address in addresses]
-        self._here = torch.empty((len(addresses), self._elements), dtype=raw, device=stand.device)
-        self._rows = list(self._here.unbind(0))
+
+    @cached_property
+    def _here(self) -> torch.Tensor:
+        """Room for a copy, which is made of the candidate's alone."""
+        return torch.empty((len(self._there), self._elements), dtype=self._raw, device=self._stand.device)
 
     def spoil(self) -> None:
         """Overwrite them, as the owner of a result may."""
-        garbage = self._stand.garbage(self._elements, self._here.dtype)
+        garbage = self._stand.garbage(self._elements, self._raw)
         torch._foreach_copy_(self._there, [garbage] * len(self._there))
 
     def copied(self) -> torch.Tensor:
         """``(calls, *shape)``, until the next copy."""
-        torch._foreach_copy_(self._rows, self._there)
+        torch._foreach_copy_(list(self._here.unbind(0)), self._there)
         values = self._here.view(self._native.dtype)
         if self._strides is None:
-            return values.view(len(self._rows), *self._native.shape)
-        return values.as_strided((len(self._rows), *self._native.shape), (self._elements, *self._strides))
+            return values.view(len(self._there), *self._native.shape)
+        return values.as_strided((len(self._there), *self._native.shape), (self._elements, *self._strides))
 
 
 class _Glances:

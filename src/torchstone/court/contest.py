@@ -50,10 +50,13 @@ def measure(hearing: Hearing, stand: Stand, reference: Reference, work: Work) ->
     room, job = hearing.room, hearing.job
     given = stand.layout, stand.sets
     with own_stand(hearing, *given, "reference") as other, own_stand(hearing, *given, "shim") as blank:
-        room.preparable_share(reference)  # looked at now, and remembered: it is no work for who has the lane alone
+        contest = _Contest(hearing, stand, other, blank, reference)
+        with hearing.in_stage("measure", job.deadlines.measure_seconds):  # what is no work for who has the lane alone
+            room.preparable_share(reference)
+            contest.record_ahead()
         room.pool.settle()
         with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
-            return _hold(hearing, _Contest(hearing, stand, other, blank, reference), work)
+            return _hold(hearing, contest, work)
 
 
 @contextmanager
@@ -139,11 +142,12 @@ class _Contest:
             "shim": ReferenceCalls(blank, draws, pretend=True),
         }
         self._played = CandidateGraphs(hearing, stand, draws, sweep, chained=False)
-        self._graphs: Parties = {
+        self._recorded: dict[schema.Party, CandidateGraphs | ReferenceGraphs] = {
             "candidate": self._played,
             "reference": ReferenceGraphs(other, draws, sweep, chained=False),
             "shim": ReferenceGraphs(blank, draws, sweep, chained=False, pretend=True),
         }
+        self._graphs: Parties = {**self._recorded}
         self._linked = CandidateGraphs(hearing, stand, draws, sweep, chained=True)
         self._chains: Parties = {
             "candidate": self._linked,
@@ -158,7 +162,9 @@ class _Contest:
             }
         self._draws = draws
         self._known_call_ns, self._cache = hearing.room.reference_call_ns, hearing.job.cache
-        self.watch = Watch(hearing.room.probe, [each.worker.pid for each in (stand, other, blank)])
+        self._probe, self._pids = hearing.room.probe, [each.worker.pid for each in (stand, other, blank)]
+        self.watch: Watch
+        """Since the contest was begun."""
         self.uncaptured: str | None = None if stand.on_device else ""
 
     @property
@@ -166,8 +172,22 @@ class _Contest:
         """How long the judge waited for the device before the candidate's blocks."""
         return self._called.latencies_ns + self._played.latencies_ns + self._linked.latencies_ns
 
+    def record_ahead(self) -> None:
+        """The graphs that a measurement begins with, as far as it is known how long their blocks are."""
+        call_ns = self._known_call_ns.get(self._key_of(self._graphs))
+        if call_ns is None:
+            return
+        long = procedure.long_block(call_ns, self._stand.sets, self._plan)
+        with suppress(UncapturableError):  # it will not be recorded later, either, and then something follows from it
+            for party in self._recorded.values():
+                party.record(long)
+
     def hold(self) -> tuple[list[schema.Block], int]:
         """Every block, and how many calls a long one has."""
+        self.watch = Watch(self._probe, self._pids)
+        return self._blocks()
+
+    def _blocks(self) -> tuple[list[schema.Block], int]:
         if not self._stand.on_device and self._can_be_chained():
             lengths = self._lengths(self._calls)
             blocks = self._rounds(self._calls, lengths[1:])

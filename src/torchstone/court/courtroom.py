@@ -25,7 +25,9 @@ from torchstone.workers.pausing import PausableWorker
 from torchstone.workers.pool import WorkerPool
 
 _HOST_ARENA_BYTES = 64 << 20
-_DEVICE_PARTS = 64
+_DEVICE_PARTS, _DEVICE_PARTS_FOR_JUDGE = 64, 8
+"""Of a device's memory, one for a block's arguments and results: half a dozen parts go to the one that measures. Those
+who wait for that have three, so with many judges parts are smaller."""
 _USUAL_CACHE_BYTES = 1 << 20
 """Of a core, where the system does not tell."""
 _DOUBTFUL_PERCENT = 110.0
@@ -113,7 +115,7 @@ class Courtroom:
         """
         if self.device.type == "cuda":
             total = torch.cuda.get_device_properties(self.device).total_memory
-            return int(total // (_DEVICE_PARTS * self._judges))
+            return int(total // max(_DEVICE_PARTS, _DEVICE_PARTS_FOR_JUDGE * self._judges))
         return _HOST_ARENA_BYTES
 
     @property

@@ -237,7 +237,7 @@ class CandidateGraphs(Graphs):
         draw(secrets.randbits(63))
 
     def run(self, calls: int) -> Times:
-        captured = self._captured.get(calls) or self._capture_first(calls)
+        captured = self.record(calls)
         if calls not in self._drawn:
             self._draw(calls)
         self._drawn.discard(calls)
@@ -259,7 +259,9 @@ class CandidateGraphs(Graphs):
         self._verify(captured, self.series(calls))
         return times
 
-    def _capture_first(self, calls: int) -> Captured:
+    def record(self, calls: int) -> Captured:
+        if calls in self._captured:
+            return self._captured[calls]
         captured = self._hearing.allow(lambda deadline: self.capture(calls, deadline))
         self._object(captured.objection())
         return captured
@@ -294,8 +296,14 @@ class ReferenceGraphs(Graphs):
         """The candidate's draws serve."""
 
     def run(self, calls: int) -> Times:
+        captured = self.record(calls)
         try:
-            captured = self.capture(calls, time.monotonic() + HOUSEKEEPING_SECONDS)
             return captured.play(self.series(calls).storages, time.monotonic() + HOUSEKEEPING_SECONDS)
+        except FAILURES as error:
+            raise ReferenceLostError(lost(error)) from error
+
+    def record(self, calls: int) -> Captured:
+        try:
+            return self.capture(calls, time.monotonic() + HOUSEKEEPING_SECONDS)
         except FAILURES as error:
             raise ReferenceLostError(lost(error)) from error

@@ -23,7 +23,7 @@ from torchstone.judging.moved import signs_to_keep
 from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch
 from torchstone.judging.reference import Reference
 from torchstone.judging.screening import all_of_each
-from torchstone.judging.untouched import bits
+from torchstone.judging.untouched import are_identical, bits
 from torchstone.judging.vetting import plant_some
 from torchstone.links import Links, leading
 
@@ -141,7 +141,9 @@ class Series:
         ]
 
     def _all_pass(self, outputs: Sequence[torch.Tensor], inputs_after: Sequence[torch.Tensor]) -> bool:
-        """Whether every call is certainly right. One transfer from the device."""
+        """Whether every call is certainly right. One transfer from the device, or two."""
+        if self._is_the_same(outputs, inputs_after):
+            return True
         passed = torch.ones(self.count, dtype=torch.bool, device=self.reference.device)
         for place, native in self._expected.tensors.items():
             got = (outputs if place.kind == "output" else inputs_after)[place.position]
@@ -153,6 +155,19 @@ class Series:
             if not self.reference.evaluator.is_written(position) and before.numel():
                 passed &= all_of_each(bits(before), bits(after), None)
         return bool(passed.all()) and not self._lost_sign(outputs, inputs_after)
+
+    def _is_the_same(self, outputs: Sequence[torch.Tensor], inputs_after: Sequence[torch.Tensor]) -> bool:
+        """Whether every bit is as torch made it. Nothing is quicker to tell, and it holds for many that are right."""
+        pairs = [
+            (native, (outputs if place.kind == "output" else inputs_after)[place.position])
+            for place, native in self._expected.tensors.items()
+        ]
+        pairs += [
+            (before, after)
+            for position, (before, after) in enumerate(zip(self.storages, inputs_after, strict=True))
+            if not self.reference.evaluator.is_written(position)
+        ]
+        return self.reference.device.type == "cuda" and are_identical(pairs)
 
     def _lost_sign(self, outputs: Sequence[torch.Tensor], inputs_after: Sequence[torch.Tensor]) -> bool:
         signs = signs_to_keep(self._expected.tensors, outputs, inputs_after) if self._only_moves else []

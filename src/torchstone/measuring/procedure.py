@@ -167,12 +167,11 @@ def block_lengths(
     Longer, if the candidate turns out to be much quicker. Everybody has made a long block then: memory for that many
     results is new to a process once, and not in the first round.
     """
-    most_calls = max(2, most_calls)
-    long = _length(call_ns, most_calls, plan)
+    long = long_block(call_ns, most_calls, plan)
     times = {party: contestant.run(long) for party, contestant in contestants.items()}
     candidates_ns = max(1, (_own_ns(times["candidate"]) - _own_ns(times["shim"])) // long)
     if candidates_ns * _MUCH_QUICKER < call_ns:
-        longer = _length(candidates_ns, most_calls, plan)
+        longer = long_block(candidates_ns, most_calls, plan)
         if longer > long:
             long = longer
             for contestant in contestants.values():
@@ -180,8 +179,9 @@ def block_lengths(
     return 1, long
 
 
-def _length(call_ns: int, most_calls: int, plan: Plan) -> int:
-    return int(min(most_calls, max(_CALLS_IN_LONG_BLOCK, plan.block_ns // call_ns)))
+def long_block(call_ns: int, most_calls: int, plan: Plan) -> int:
+    """How many calls that take as long make a long block."""
+    return int(min(max(2, most_calls), max(_CALLS_IN_LONG_BLOCK, plan.block_ns // call_ns)))
 
 
 def _own_ns(times: Times) -> int:
