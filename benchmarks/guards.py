@@ -3,8 +3,9 @@
     python benchmarks/guards.py [--device cpu|cuda] [--repeats 5]
 
 Without guards the judge still checks and times: it draws values, calls, compares and measures. It does not stop and
-start the worker around each block, does not look at the bands between buffers, asks no guard about the measurement,
-judges no hidden variants and has nothing attributed.
+start the worker around each block, does not look at the bands between buffers or at kept results, plants no values,
+inspects no blocks, has no speed confirmed by chained calls or by the reference alone, asks no guard about the
+measurement, judges no hidden variants and has nothing attributed.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from unittest import mock
 
 import torch
 
-from torchstone.court import contest, hearing, trial
+from torchstone.court import captured, contest, hearing, trial
+from torchstone.court.alone import Beforehand
 from torchstone.court.courtroom import Courtroom
+from torchstone.court.hearing import Hearing
 from torchstone.court.lane import Lane
 from torchstone.court.trial import Trial, judge
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device import DeviceProbe
 from torchstone.measuring.kept_ceilings import KeptCeilings
+from torchstone.measuring.procedure import Inspections
 from torchstone.schema import Agrees, Case, Implementation, ImportPath, Job, Normal, Scalar, Sequence, Tensor
 from torchstone.workers.handle import Worker
 from torchstone.workers.pool import WorkerOptions, WorkerPool
@@ -51,17 +55,26 @@ def cases(device: str) -> list[Case]:
 @contextlib.contextmanager
 def no_guards() -> Iterator[None]:
     """The judge as it would be without them."""
+
+    def nothing(*parts: object, **named: object) -> None: ...
+
     switched_off: list[tuple[Any, str, Any]] = [
-        (Worker, "freeze", lambda self: None),
+        (Worker, "freeze", nothing),
         (hearing, "BLOCK_GUARDS", ()),
-        (contest, "_examine", lambda *parts: None),
-        (Trial, "_attribute", lambda self, stand: None),
-        (trial, "check_hidden", lambda *parts: None),
+        (captured, "PLACE_GUARDS", ()),
+        (contest, "_examine", nothing),
+        (contest._Contest, "_confirm_by_chains", nothing),
+        (Inspections, "due", lambda self, lengths: []),
+        (Hearing, "wear", nothing),
+        (Hearing, "draw_with_planted", lambda self, reference, count, like: self.draw(reference, count)[1]),
+        (Trial, "_attribute", nothing),
+        (trial, "check_hidden", nothing),
+        (trial, "reference_beforehand", lambda *parts: Beforehand()),
+        (trial, "with_reference_alone", lambda hearing, stand, reference, measurement, before: measurement),
     ]
     with contextlib.ExitStack() as stack:
         for owner, name, replacement in switched_off:
-            if hasattr(owner, name):
-                stack.enter_context(mock.patch.object(owner, name, replacement))
+            stack.enter_context(mock.patch.object(owner, name, replacement))
         yield
 
 
