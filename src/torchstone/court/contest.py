@@ -53,7 +53,7 @@ def measure(hearing: Hearing, stand: Stand, reference: Reference, work: Work) ->
         contest = _Contest(hearing, stand, other, blank, reference)
         with hearing.in_stage("measure", job.deadlines.measure_seconds):  # what is no work for who has the lane alone
             room.preparable_share(reference)
-            contest.record_ahead()
+            contest.get_ready()
         room.pool.settle()
         with room.lane.exclusive(), hearing.in_stage("measure", job.deadlines.measure_seconds):
             return _hold(hearing, contest, work)
@@ -172,8 +172,11 @@ class _Contest:
         """How long the judge waited for the device before the candidate's blocks."""
         return self._called.latencies_ns + self._played.latencies_ns + self._linked.latencies_ns
 
-    def record_ahead(self) -> None:
-        """The graphs that a measurement begins with, as far as it is known how long their blocks are."""
+    def get_ready(self) -> None:
+        """Find out what can be planted, and record the graphs that a measurement begins with, as far as it is known how
+        long their blocks are.
+        """
+        self._draws.plan()
         call_ns = self._known_call_ns.get(self._key_of(self._graphs))
         if call_ns is None:
             return

@@ -11,7 +11,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from functools import cached_property
 
 from torchstone import schema
 from torchstone.chain import Chain
@@ -55,6 +54,8 @@ class Draws:
         self._last: dict[int, list[DrawnCall]] = {}
         self._series: dict[tuple[int, schema.Way], Series] = {}
         self._seed = secrets.randbits(62)
+        self.plans: list[str] = []
+        """Of the values to plant, once they were chosen."""
 
     def fresh(self, calls: int) -> tuple[list[DrawnCall], list[Expected]]:
         """Never those of an earlier try: a candidate that died has seen these, and may have left itself a note."""
@@ -76,11 +77,10 @@ class Draws:
         except ReferenceFailure:
             return None
 
-    @cached_property
-    def plans(self) -> list[str]:
-        """Of the values to plant."""
+    def plan(self) -> None:
+        """Choose which values are planted in blocks that are like timed ones."""
         _, usual = self._hearing.draw(self._reference, 1, calibrate=False, again=False)
-        return plans_among_timed(usual[0], secrets.randbits(63))
+        self.plans = plans_among_timed(usual[0], secrets.randbits(63))
 
     def again(self, calls: int) -> list[DrawnCall]:
         """The candidate's last values, or some that it never sees; nobody looks at what they give."""

@@ -50,7 +50,8 @@ _MOST_DRAWS = 32
 """Results of random numbers in a block on the CPU: to judge one takes a thousand times as long as to draw it."""
 _MOST_WEIGHTS = 4096
 """Of all instances of a model: each set of arguments has one of its own, and to make them takes time."""
-_WORN_NS, _WORN_WHERE_TIMED_NS = 60_000_000, 200_000_000
+_WORN_NS = 60_000_000
+_WORN_WHERE_TIMED_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
 """For calls that nobody looks at, while earlier results must stay as they are. Told from a block, which costs more than
 its calls: it is less where they are quick."""
 _LOST_WORKERS = 5
@@ -123,14 +124,14 @@ class Trial:
                 stand = stack.enter_context(hearing.standing(job.case, layout, sets))
                 stand.keeps_results = hearing.keeps_results()
                 hearing.call_and_verify(stand, calls, expected)  # it may compile
-            self._check(stand, reference, checks, expected[0])
+            self._check(stand, reference, checks, expected[0], worn=work is None)
             if work is None:
                 self._attribute(stand, has_arguments=stand.keeps_arguments and not reference.contract.mutated)
                 check_hidden(hearing, stand, expected[0], comes_back=False)
             else:
                 check_hidden(hearing, stand, expected[0], comes_back=True)
                 hearing.outcome.measurement = measure(hearing, stand, reference, work)
-                hearing.wear(stand, _WORN_WHERE_TIMED_NS)
+                hearing.wear(stand, _WORN_WHERE_TIMED_NS[self._room.device.type])
                 self._attribute(stand, has_arguments=False)
             hearing.worker.check_silence()
             if stand.is_bound:
@@ -150,15 +151,19 @@ class Trial:
         few = min(_FEW_SETS, self._room.ample_bytes // layout.footprint_bytes)
         return max(checks, min(_MOST_SETS[kind], fitting, telling), few, 2)
 
-    def _check(self, stand: Stand, reference: Reference, checks: int, first: Expected) -> None:
-        """Further calls on values drawn after the first, some with planted ones."""
+    def _check(self, stand: Stand, reference: Reference, checks: int, first: Expected, *, worn: bool) -> None:
+        """Further calls on values drawn after the first, some with planted ones.
+
+        ``worn``: and many that nobody looks at; where calls are timed these come after that.
+        """
         hearing = self._hearing
         with hearing.in_stage("check", self._job.deadlines.check_seconds):
             wanted = hearing.draw_with_planted(reference, 1 + checks, first)
             for begin in range(0, len(wanted), stand.sets):  # few blocks: each has to wait for the worker and a device
                 some = wanted[begin : begin + stand.sets]
                 hearing.call_and_verify(stand, [expected.call for expected in some], some)
-            hearing.wear(stand, _WORN_NS)
+            if worn:
+                hearing.wear(stand, _WORN_NS)
 
     def _replay(self, replay: schema.Replay) -> None:
         """One call of an earlier trial again, with the values it had, compared in full."""

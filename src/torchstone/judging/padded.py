@@ -36,12 +36,12 @@ def mask_runs(view: torch.Tensor, lot: Lot, value: float) -> None:
     size = view.shape[-1]
     rows = view.shape[:-1]
     count = math.prod(rows)
-    lengths = size // 2 + lot.below(size - size // 2, count)
-    kept = lot.below(3, count)
-    columns = torch.arange(size)
+    lengths = (size // 2 + lot.below(size - size // 2, count)).to(view.device)
+    kept = lot.below(3, count).to(view.device)
+    columns = torch.arange(size, device=view.device)
     leading = (kept == 0)[:, None] & (columns < lengths[:, None])
     trailing = (kept == 1)[:, None] & (columns >= size - lengths[:, None])
-    view.masked_fill_((leading | trailing).reshape(*rows, size).to(view.device), value)
+    view.masked_fill_((leading | trailing).reshape(*rows, size), value)
 
 
 def _masks(case: schema.Case) -> list[int]:

@@ -58,8 +58,8 @@ def plant_masks(call: DrawnCall, lot: Lot) -> None:
         masks = (-math.inf, torch.finfo(tensor.view.dtype).min)
         plant_into(tensor, lot, lambda lot, _, count, masks=masks: lot.chosen(masks, count), _EVERY_MASKED)  # type: ignore[misc]
         if not lot.once and not overlaps(tensor.recipe) and tensor.view.dim() > 1 and len(tensor.view) > 2:
-            for row in lot.structure.sample(range(len(tensor.view)), max(1, len(tensor.view) // 16)):
-                tensor.view[row].fill_(-math.inf)
+            rows = lot.structure.sample(range(len(tensor.view)), max(1, len(tensor.view) // 16))
+            tensor.view.index_fill_(0, torch.tensor(rows, device=tensor.view.device), -math.inf)
         if not lot.once and tensor.view.dim() and tensor.view.shape[-1] > 1 and not overlaps(tensor.recipe):
             mask_runs(tensor.view, lot, -math.inf)
 
