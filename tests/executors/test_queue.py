@@ -38,7 +38,8 @@ def test_every_job_is_given_once_and_candidates_are_shared_only_when_no_other_wa
         if queue and idle and (not in_hand or data.draw(st.booleans())):
             judge = data.draw(st.sampled_from(idle))
             elsewhere = {held.implementation.key for held, _ in in_hand.values()}
-            taken, lost = queue.take(last.get(judge), elsewhere)
+            known = data.draw(st.sets(st.sampled_from([each.case.key for each in jobs])))
+            taken, lost = queue.take(last.get(judge), elsewhere, known)
             key = taken.implementation.key
             waits = {each.implementation.key for each in waiting.values()}
             if last.get(judge) in waits:
@@ -122,3 +123,13 @@ def test_workers_find_imported_what_their_kernels_use() -> None:
     compiling = SourceFiles((SourceFile("kernel.py", "kernel = torch.compile(torch.relu)"),), "kernel")
     asked = msgspec.structs.replace(source.implementation, origin=compiling)
     assert JobQueue([aten, job(2, 1), msgspec.structs.replace(source, implementation=asked)]).preload() == "compiler"
+
+
+def test_a_judge_begins_with_a_case_that_it_knows_among_candidates_with_as_much_to_do() -> None:
+    jobs = [job(0, 8), job(1, 16), job(2, 16), job(3, 64), job(3, 32)]
+    queue = JobQueue(jobs, heaviest_first=True)
+    of_16, of_8 = jobs[1].case.key, jobs[0].case.key
+    assert queue.take(None, known={of_16, of_8})[0] == jobs[3], "the heaviest comes first, known or not"
+    assert queue.take(None, elsewhere={jobs[3].implementation.key}, known={of_8})[0] == jobs[1]
+    assert JobQueue(jobs).take(None, known={of_16})[0] == jobs[1]
+    assert JobQueue(jobs).take(None, known=())[0] == jobs[0]

@@ -128,7 +128,7 @@ def _feed(judges: list[JudgeProcess], queue: JobQueue, options: ExecutorOptions)
 
 def _occupy(judge: JudgeProcess, judges: list[JudgeProcess], queue: JobQueue) -> None:
     if judge.opened and judge.job is None and queue:
-        judge.give(*queue.take(judge.last_implementation, _in_hand(judges)))
+        judge.give(*queue.take(judge.last_implementation, _in_hand(judges), judge.cases))
 
 
 def _dismiss_idle(judges: list[JudgeProcess], selector: selectors.BaseSelector) -> None:
@@ -232,6 +232,8 @@ class JudgeProcess:
         self.unjudged_in_a_row: set[str] = set()
         """Implementations: one that can kill the judge must not end the run with three of its cases."""
         self.last_implementation: str | None = None
+        self.cases: set[str] = set()
+        """That its process has had a job of."""
 
     def start(self) -> None:
         """Start it; it announces itself when its device is open."""
@@ -255,6 +257,7 @@ class JudgeProcess:
         if zygote is not None:
             zygote.close()
         self.opened, self.job, self.lost = False, None, 0
+        self.cases = set()
         self._heard, self._stuck = time.monotonic(), False
         options = self._options
         ceilings = cache_folder("ceilings")  # told to the judge, whose own environment knows no home
@@ -291,6 +294,7 @@ class JudgeProcess:
     def give(self, job: Job, lost: int) -> None:
         """Hand over a job. If the judge is gone the next :meth:`hear` says so."""
         self.job, self.lost, self.last_implementation = job, lost, job.implementation.key
+        self.cases.add(job.case.key)
         self._heard = time.monotonic()
         with contextlib.suppress(ConnectionError):
             send(self.connection, job)

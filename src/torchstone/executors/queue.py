@@ -1,12 +1,14 @@
 """Jobs that wait for a judge, in the order in which their candidates came.
 
 A candidate's worker is warm in the judge that had its last job, and starting it elsewhere costs another worker. So a
-judge goes on with the candidate it has; then it begins one that nobody has; and only when every candidate that waits is
-in some judge's hands does it help with one of them, the one with the most jobs left.
+judge goes on with the candidate it has; then it begins one that nobody has, if it can on a case that it knows: what it
+has found out of it, the reference's time and what can be prepared, is found out once. Only when every candidate that
+waits is in some judge's hands does it help with one of them, the one with the most jobs left.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
@@ -14,6 +16,8 @@ from collections.abc import Collection, Iterable, Sequence
 from torchstone.schema import Implementation, Job, SourceFiles, tensors_of
 from torchstone.workers.environment import Preload
 
+_LOOKED_AT = 64
+"""Candidates that wait, for one that comes with a known case."""
 _ELEMENTS_FOR_A_JOB = 1 << 20
 """Take as long as everything else about a job."""
 _SLOW = (
@@ -45,8 +49,9 @@ class JobQueue:
         self._groups: dict[str, deque[Waiting]] = {}
         for job in jobs:
             self._groups.setdefault(job.implementation.key, deque()).append((job, 0))
+        self._weights = {key: _weight(group) if heaviest_first else 0.0 for key, group in self._groups.items()}
         if heaviest_first:
-            heaviest = sorted(self._groups.items(), key=lambda item: -_weight(item[1]))
+            heaviest = sorted(self._groups.items(), key=lambda item: -self._weights[item[0]])
             self._groups = {key: deque(sorted(group, key=lambda each: -_elements(each[0]))) for key, group in heaviest}
 
     def preload(self) -> Preload:
@@ -64,18 +69,31 @@ class JobQueue:
     def __bool__(self) -> bool:
         return bool(self._groups)
 
-    def take(self, last: str | None, elsewhere: Collection[str] = ()) -> Waiting:
-        """The next job for a judge that had this candidate last, while other judges have those."""
-        free = (key for key in self._groups if key not in elsewhere)
+    def take(self, last: str | None, elsewhere: Collection[str] = (), known: Collection[str] = ()) -> Waiting:
+        """The next job for a judge that had this candidate last and knows these cases, while other judges have those
+        candidates.
+        """
         if last in self._groups and last is not None:
             key = last
         else:
-            key = next(free, None) or max(self._groups, key=lambda each: len(self._groups[each]))
+            free = itertools.islice((key for key in self._groups if key not in elsewhere), _LOOKED_AT)
+            key = self._first_of(list(free), known) or self._longest()
         group = self._groups[key]
         found = group.popleft()
         if not group:
             del self._groups[key]
         return found
+
+    def _longest(self) -> str:
+        """The candidate with the most jobs left."""
+        return max(self._groups, key=lambda key: len(self._groups[key]))
+
+    def _first_of(self, keys: Sequence[str], known: Collection[str]) -> str | None:
+        """The first of these candidates, or one that waits with as much work and begins with a case that is known."""
+        if not keys:
+            return None
+        alike = (key for key in keys if self._weights[key] == self._weights[keys[0]])
+        return next((key for key in alike if self._groups[key][0][0].case.key in known), keys[0])
 
     def put_back(self, job: Job, lost: int) -> None:
         """To the front: it has waited before."""
