@@ -29,7 +29,9 @@ of :mod:`torchstone.judging.roughness` in the places of s and of torch's error; 
 magnitude in the place of s.
 
 A bound of 0, equality, is demanded where the operator is seen to only move values (s equals |e| and torch's error is 0
-everywhere, on at least 16 elements): copies, gathers, sorts, maxima, relu. Not in float64.
+everywhere, on at least 16 elements): copies, gathers, sorts, maxima, relu. So it is where torch is off by one step of
+the dtype everywhere (``nextafter``): rounding is off by half of one at most, so that this is what the operator is for,
+and float64 has other steps. Not in float64.
 
 A bound for every element lets errors pass that are small one by one and large together: a float32 sum of many
 positive terms whose inputs were rounded to tf32 has no element further off than the worst of a plain left-to-right
@@ -90,6 +92,9 @@ FEW_DISTINCT = 0.9
 """Below this share of distinct values in a sample, only the distinct ones count."""
 MOVED_TOLERANCE = 1e-5
 """How closely s must equal |e| to count as movement."""
+_ONE_STEP = 0.45, 1.1
+"""Steps of the dtype, if it is one: the next number below a power of two is half a step away. A single rounding is off
+by as much as the lesser one time in ten, but not everywhere."""
 _MEDIAN_SAMPLE = 4096
 _LEVEL_RANGE = (1e-30, 1e30)
 """Slopes outside are no part of a neighbourhood's mean, which is taken in float32."""
@@ -212,7 +217,7 @@ def _limits(own: _Own, share_: float, independent_share: float | None) -> Limits
             total += moments(error, w[piece], e[piece])
         flat[piece] = _bound_piece(error, scale, dtype, share_)
         logs.append(sum_of_logs)
-        moves.append(_only_moved(error, e[piece], s[piece]))
+        moves.append(_only_moved(error, e[piece], s[piece], dtype))
     spread = None if independent_share is None else _spread(weight, total, _distinct(e), independent_share)
     return Limits(bound, spread, _calibration(logs, moves, native))
 
@@ -276,10 +281,21 @@ def _lifted(slope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return lifted.reshape(-1)[: slope.numel()], torch.stack([logs.sum(), count.sum().to(logs.dtype)])
 
 
-def _only_moved(error: torch.Tensor, exact: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+def _only_moved(error: torch.Tensor, exact: torch.Tensor, slope: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     magnitude = exact.abs()
     pure = (slope - magnitude).abs() <= MOVED_TOLERANCE * magnitude
-    return ((pure & (error == 0)) | ~torch.isfinite(magnitude)).all()
+    no_number = ~torch.isfinite(magnitude)
+    moved = ((pure & (error == 0)) | no_number).all()
+    least, most = _ONE_STEP
+    steps = error.abs() / _step(magnitude, dtype)
+    stepped = (pure & (steps > least) & (steps < most)) | no_number | (magnitude < _underflow(dtype))
+    return moved | (stepped.all() & (error != 0).any())
+
+
+def _step(magnitude: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """From a number of this magnitude to the next one of the dtype."""
+    exponent = torch.frexp(magnitude).exponent
+    return torch.ldexp(torch.full_like(magnitude, float(torch.finfo(dtype).eps)), exponent - 1)
 
 
 def _calibration(logs: list[torch.Tensor], moves: list[torch.Tensor], native: torch.Tensor) -> Calibration:

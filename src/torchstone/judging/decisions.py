@@ -93,9 +93,12 @@ _COUNT_BACK = frozenset({"index", "index_put", "take", "put"})
 _ABOUT_SIGNS = ("signbit", "copysign")
 """Operators that tell 0 from -0. Elsewhere that is a matter of taste, as in which way ``atan2`` turns."""
 _ABOUT_INFINITIES = ("isinf", "isfinite", "isposinf", "isneginf", "logaddexp", "logaddexp2")
+CARRIED = "carried"
+"""Infinities, for what carries values along or compares them: there they are values like any other."""
 _NO_GRADIENT = (
     "nan",
     "infinities",
+    CARRIED,
     "wide",
     "ends",
     "beyond",
@@ -189,6 +192,12 @@ def _is_about_no_numbers(case: schema.Case, recipes: Sequence[schema.Tensor]) ->
     return "nan" in name or name in _ABOUT_INFINITIES or any(getattr(r.fill, "specials", False) for r in recipes)
 
 
+def may_carry(case: schema.Case) -> bool:
+    """Whether there is an argument that infinities may be planted into."""
+    special = schema.is_gradient(case.operator) or schema.is_model(case.operator) or decomposes(case.operator)
+    return not special and any(_is_unbounded(r) and math.prod(r.shape) for r in schema.tensors_of(case))
+
+
 def leaves_rounding(call: DrawnCall) -> bool:
     """Whether the deviation of a row of one value is asked for: 0, or what rounding leaves, but a number."""
     name = call.case.operator.split(".")[1]
@@ -268,7 +277,7 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
             _move(call, lot)
         case "nan":
             _plant_nonfinite(call, lot, (math.nan,))
-        case "infinities":
+        case "infinities" | "carried":
             _plant_nonfinite(call, lot, (math.inf, -math.inf))
         case "negative":
             _count_from_the_end(call, lot)

@@ -1,19 +1,20 @@
 """What the elements of a random result depend on: their inputs, and one another.
 
 Values may be distributed as torch's are and yet not be what the operator draws: those of other places, one random
-number stretched over many elements, indices that come twice where each may come once. Four things are looked at, in
-places that are drawn in secret for each call, and held against torch's own draws of the same call. The two in the
-middle take turns in secret, unless a call is judged in full:
+number stretched over many elements, indices that come twice where each may come once. Five things are looked at, in
+places that are drawn in secret for each call, and held against torch's own draws of the same call. The third and the
+fourth take turns in secret, unless a call is judged in full:
 
 inputs       how closely elements agree with a second draw of torch's at their place, by rank and by coincidence of
              values that are rare elsewhere
+order        how ranks rise or fall along the rows: draws that were sorted are no longer in the order of drawing
 pairs        the joint histogram of elements some places apart, over a grid of ranks: few places, powers of two, any
 echoes       the angles of ranks, multiplied with those any number of places on: the result moved along itself, plus a
              number (modulo the range) or mirrored
 coincidences how many values stand more than once in a row
 
 What chance does: given the inputs, an honest draw and torch's own might change places element by element, without
-changing anything else. So the first three differ by sums of terms of random sign, whose tails are known: Hoeffding for
+changing anything else. So the first four differ by sums of terms of random sign, whose tails are known: Hoeffding for
 a sum, Hanson and Wright for a sum of squares over a grid (whose matrix is a Laplacian divided by its degrees, with no
 eigenvalue beyond 2; pairs are disjoint). Coincidences are counts: Chernoff, with the spread of torch's own. Together
 less than 1e-9 for a call, as computed. Elements that depend on one another make all of it wider; how much is measured
@@ -71,6 +72,7 @@ class Dependence:
 
     def __init__(self) -> None:
         self._inputs = _Inputs()
+        self._order = _Order()
         self._pairs = _Pairs()
         self._echoes = _Echoes()
         self._coincidences = _Coincidences()
@@ -87,7 +89,7 @@ class Dependence:
         row_length = 0 if own.dtype.is_complex or own.dim() < 2 else own.shape[-1]
         draw = _Draw(rows, result, row_length, torch.finfo(own.dtype).eps if is_float else 0.0)
         slow = (self._pairs, self._echoes)
-        parts = (self._inputs, self._coincidences, *(slow if draw.in_full else (secrets.choice(slow),)))
+        parts = (self._inputs, self._order, self._coincidences, *(slow if draw.in_full else (secrets.choice(slow),)))
         return next((text for part in parts if (text := part.misfit(draw)) is not None), None)
 
 
@@ -164,6 +166,51 @@ class _Inputs:
         total, square, _ = _agreement(draw, own[:-2], own[1:-1], own[2:]).unbind(1)
         wide = (total.square() / square.clamp(min=1e-9)).mean(dim=1).sqrt().tolist()
         self._width = [max(one, MARGIN * other) for one, other in zip(self._width, wide, strict=True)]
+
+
+class _Order:
+    """Whether values rise or fall along their rows."""
+
+    def __init__(self) -> None:
+        self._width = 1.0
+        self._sum, self._square = 0.0, 0.0
+
+    def misfit(self, draw: _Draw) -> str | None:
+        if draw.row_length < 2:
+            return None
+        part = _whole_rows(draw)
+        along = torch.linspace(-1.0, 1.0, draw.row_length, dtype=torch.float64, device=draw.got.device)
+        along = along.repeat(-(-(part.stop - part.start) // draw.row_length))[: part.stop - part.start]
+        if draw.in_full:
+            own = draw.learnt_from()[:, part]
+            totals, squares = _rising(draw, own[0::2], own[1::2], along)
+            wide = float((totals.square() / squares.clamp(min=1e-9)).mean().sqrt())
+            self._width = max(self._width, MARGIN * wide)
+        total, square = (float(each) for each in _rising(draw, draw.own[0, part], draw.got[part], along))
+        self._sum, self._square = self._sum + total, self._square + square
+        for where, (more, spread) in (("", (total, square)), (" over all calls", (self._sum, self._square))):
+            allowed = DEVIATIONS * self._width * math.sqrt(spread)
+            if abs(more) > allowed:
+                return (
+                    f"along rows of {draw.row_length} the ranks of the values {'rise' if more > 0 else 'fall'} by "
+                    f"{abs(more):.4g} more than torch's{where}, bound {allowed:.3g}"
+                )
+        return None
+
+
+def _whole_rows(draw: _Draw) -> slice:
+    """Some rows, one behind the other, or the beginning of one; which, nobody can foresee."""
+    rows = max(1, LOOKED_AT // draw.row_length)
+    first = secrets.randbelow(max(1, draw.elements // draw.row_length - rows + 1)) * draw.row_length
+    return slice(first, min(first + rows * draw.row_length, draw.elements))
+
+
+def _rising(
+    draw: _Draw, one: torch.Tensor, other: torch.Tensor, along: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """By how much more ``other`` rises than ``one``, and the sum of squares of what that is the sum of."""
+    terms = (draw.ranks(other) - draw.ranks(one)) * along
+    return terms.sum(dim=-1), terms.square().sum(dim=-1)
 
 
 def _agreement(draw: _Draw, one: torch.Tensor, other: torch.Tensor, third: torch.Tensor) -> torch.Tensor:

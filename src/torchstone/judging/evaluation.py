@@ -102,6 +102,11 @@ class Evaluator:
         """Where the operator is called as it stands."""
         return self._device
 
+    @property
+    def desk(self) -> torch.device:
+        """Where arguments come from and results go."""
+        return self._desk
+
     def is_written(self, position: int) -> bool:
         """Whether the operator writes to this tensor argument."""
         return position in self.contract.mutated

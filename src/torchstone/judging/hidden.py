@@ -41,6 +41,7 @@ from torchstone.judging.jitter import (
     rows_apart,
 )
 from torchstone.judging.scaling import rescalings
+from torchstone.judging.uneven import with_another_scale
 
 _TRIES = 3
 """Per variant that is asked for."""
@@ -66,10 +67,13 @@ def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[
 
 
 def _on_other_memory(case: schema.Case, random_: random.Random) -> list[schema.Case]:
-    """A case that has no variants of other sizes, laid out otherwise, if torch takes that and it is not too large."""
+    """A case that has no variants of other sizes, laid out otherwise, if torch takes that and it is not too large.
+
+    But for one that a scale makes, where there is one.
+    """
     if sum(math.prod(tensor.shape) for tensor in schema.tensors_of(case)) > MOST_ELEMENTS:
         return []
-    tries = [hidden(relaid(case, random_)) for _ in range(_TRIES)]
+    tries = [hidden(relaid(with_another_scale(case, random_), random_)) for _ in range(_TRIES)]
     seed = random_.getrandbits(63)
     others = (each for each in tries if identity(each) != identity(case) and is_valid(each, seed))
     return list(itertools.islice(others, 1))

@@ -23,7 +23,7 @@ from torchstone.judging.inputs import DrawnTensor
 from torchstone.judging.jitter import on_plain_memory
 from torchstone.judging.outcome import Mismatch
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference
-from torchstone.judging.vetting import stands_by
+from torchstone.judging.vetting import has_shapes_of_parts, stands_by
 
 _TIMES = 4
 _NOT_DETERMINISTIC = "does not have a deterministic implementation"
@@ -84,12 +84,13 @@ def agrees_on_plain_memory(expected: Expected, device: torch.device, desk: torch
 def agrees_about_nothing(expected: Expected) -> bool:
     """Where an argument is empty, whether torch's answer is also what float64 and its own decomposition give.
 
-    The mean of no elements is 0 in its layer norm, and NaN by the formula.
+    The mean of no elements is 0 in its layer norm, and NaN by the formula; and a product of nothing has the shape of
+    what it is added to (``addmv``).
     """
     empty = any(0 in recipe.shape for recipe in schema.tensors_of(expected.call.case))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "degrees of freedom <= 0"
-        return not empty or stands_by(expected)
+        return not empty or (has_shapes_of_parts(expected) and stands_by(expected))
 
 
 def _moved(drawn: DrawnTensor, recipe: schema.Tensor) -> DrawnTensor:

@@ -8,9 +8,11 @@ rounding errors do to a result is of the same kind, which is why bounds are buil
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import torch
 
 from torchstone import operators, schema
@@ -39,6 +41,9 @@ and then look as if they did not cancel."""
 PIECE_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Elements that are worked on at a time where there are many: temporaries stay in the cache, or in bounds."""
 _SALT = 0x5EED
+_PAIRS_OF_NUMBERS = 4
+_NUMBERS = ("number", "float", "Scalar")
+"""Types of arguments that are numbers, and not how many of something there are."""
 
 Evaluate = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Tensors]
 """Storages and views of all arguments -> results."""
@@ -79,6 +84,8 @@ def probe(evaluator: Evaluator, call: DrawnCall, *, closely: bool = False) -> di
         _add_slopes(evaluator, call, wide, exact, slopes, closely)
         allow_cancellation(evaluator, wide, exact, slopes)
         allow_rounded_results(evaluator, wide, slopes)
+    elif exact and not wide:
+        _add_slopes_of_numbers(evaluator, call, exact, slopes)
     return {place: Probed(tensor, slopes[place]) for place, tensor in exact.items()}
 
 
@@ -144,6 +151,39 @@ def _add_slopes(
         sides = both_sides(steps, place, tensor)
         if sides is not None:
             _set_slope(slopes[place], sides[0], tensor, sides[1], 1.0 / pairs)
+
+
+def _add_slopes_of_numbers(evaluator: Evaluator, call: DrawnCall, exact: Tensors, slopes: Tensors) -> None:
+    """Of what is made of nothing but numbers (``linspace``): these are moved, for want of tensors."""
+    random_ = random.Random(call.seed)
+    steps: list[tuple[Tensors, Tensors]] = []
+    for _ in range(_PAIRS_OF_NUMBERS):
+        seed = random_.getrandbits(63)
+        try:
+            steps.append((_with_numbers_moved(evaluator, seed, STEP), _with_numbers_moved(evaluator, seed, -STEP)))
+        except OPERATOR_ERRORS:
+            continue
+    for place, tensor in exact.items():
+        sides = both_sides(steps, place, tensor)
+        if sides is not None:
+            _set_slope(slopes[place], sides[0], tensor, sides[1], 1.0 / len(sides[0]))
+
+
+def _with_numbers_moved(evaluator: Evaluator, seed: int, step: float) -> Tensors:
+    random_ = random.Random(seed)
+    declared = {argument.name: str(argument.type) for argument in evaluator.operator._schema.arguments}
+
+    def moved(name: str, argument: schema.Argument) -> schema.Argument:
+        if not isinstance(argument, schema.Scalar) or declared.get(name) not in _NUMBERS:
+            return argument
+        if isinstance(argument.value, bool) or not isinstance(argument.value, int | float):
+            return argument
+        return schema.Scalar(argument.value * (1.0 + random_.choice((step, -step))))
+
+    case = evaluator.case
+    args = tuple(moved(name, argument) for name, argument in zip(declared, case.args, strict=False))
+    kwargs = {name: moved(name, argument) for name, argument in case.kwargs.items()}
+    return Evaluator(msgspec.structs.replace(case, args=args, kwargs=kwargs), evaluator.desk).wide([], [])
 
 
 def pairs_for(elements: int, *, closely: bool) -> int:

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
-from torchstone.judging import distribution, lone
+from torchstone.judging import distribution, lone, picked
 from torchstone.judging.dependence import Dependence
 from torchstone.judging.evaluation import Evaluation, Evaluator, Place, Tensors
 from torchstone.judging.inputs import DrawnCall, batched_view
@@ -98,6 +99,15 @@ class _Rarity:
         )
 
 
+@dataclass(eq=False)
+class _Picked:
+    """What is known of the elements that a result's indices point at."""
+
+    rates: Rates
+    dependence: Dependence
+    widened: float = 1.0
+
+
 class Lottery:
     """One case's random results, call after call."""
 
@@ -110,6 +120,7 @@ class Lottery:
         self._rates: dict[Place, Rates] = {}
         self._moduli = (2, 256, secrets.choice(_ODD))
         self._digits: dict[tuple[Place, int], Rates] = {}
+        self._picked: dict[Place, _Picked] = {}
         self._relations = Relations()
         self._repeats = Repeats()
         self._calls = 0
@@ -196,6 +207,7 @@ class Lottery:
         """Where a call's results are not what torch would draw, and how. ``draws``: few rows, if not in full."""
         seen: Tensors = {}
         own: Tensors = {}
+        given = self._given(inputs_after)
         for place, drawn in draws.items():
             if self._is_the_argument(place, draws):
                 continue
@@ -210,6 +222,7 @@ class Lottery:
                 or self._text(place, drawn, got, in_full)
                 or self._rate(place, drawn, got)
                 or self._last_digits(place, drawn, got)
+                or self._of_picked(place, drawn, got, given, in_full)
                 or self._dependence(place, drawn if in_full else drawn[:2], got)
                 or self._repetition(place, drawn, got)
             )
@@ -217,7 +230,15 @@ class Lottery:
                 return place, text
             own[place], seen[place] = drawn, got.clone()
         self._last = seen
-        return self._unrelated(own, seen, inputs_after)
+        return self._unrelated(own, seen, given)
+
+    def _given(self, inputs_after: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The arguments that are only read."""
+        return {
+            f"argument {position}": self._inside(Place("argument", position), storage.unsqueeze(0))[0]
+            for position, storage in enumerate(inputs_after)
+            if not self._evaluator.is_written(position)
+        }
 
     def _is_the_argument(self, place: Place, draws: Tensors) -> bool:
         """Whether a result is an argument that is judged as well: a call that returns another was refused before."""
@@ -227,16 +248,11 @@ class Lottery:
         argument = declared[place.position] if place.position < len(declared) else None
         return argument is not None and Place("argument", argument) in draws
 
-    def _unrelated(self, own: Tensors, got: Tensors, inputs_after: Sequence[torch.Tensor]) -> tuple[Place, str] | None:
+    def _unrelated(self, own: Tensors, got: Tensors, given: dict[str, torch.Tensor]) -> tuple[Place, str] | None:
         """Whether results do not go together as torch's do. In calls of which dependence is looked at."""
         if any(len(drawn) < 2 for drawn in own.values()):
             return None
         names = {f"{place.kind} {place.position}": place for place in got}
-        given = {
-            f"argument {position}": self._inside(Place("argument", position), storage.unsqueeze(0))[0]
-            for position, storage in enumerate(inputs_after)
-            if not self._evaluator.is_written(position)
-        }
         named = [{name: tensors[place] for name, place in names.items()} for tensors in (own, got)]
         found = self._relations.misfit(named[0], named[1], given, max([1.0, *self._widened.values()]))
         return None if found is None else (names[found[0]], found[1])
@@ -273,6 +289,25 @@ class Lottery:
             if text is not None:
                 return f"after division by {modulus}, {text}"
         return None
+
+    def _of_picked(
+        self, place: Place, drawn: torch.Tensor, got: torch.Tensor, given: dict[str, torch.Tensor], in_full: bool
+    ) -> str | None:
+        """Of indices: whether what they point at is drawn as torch draws it, in each call and over all of them."""
+        source = picked.source_of(drawn, given.values())
+        if source is None:
+            return None
+        text = picked.outside(source, got)
+        if text is not None:
+            return text
+        own, result = picked.picked(source, drawn), picked.picked(source, got.unsqueeze(0))[0]
+        if place not in self._picked:
+            self._picked[place] = _Picked(Rates(self._name, own), Dependence())
+        seen = self._picked[place]
+        seen.widened = max(seen.widened, distribution.widening(own) if in_full else 1.0)
+        found = seen.rates.misfit(own, result, seen.widened)
+        found = found or (seen.dependence.misfit(own if in_full else own[:2], result) if len(own) > 1 else None)
+        return None if found is None else f"of the elements that the indices point at: {found}"
 
     def _dependence(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         if len(drawn) < 2:

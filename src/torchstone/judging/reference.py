@@ -326,7 +326,7 @@ class Reference:
         learnt = self._calibrations[place] = limits.seen.merged(
             self._calibrations.get(place, self._of_stated.get(place))
         )
-        exact = known.exact if isinstance(known, Probed) else None
+        exact = _centre(native, known, learnt)
         return Values(native, exact, limits.bound.mul_(inside & ~learnt.moves), limits.spread)
 
     def _bounded_planted(self, place: Place, native: torch.Tensor, known: Probed | Rough | None) -> Values:
@@ -342,8 +342,7 @@ class Reference:
         bound = self._limits(place, native, known, terms).bound.mul_(_PLANTED_MULTIPLE).add_(_FLOAT64_NOISE)
         bound.mul_(inside)
         learnt = self._calibrations.get(place)
-        exact = known.exact if isinstance(known, Probed) else None
-        return Values(native, exact, bound if learnt is None else bound.mul_(~learnt.moves))
+        return Values(native, _centre(native, known, learnt), bound if learnt is None else bound.mul_(~learnt.moves))
 
     def _limits(self, place: Place, native: torch.Tensor, known: Probed | Rough, terms: int) -> bounds.Limits:
         """Of a written argument, the storage outside the view counts for nothing, and the errors are the output's."""
@@ -377,3 +376,10 @@ class Reference:
         sizes = [size for recipe in recipes for size in recipe.shape]
         shares = [operators.storage_extent(recipe) // max(1, elements) for recipe in recipes]
         return max([1, *sizes, *shares])
+
+
+def _centre(native: torch.Tensor, known: Probed | Rough, learnt: bounds.Calibration | None) -> torch.Tensor | None:
+    """The exact values; torch's own where these are all there is: float64 moves by other steps."""
+    if not isinstance(known, Probed):
+        return None
+    return known.exact if learnt is None else torch.where(learnt.moves, native.to(known.exact.dtype), known.exact)

@@ -1,9 +1,9 @@
 """Variants of a case with other numbers: what an ``eps`` is for shows only where it is another one than always.
 
-Floating-point scalars among the arguments are multiplied by powers of two, so that products with them stay as exact as
-they were, each by its own: who takes one number for another, or its sign for granted, is right as long as all change
-together. Their order stays, because some are limits. Small numbers only grow: an epsilon that is smaller still protects
-from nothing, and results would be rounding errors.
+Floating-point scalars among the arguments, and whole ones in the place of such, are multiplied by powers of two, so
+that products with them stay as exact as they were, each by its own: who takes one number for another, or its sign for
+granted, is right as long as all change together. Their order stays, because some are limits. Small numbers only grow:
+an epsilon that is smaller still protects from nothing, and results would be rounding errors.
 
 No factor changes zero or an infinity, and nobody can multiply what is left out. So some variants have ordinary numbers
 there, and in the place of defaults: a kernel is asked for the operator, not for the case.
@@ -33,6 +33,8 @@ _PROBABILITIES = ("p", "dropout", "dropout_p")
 """Names of arguments of operators that draw. Of others ``p`` is the order of a norm."""
 _PROBABLE = (0.5, 0.75, 0.875)
 """One minus these has an exact inverse: dividing by it is the same as multiplying by that."""
+_ORDERS = frozenset({"p", "ord", "norm_type", "exponent", "n", "correction"})
+"""Names of arguments that say which function it is, or how many of something there are, where they are whole."""
 _LEAST_APART = 0.1
 """A probability and another: what so few elements as a variant has can tell."""
 _ORDERLY_TRIES = 8
@@ -44,7 +46,7 @@ class _Number(NamedTuple):
     name: str
     value: float
     fixed: bool
-    """Whole numbers stay, but limits may be mixed."""
+    """Whole numbers stay that tell something else than a value, but limits may be mixed."""
 
 
 def rescalings(case: schema.Case, random_: random.Random, *, boldly: bool) -> list[schema.Case]:
@@ -179,7 +181,8 @@ def _numbers(case: schema.Case) -> Iterator[_Number]:
             case schema.NonFinite(value=("inf" | "-inf") as text):
                 yield _Number(place, name, float(text), fixed=False)
             case schema.Scalar(value=int() as value) if "number" in str(declared[name].type).lower():
-                yield _Number(place, name, float(value), fixed=True)
+                real = name not in _ORDERS and not isinstance(value, bool) and _is_floating(case)
+                yield _Number(place, name, float(value), fixed=not real)
             case _:
                 pass
 

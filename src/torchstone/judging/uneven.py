@@ -4,7 +4,8 @@ Which dimensions must agree is a matter of the operator, and nothing here knows 
 one size are tried on torch's own, on zeros first, which takes microseconds. (Not on tensors without memory: many
 operators are written in Python there, and import torch's compiler.) What is taken is parted further, the next size and
 what is still equal, so that one variant has as few equal sizes as torch takes. Numbers that equal the size go with
-either part, ranges of indices are the smaller of the two. No part has a size of one, which would broadcast.
+either part, ranges of indices are the smaller of the two. No part has a size of one, which would broadcast. And where a
+list has one number several times (strides, paddings), one of them becomes another, if torch takes that.
 
 What torch calls only from within leaves it to its callers to check that shapes go together, and would read beside its
 memory. It is tried where nothing has to go together (one tensor, and no number that equals the size), where each item
@@ -32,6 +33,7 @@ _ONE_SIZE_ONLY = 0.125
 """How often: what is wrong for one that differs may be right where all do."""
 _FEW_PLACES = 5
 """Of a size: all ways to part them are tried. Of more, the likely ones."""
+_WAYS_OF_A_LIST = 4
 _CPU = torch.device("cpu")
 _INTERNAL = ("_", "native_", "cudnn_", "miopen_", "mkldnn_", "mkl_", "slow_", "thnn_")
 _EACH_FOR_ITSELF = "_foreach_"
@@ -54,10 +56,70 @@ class Parting(NamedTuple):
 
 def uneven(case: schema.Case, random_: random.Random) -> list[schema.Case]:
     """One with unequal sizes, as far as zeros can tell: all of them, or two; none where no size comes twice."""
-    if "out" in case.operator.rsplit(".", 1)[-1]:
-        return []
+    if "out" in case.operator.rsplit(".", 1)[-1] or not any(0 not in t.shape for t in schema.tensors_of(case)):
+        return []  # of nothing torch takes any shape
     found = _parted_as_far_as_possible(case, random_, 1 if random_.random() < _ONE_SIZE_ONLY else _MOST_TRIES)
+    found = _with_uneven_lists(found, random_)
     return [found] if found != case else []
+
+
+def _with_uneven_lists(case: schema.Case, random_: random.Random) -> schema.Case:
+    """In each list of whole numbers, one that comes twice changed by one, as far as torch takes it.
+
+    Not where scales are stated beside the sizes that they make: torch believes both (:func:`with_another_scale`).
+    """
+    if _scales(case):
+        return case
+    for place, argument in enumerate(case.args):
+        tries = random_.sample(_uneven_ways(argument), len(_uneven_ways(argument)))
+        for other in tries[:_WAYS_OF_A_LIST]:
+            option = msgspec.structs.replace(case, args=(*case.args[:place], other, *case.args[place + 1 :]))
+            if _is_taken(option, with_numbers=True):
+                case = option
+                break
+    return case
+
+
+def _uneven_ways(argument: schema.Argument) -> list[schema.Argument]:
+    """The list with one more, or less, of a number that it has several times."""
+    if not isinstance(argument, schema.Sequence):
+        return []
+    numbers = [item.value if isinstance(item, schema.Scalar) else None for item in argument.items]
+    if not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers):
+        return []
+    return [
+        schema.Sequence((*argument.items[:at], schema.Scalar(number + step), *argument.items[at + 1 :]))
+        for at, number in enumerate(numbers)
+        if isinstance(number, int) and numbers.count(number) > 1
+        for step in ((1, -1) if number > 0 else (1,))
+    ]
+
+
+def _scales(case: schema.Case) -> list[str]:
+    given = operators.named_arguments(case.operator, case.args, case.kwargs)
+    return [name for name, value in given if name.startswith("scale") and value != schema.Scalar(None)]
+
+
+def with_another_scale(case: schema.Case, random_: random.Random) -> schema.Case:
+    """One more of the results along one dimension, and the scale that makes it so, where scales are stated."""
+    given, scales = dict(operators.named_arguments(case.operator, case.args, case.kwargs)), _scales(case)
+    sizes = given.get("output_size")
+    if not scales or not isinstance(sizes, schema.Sequence) or len(sizes.items) != len(scales):
+        return case
+    at = random_.randrange(len(scales))
+    size, before = sizes.items[at], schema.tensors_of(case)[0].shape[at - len(scales)]
+    if not isinstance(size, schema.Scalar) or not isinstance(size.value, int) or not before:
+        return case
+    more = schema.Scalar(size.value + 1)
+    changed: dict[str, schema.Argument] = {
+        "output_size": schema.Sequence((*sizes.items[:at], more, *sizes.items[at + 1 :])),
+        scales[at]: schema.Scalar((size.value + 1) / before),
+    }
+    names = list(given)
+    args = tuple(changed.get(names[place], argument) for place, argument in enumerate(case.args))
+    kwargs = {name: changed.get(name, argument) for name, argument in case.kwargs.items()}
+    option = msgspec.structs.replace(case, args=args, kwargs=kwargs)
+    return option if _takes_zeros(option) else case
 
 
 def _parted_as_far_as_possible(case: schema.Case, random_: random.Random, most: int) -> schema.Case:

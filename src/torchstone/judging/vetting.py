@@ -29,10 +29,12 @@ from torchstone.judging.alike import ALIKE, NEARLY, tells_one_truth
 from torchstone.judging.beyond import is_beyond
 from torchstone.judging.counting import LOUD, UNUSED
 from torchstone.judging.decisions import (
+    CARRIED,
     counted_from_the_start,
     counts_back,
     decomposes,
     leaves_rounding,
+    may_carry,
     plans_for,
     plant,
 )
@@ -138,6 +140,8 @@ def _plans(reference: Reference, like: Expected, seed: int) -> list[str]:
     if reference.undefined:
         return []
     plans = plans_for(reference.case, once=_tells_places(like))
+    if may_carry(reference.case) and _carries(like) and not any(plan.startswith(_NO_NUMBERS) for plan in plans):
+        plans.append(CARRIED + (ONCE if _tells_places(like) else ""))
     if not reference.runs_on_host:
         plans = [plan for plan in plans if _survives(plan, reference.case.operator)]
     if _may_be_scaled(reference):
@@ -145,6 +149,15 @@ def _plans(reference: Reference, like: Expected, seed: int) -> list[str]:
     all_meet = (*_BESIDES, ALIKE, NEARLY) if tells_one_truth(reference.case) else _BESIDES
     besides = [plan for plan in plans if plan in all_meet]
     return besides + _chosen(reference.case, [plan for plan in plans if plan not in besides], seed)
+
+
+def _carries(like: Expected) -> bool:
+    """Whether the operator moves bits and nothing else, or compares elements: who multiplies there to choose is wrong
+    about infinities. What else becomes of these is a matter of formulas.
+    """
+    pointwise = torch.Tag.pointwise in operators.resolve(like.call.case.operator).tags
+    compares = pointwise and all(output.dtype is torch.bool for output in like.outputs)
+    return compares or like.batch.reference.only_moves(like.call)
 
 
 def _survives(plan: str, operator: str) -> bool:
@@ -233,6 +246,27 @@ def _right_by_decomposition(expected: Expected) -> Tensors:
     Its authors, too, had to decide what becomes of NaN and infinities: where they decided otherwise nothing is
     promised.
     """
+    outputs = _decomposed(expected)
+    return {
+        place: _or_as_good(_within(outputs[place.position], want), expected, place, outputs[place.position], outputs[0])
+        for place, want in (expected.values().items() if outputs else ())
+        if place.kind == "output" and place.position < len(outputs)
+        if outputs[place.position].shape == want.native.shape
+    }
+
+
+def has_shapes_of_parts(expected: Expected) -> bool:
+    """Whether torch's expression of the operator by others gives results of the same shapes, if there is one."""
+    outputs = _decomposed(expected)
+    return all(
+        outputs[place.position].shape == native.shape
+        for place, native in expected.native.items()
+        if place.kind == "output" and place.position < len(outputs)
+    )
+
+
+def _decomposed(expected: Expected) -> list[Any]:
+    """What torch's expression of the operator by others returns for a call; nothing if there is none."""
     from torch._decomp import decomposition_table
 
     call = expected.call
@@ -240,19 +274,13 @@ def _right_by_decomposition(expected: Expected) -> Tensors:
     if decomposed is not None and schema.is_gradient(call.case.operator):
         decomposed = Differentiated(decomposed)
     if decomposed is None or operators.contract_of(call.case).mutated:
-        return {}
+        return []
     views = [operators.view_of(tensor.storage.clone(), tensor.recipe) for tensor in call.tensors]
     args, kwargs = operators.build_arguments(call.case, views, call.device)
     try:
-        outputs = operators.flatten_outputs(decomposed(*args, **kwargs))
+        return operators.flatten_outputs(decomposed(*args, **kwargs))
     except Exception:  # noqa: BLE001 - not made for these arguments: then it says nothing
-        return {}
-    return {
-        place: _or_as_good(_within(outputs[place.position], want), expected, place, outputs[place.position], outputs[0])
-        for place, want in expected.values().items()
-        if place.kind == "output" and place.position < len(outputs)
-        if outputs[place.position].shape == want.native.shape
-    }
+        return []
 
 
 def _within(got: torch.Tensor, want: Values) -> torch.Tensor:
