@@ -29,7 +29,18 @@ from torchstone.judging.decisions import plant
 from torchstone.judging.evaluation import Evaluator
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.probing import Probed, probe
-from torchstone.schema import Booleans, Case, ErrorStatistics, Integers, Normal, Uniform
+from torchstone.schema import (
+    Booleans,
+    Case,
+    DType,
+    ErrorStatistics,
+    Integers,
+    JudgedDevice,
+    Normal,
+    Scalar,
+    Tensor,
+    Uniform,
+)
 
 CPU = torch.device("cpu")
 FIRST = Place("output", 0)
@@ -622,3 +633,23 @@ def test_elsewhere_strides_are_the_kernels_own() -> None:
         expected = expected_for(msgspec.structs.replace(case("aten.clone.default", tensor(4, 6)), kwargs=kwargs))
         (right,) = natives(expected)
         assert isinstance(judged(expected, right.t().contiguous().t()), Agreement)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_step_of_the_dtype_is_a_step_and_not_a_rounding(dtype: str) -> None:
+    wanted = Case("test", "aten.nextafter.default", (Tensor((24, 48), dtype, Normal()),) * 2)
+    reference = Reference(wanted, torch.device("cpu"))
+    call = draw_call(wanted, 3, torch.device("cpu"))
+    x, towards = call.args
+    storages = [tensor.storage for tensor in call.tensors]
+    assert isinstance(compare(reference.expect(call), [torch.nextafter(x, towards)], storages), Agreement)
+    assert isinstance(compare(reference.expect(call), [x.clone()], storages), Mismatch)
+
+
+def test_what_is_made_of_numbers_alone_is_allowed_their_rounding() -> None:
+    given = {"dtype": DType("float32"), "device": JudgedDevice()}
+    wanted = Case("test", "aten.linspace.default", (Scalar(-3.0), Scalar(7.0), Scalar(500)), given)
+    expected = Reference(wanted, torch.device("cpu")).expect(draw_call(wanted, 3, torch.device("cpu")))
+    step_by_step = -3.0 + torch.arange(500, dtype=torch.float32) * torch.tensor(10.0 / 499)
+    assert isinstance(compare(expected, [step_by_step], []), Agreement)
+    assert isinstance(compare(expected, [step_by_step + 1e-5], []), Mismatch)

@@ -26,7 +26,7 @@ from torchstone.judging import (
 from torchstone.judging.decisions import plans_for
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.vetting import stands_by
-from torchstone.schema import Argument, Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform
+from torchstone.schema import Argument, Booleans, Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform
 
 CPU = torch.device("cpu")
 
@@ -146,6 +146,15 @@ WRONG: dict[str, tuple[Case, Callable[..., Any]]] = {
         lambda x, s, w, b, e: _layer_norm(x, w, b, 0.0, _variance_in_two_passes),
     ),
     "halves up": (case("round.default", normal(16, 33)), lambda x: torch.floor(x + 0.5)),
+    "a triangle by a product": (
+        case("triu.default", normal(16, 33)),
+        lambda x: x * torch.ones(x.shape[-2:]).triu(),
+    ),
+    "filled by a product": (
+        case("masked_fill.Scalar", normal(16, 33), Tensor((16, 33), "bool", Booleans()), Scalar(2.0)),
+        lambda x, m, v: x * (~m) + v * m,
+    ),
+    "equal if the difference is 0": (case("eq.Tensor", normal(16, 33), normal(16, 33)), lambda x, y: (x - y) == 0),
 }
 
 

@@ -56,6 +56,7 @@ WRONG: dict[str, tuple[Kernel, Kernel, torch.Tensor, str]] = {
     "one number for sixteen": (torch.rand_like, sixteenth, X, "elements"),
     "one half for the other": (torch.rand_like, far_apart, X, "elements"),
     "mirrored from far away": (torch.rand_like, moved_along, X, "elements"),
+    "sorted": (without_replacement, lambda w: without_replacement(w).sort(-1).values, WEIGHTS, "along rows"),
     "twice": (without_replacement, lambda w: torch.multinomial(w, 10, True), WEIGHTS, "more than once"),
     "no permutation": (
         lambda x: torch.randperm(len(x)),

@@ -126,3 +126,8 @@ def test_the_mean_of_nothing_is_no_answer_and_its_sum_is() -> None:
     assert not agrees_about_nothing(layer_norm(0))
     assert agrees_about_nothing(layer_norm(3))
     assert agrees_about_nothing(expected_of("aten.sum.dim_IntList", real(4, 0), Sequence((Scalar(1),))))
+
+
+def test_a_product_of_nothing_has_no_shape_to_hold_against_anyone() -> None:
+    assert not agrees_about_nothing(expected_of("aten.addmv.default", real(1), real(5, 0), real(0)))
+    assert agrees_about_nothing(expected_of("aten.addmv.default", real(5), real(5, 3), real(3)))

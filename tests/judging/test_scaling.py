@@ -9,7 +9,7 @@ import pytest
 from judging.variants import case, tensor
 from torchstone.judging.hidden import VariantPool
 from torchstone.judging.scaling import rescalings
-from torchstone.schema import Argument, Booleans, Case, NonFinite, Scalar, tensors_of
+from torchstone.schema import Argument, Booleans, Case, Integers, NonFinite, Scalar, tensors_of
 
 X = tensor(24, 48)
 MASK = tensor(24, 48, dtype="bool", fill=Booleans())
@@ -115,3 +115,16 @@ def test_chances_are_others_whose_rest_has_an_exact_inverse() -> None:
         for (other,) in drawn(case("aten.native_dropout.default", X, stated, True), boldly=False):
             assert abs(other - stated) >= 0.1
             assert math.frexp(1.0 - other)[0] == 0.5
+
+
+def test_whole_numbers_in_the_place_of_values_change_and_orders_do_not() -> None:
+    whole = case("aten.clamp.default", X, -1, 1)
+    found = {numbers_of(each) for seed in range(20) for each in rescalings(whole, random.Random(seed), boldly=False)}
+    assert len(found) > 4
+    assert all(low < 0 < high for low, high in found)
+    for unchanged in (
+        case("aten.pow.Tensor_Scalar", X, 2),
+        case("aten.norm.ScalarOpt_dim", X, 2, [1]),
+        case("aten.clamp.default", tensor(24, dtype="int64", fill=Integers(-9, 9)), -1, 1),
+    ):
+        assert not [each for seed in range(9) for each in rescalings(unchanged, random.Random(seed), boldly=True)]

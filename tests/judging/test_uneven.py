@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -7,7 +8,7 @@ import pytest
 
 from judging.variants import case, tensor
 from torchstone.judging.hidden import VariantPool
-from torchstone.judging.uneven import uneven
+from torchstone.judging.uneven import uneven, with_another_scale
 from torchstone.schema import Case, Integers, Sequence, tensors_of
 
 HEADS = [tensor(2, 4, 33, 16)] * 3
@@ -73,3 +74,26 @@ def test_indices_stay_within_what_was_parted_twice() -> None:
             values, where = tensors_of(variant)
             assert isinstance(where.fill, Integers)
             assert where.fill.high <= values.shape[1]
+
+
+def test_numbers_of_lists_differ_where_torch_takes_it() -> None:
+    pooled = case("aten.avg_pool2d.default", tensor(2, 3, 12, 13), [3, 3], [2, 2], [1, 1])
+    found = [variant.args[1:] for seed in range(20) for variant in uneven(pooled, random.Random(seed))]
+    lists = [[[item.value for item in each.items] for each in lists if isinstance(each, Sequence)] for lists in found]
+    assert all(any(one != other for one, other in numbers) for numbers in lists)
+    assert all(kernel[0] != kernel[1] for kernel, _, _ in lists)
+
+
+def test_a_scale_changes_with_the_size_that_it_makes() -> None:
+    wanted = case("aten.upsample_nearest2d.default", tensor(2, 3, 4, 5), [8, 10], 2.0, 2.0)
+    for seed in range(8):
+        _, sizes, *scales = with_another_scale(wanted, random.Random(seed)).args
+        made = [item.value for item in sizes.items]
+        assert made in ([9, 10], [8, 11])
+        assert [math.floor(size * scale.value) for size, scale in zip((4, 5), scales, strict=True)] == made
+    without = case("aten.upsample_nearest2d.default", tensor(2, 3, 4, 5), [8, 10])
+    assert with_another_scale(without, random.Random(1)) == without
+
+
+def test_of_nothing_no_shape_is_tried() -> None:
+    assert not uneven(case("aten.cholesky.default", tensor(0, 4, 4)), random.Random(1))

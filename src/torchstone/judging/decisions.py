@@ -277,8 +277,11 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
             _move(call, lot)
         case "nan":
             _plant_nonfinite(call, lot, (math.nan,))
-        case "infinities" | "carried":
+        case "infinities":
             _plant_nonfinite(call, lot, (math.inf, -math.inf))
+        case "carried":
+            _plant_nonfinite(call, lot, (math.inf, -math.inf))
+            _share_infinities(call, lot)
         case "negative":
             _count_from_the_end(call, lot)
         case "marked":
@@ -475,6 +478,14 @@ def _share(call: DrawnCall, lot: Lot) -> None:
             target = one.view if one.view.dim() else one.view.view(1)
             places = places_in(target, count_of(target, _EVERY_SHARED), lot)
             target[places] = other.view.expand(target.shape)[places]
+
+
+def _share_infinities(call: DrawnCall, lot: Lot) -> None:
+    """Those of a tensor stand in one that it meets as well: an infinity is compared with its like."""
+    for one, other in itertools.combinations(call.tensors, 2):
+        if not lot.once and _may_take_from(one, other) and one.view.numel():
+            values = other.view.expand(one.view.shape)
+            one.view.copy_(torch.where(torch.isinf(values), values, one.view))
 
 
 def _may_take_from(one: DrawnTensor, other: DrawnTensor) -> bool:
