@@ -382,4 +382,6 @@ def _centre(native: torch.Tensor, known: Probed | Rough, learnt: bounds.Calibrat
     """The exact values; torch's own where these are all there is: float64 moves by other steps."""
     if not isinstance(known, Probed):
         return None
-    return known.exact if learnt is None else torch.where(learnt.moves, native.to(known.exact.dtype), known.exact)
+    if learnt is None or known.exact.shape != native.shape:  # on the host, of what is only there for a device
+        return known.exact
+    return torch.where(learnt.moves, native.to(known.exact.dtype), known.exact)
