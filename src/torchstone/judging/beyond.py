@@ -32,6 +32,8 @@ _MOST_OF_MAX = 0.9
 """An exponent of the largest number of the dtype: up to there, and down to its inverse, go powers of two."""
 _MOST_OF_FLOAT64 = 0.45
 """Bounds hold squares, and there is nothing wider to compute them in."""
+_LEAST_OF_HALF = -23
+"""A power of two: a step from the least number."""
 _FOR_POSITIVE = ("gamma", "zeta", "special_", "bessel")
 """Parts of names of functions that are often written for positive arguments."""
 _WITHOUT = ("backward", "fractional", "quant", "polynomial", "rnn", "fused")
@@ -106,10 +108,11 @@ def _around(fill: schema.Uniform, lot: Lot, plan: str, count: int, dtype: torch.
 
 
 def _of_any_order(lot: Lot, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Powers of two, by which divisions are exact, too."""
+    """Powers of two, by which divisions are exact, too; of float16 also those that are not normal: people meet them."""
     share = _MOST_OF_FLOAT64 if dtype is torch.float64 else _MOST_OF_MAX
     most = int(share * math.log2(torch.finfo(dtype).max))
-    return torch.exp2((lot.below(2 * most + 1, count) - most).double()) * lot.signs(count)
+    least = _LEAST_OF_HALF if dtype is torch.float16 else -most
+    return torch.exp2((lot.below(most - least + 1, count) + least).double()) * lot.signs(count)
 
 
 def _whole_numbers(dtype: torch.dtype, fill: schema.Fill, lot: Lot, count: int) -> torch.Tensor:

@@ -25,17 +25,22 @@ class _Where(NamedTuple):
     argument: str
     exponents: tuple[float, float]
     """Powers of two, between which the least of them is."""
+    of_float64: tuple[float, float]
+    """The same of float64, which has more digits to lose."""
     spread: float
     """By how much the largest exceeds it, relatively."""
     signs: tuple[float, ...]
 
+    def exponents_of(self, recipe: schema.Tensor) -> tuple[float, float]:
+        return self.of_float64 if recipe.dtype == "float64" else self.exponents
+
 
 _FOR_THEIR_DIGITS = {
-    "log1p": _Where("self", (-20.0, -11.0), 1.0, (1.0, -1.0)),
-    "expm1": _Where("self", (-20.0, -11.0), 1.0, (1.0, -1.0)),
-    "xlog1py": _Where("other", (-20.0, -11.0), 1.0, (1.0, -1.0)),
-    "erfc": _Where("self", (1.5, 2.3), 0.05, (1.0,)),
-    "log_ndtr": _Where("self", (2.0, 2.5), 0.05, (-1.0,)),
+    "log1p": _Where("self", (-20.0, -11.0), (-48.0, -30.0), 1.0, (1.0, -1.0)),
+    "expm1": _Where("self", (-20.0, -11.0), (-48.0, -30.0), 1.0, (1.0, -1.0)),
+    "xlog1py": _Where("other", (-20.0, -11.0), (-48.0, -30.0), 1.0, (1.0, -1.0)),
+    "erfc": _Where("self", (1.5, 2.3), (2.5, 3.1), 0.05, (1.0,)),
+    "log_ndtr": _Where("self", (2.0, 2.5), (3.0, 3.5), 0.05, (-1.0,)),
 }
 """By the name of the operator."""
 
@@ -54,7 +59,7 @@ def plant_narrow(call: DrawnCall, lot: Lot) -> None:
     for place in _targets(call.case):
         tensor = call.tensors[place]
         sign = lot.structure.choice([sign for sign in where.signs if _takes(tensor.recipe, where, sign)])
-        _fill(tensor, sign * 2.0 ** lot.structure.uniform(*where.exponents), where.spread, lot)
+        _fill(tensor, sign * 2.0 ** lot.structure.uniform(*where.exponents_of(tensor.recipe)), where.spread, lot)
 
 
 def _targets(case: schema.Case) -> list[int]:
@@ -76,8 +81,9 @@ def _takes(recipe: schema.Tensor, where: _Where, sign: float) -> bool:
     """Whether such values are within what the recipe states."""
     if not operators.torch_dtype(recipe.dtype).is_floating_point:
         return False
-    far: float = 2.0 ** where.exponents[1] * (1.0 + where.spread)
-    ends = sorted([sign * 2.0 ** where.exponents[0], sign * far])
+    least, most = where.exponents_of(recipe)
+    far: float = 2.0**most * (1.0 + where.spread)
+    ends = sorted([sign * 2.0**least, sign * far])
     match recipe.fill:
         case schema.Normal():
             return True

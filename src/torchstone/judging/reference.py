@@ -28,6 +28,7 @@ from torchstone.judging.evaluation import (
 from torchstone.judging.inputs import DrawnCall
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.moved import only_moves
+from torchstone.judging.narrow import NARROW
 from torchstone.judging.probing import FEW_ELEMENTS, Probed, inside_view, piece_elements, probe
 from torchstone.judging.randomness import Lottery, draws_random_numbers
 from torchstone.judging.roughness import Rough, roughness
@@ -277,8 +278,12 @@ class Reference:
         unprobed = {p: t for p, t in judged.items() if p not in probed or probed[p].exact.shape != t.shape}
         rough = roughness(self._evaluator, call, unprobed, closely=closely) if unprobed else {}
         known = probed | {place: rough.get(place) for place in unprobed}
-        bounded = self._bounded_planted if call.planted else self._bounded
-        return {place: bounded(place, tensor, known.get(place)) for place, tensor in native.items()}
+        if not call.planted:
+            return {place: self._bounded(place, tensor, known.get(place)) for place, tensor in native.items()}
+        noise = 0.0 if call.planted == NARROW else _FLOAT64_NOISE
+        return {
+            place: self._bounded_planted(place, tensor, known.get(place), noise) for place, tensor in native.items()
+        }
 
     def screen(self, place: Place, dtype: torch.dtype, elements: int) -> Screen | None:
         """How closely torch's own result must be met to be accepted without a float64 evaluation. None: exactly.
@@ -329,17 +334,19 @@ class Reference:
         exact = _centre(native, known, learnt)
         return Values(native, exact, limits.bound.mul_(inside & ~learnt.moves), limits.spread)
 
-    def _bounded_planted(self, place: Place, native: torch.Tensor, known: Probed | Rough | None) -> Values:
+    def _bounded_planted(
+        self, place: Place, native: torch.Tensor, known: Probed | Rough | None, noise: float
+    ) -> Values:
         """Around values that are not what the case is about: nothing is learnt, and errors count if they are gross.
 
-        Where such values cancel, float64 is no more exact than it can be, and says 0 for what is less than that.
+        Where such values cancel, float64 is no more exact than it can be, and says 0 for what is less than ``noise``.
         """
         if not is_continuous(native.dtype):
             return Values(native, None, None)
         inside, terms = self._inside_of(place, native), self._terms(native.numel())
         if known is None:
             return Values(native, None, _PLANTED_MULTIPLE * bounds.bound_without_exact(native, terms) * inside)
-        bound = self._limits(place, native, known, terms).bound.mul_(_PLANTED_MULTIPLE).add_(_FLOAT64_NOISE)
+        bound = self._limits(place, native, known, terms).bound.mul_(_PLANTED_MULTIPLE).add_(noise)
         bound.mul_(inside)
         learnt = self._calibrations.get(place)
         return Values(native, _centre(native, known, learnt), bound if learnt is None else bound.mul_(~learnt.moves))
