@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchstone.judging import Reference
+from torchstone.judging import Mismatch, Reference, compare_many
 from torchstone.judging.decisions import plans_for, plant
 from torchstone.judging.inputs import draw_call, draw_calls
 from torchstone.judging.narrow import NARROW, is_for_its_digits
@@ -70,3 +70,16 @@ def test_a_range_that_begins_at_nothing_gives_the_sign(seed: int) -> None:
     values = planted.tensors[0].view
     assert float(values.min()) > 0.0
     assert float(values.max()) <= 2.0 * float(values.min())
+
+
+@pytest.mark.parametrize("name", ["log1p", "expm1"])
+def test_digits_of_float64_are_looked_for_where_float64_loses_them(name: str) -> None:
+    naive = {"log1p": lambda x: torch.log(1 + x), "expm1": lambda x: torch.exp(x) - 1}[name]
+    wanted = Case("test", f"aten.{name}.default", (Tensor((24, 48), "float64", Normal()),), jitter=False)
+    usual = Reference(wanted, torch.device("cpu")).expect(draw_call(wanted, 3, torch.device("cpu")))
+    usual.values()
+    planted = planted_calls(usual, 5)
+    after = [[tensor.storage for tensor in each.call.tensors] for each in planted]
+    own = [[getattr(torch, name)(each.call.args[0])] for each in planted]
+    assert not isinstance(compare_many(planted, own, after), Mismatch)
+    assert isinstance(compare_many(planted, [[naive(each.call.args[0])] for each in planted], after), Mismatch)

@@ -148,6 +148,17 @@ def test_a_speed_counts_as_far_as_results_could_not_be_prepared() -> None:
     assert none.outcome != "faster"
 
 
+def test_a_speed_counts_as_far_as_results_lie_where_torchs_do() -> None:
+    blocks = blocks_of(50_000.0, 0, 500, 1)
+    with_half = timing(msgspec.structs.replace(measured(blocks), relaying_ns=25_000.0)).speedup
+    with_all = timing(msgspec.structs.replace(measured(blocks), relaying_ns=60_000.0)).speedup
+    assert with_half is not None
+    assert with_all is not None
+    assert with_half.ratio == pytest.approx(4 / 3, rel=0.05)
+    assert with_all.ratio == pytest.approx(1.03)
+    assert with_all.outcome != "faster"
+
+
 class Cold(Simulated):
     """Takes longer where a call comes alone, and per call something else than in a long block."""
 

@@ -31,6 +31,7 @@ from torchstone.court.parties import (
     ReferenceLostError,
     lost,
 )
+from torchstone.court.relaying import relaying_ns
 from torchstone.court.stand import Stand
 from torchstone.judging import Reference, UncapturableError, Work
 from torchstone.measuring import is_precise_enough, needs_confirmation, procedure
@@ -109,6 +110,7 @@ def _hold(hearing: Hearing, contest: _Contest, work: Work) -> schema.Measurement
         energy_millijoules=contest.watch.energy_millijoules,
         preparable_share=room.preparable_share(contest.reference),
         differentiating_ns=_differentiating_ns(hearing.job.case, room.device),
+        relaying_ns=relaying_ns(contest.stand.layout, contest.stand.lying, room.device),
     )
     _examine(hearing, measurement, contest)
     room.doubt_ceilings(measurement)
@@ -132,7 +134,7 @@ class _Contest:
         self.other, self.reference = other, reference
         self._plan = procedure.PLANS[hearing.job.effort]
         self._order = random.Random(secrets.randbits(64))
-        self._stand = stand
+        self.stand = stand
         draws = Draws(hearing, reference)
         sweep = hearing.room.sweep_caches if hearing.job.cache == "cold" else None
         self._called = CandidateCalls(hearing, stand, draws)
@@ -180,7 +182,7 @@ class _Contest:
         call_ns = self._known_call_ns.get(self._key_of(self._graphs))
         if call_ns is None:
             return
-        long = procedure.long_block(call_ns, self._stand.sets, self._plan)
+        long = procedure.long_block(call_ns, self.stand.sets, self._plan)
         with suppress(UncapturableError):  # it will not be recorded later, either, and then something follows from it
             for party in self._recorded.values():
                 party.record(long)
@@ -191,12 +193,12 @@ class _Contest:
         return self._blocks()
 
     def _blocks(self) -> tuple[list[schema.Block], int]:
-        if not self._stand.on_device and self._can_be_chained():
+        if not self.stand.on_device and self._can_be_chained():
             lengths = self._lengths(self._calls)
             blocks = self._rounds(self._calls, lengths[1:])
             self._confirm_by_chains(blocks, lengths[1])
             return blocks, lengths[1]
-        if not self._stand.on_device or not self._reference_can_be_captured():
+        if not self.stand.on_device or not self._reference_can_be_captured():
             return self._by_calls()
         try:
             lengths = self._lengths(self._graphs)
@@ -215,12 +217,12 @@ class _Contest:
 
     def _calls_for_call_time(self) -> int:
         """Fewer of large ones: to start these takes next to nothing of their time, and to draw them the most."""
-        fitting = _BYTES_FOR_CALL_TIME // self._stand.layout.footprint_bytes
-        return min(max(_LEAST_FOR_CALL_TIME, min(_CALLS_FOR_CALL_TIME, fitting)), self._stand.sets)
+        fitting = _BYTES_FOR_CALL_TIME // self.stand.layout.footprint_bytes
+        return min(max(_LEAST_FOR_CALL_TIME, min(_CALLS_FOR_CALL_TIME, fitting)), self.stand.sets)
 
     def _can_be_chained(self) -> bool:
         """Of calls that are not captured: whether results are tensors whose bits can decide how to go on."""
-        if self._stand.sets < 2 or not all(output.dtype is not None for output in self._stand.layout.outputs):
+        if self.stand.sets < 2 or not all(output.dtype is not None for output in self.stand.layout.outputs):
             return False
         try:
             return self._draws.can_be_chained()
@@ -247,8 +249,8 @@ class _Contest:
         """Of blocks. How long the reference's calls take is asked once for a case, however many candidates it has."""
         known, key = self._known_call_ns, self._key_of(parties)
         if key not in known:
-            known[key] = procedure.reference_call_ns(parties, self._stand.sets)
-        return procedure.block_lengths(parties, self._stand.sets, self._plan, known[key])
+            known[key] = procedure.reference_call_ns(parties, self.stand.sets)
+        return procedure.block_lengths(parties, self.stand.sets, self._plan, known[key])
 
     def _key_of(self, parties: Parties) -> str:
         return schema.content_key(self.reference.case, parties["reference"].way, self._cache)

@@ -16,7 +16,7 @@ from torchstone import operators, schema
 from torchstone.chain import Chain
 from torchstone.court.keepsakes import Keepsakes
 from torchstone.court.layout import Layout
-from torchstone.court.testimony import Testimony
+from torchstone.court.testimony import Lying, Testimony
 from torchstone.judging import DrawnCall
 from torchstone.schema import Attribution
 from torchstone.transfer import bring
@@ -97,6 +97,8 @@ class Stand:
         self._arena_address = 0
         self.is_bound = False
         """Whether the worker sees the buffers."""
+        self.lying: set[Lying] = set()
+        """How results of any call lay."""
         self._keepsakes = Keepsakes()
         self.keeps_results = True
         """Whether results of earlier blocks are watched while later calls are made. It takes time."""
@@ -168,7 +170,9 @@ class Stand:
 
     def take_down(self, done: Done, count: int) -> Testimony:
         """What a reply says about calls, in front of a private copy of their arguments."""
-        return Testimony(self.layout, done, count, self.rows(count).clone(), self._arena_address, self._row)
+        testimony = Testimony(self.layout, done, count, self.rows(count).clone(), self._arena_address, self._row)
+        self.lying |= testimony.lying
+        return testimony
 
     def garbage(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """Random bits, other ones each time, for at most as much as a result takes."""
@@ -270,6 +274,7 @@ class Stand:
     def _take_down(self, done: Done, count: int, copies: bool) -> Testimony:
         """A private copy of everything that the calls left: arguments from the arena, results from where they lie."""
         testimony = Testimony(self.layout, done, count, self.rows(count), self._arena_address, self._row)
+        self.lying |= testimony.lying
         if not copies:
             return testimony
         read = self._read(testimony.spans, done) if testimony.spans else Copies((), (), ())

@@ -18,6 +18,10 @@ _MOST_BYTES = 1 << 62
 """Of a tensor as it would be without dimensions of size 0: torch multiplies the others even where there are such."""
 
 
+Lying = tuple[int, tuple[int, ...] | None]
+"""Which new tensor of a call, and its strides; None: contiguous."""
+
+
 class Testimony:
     """What a block of calls left behind, in the judge's own memory."""
 
@@ -55,6 +59,15 @@ class Testimony:
     def claimed_ns(self) -> int:
         """What the worker says that the calls took, and what they left to be done."""
         return self.done.claimed_ns + self.completing_ns
+
+    @property
+    def lying(self) -> set[Lying]:
+        """How results lie, each way once."""
+        return {
+            (position, None if place.strides is None else tuple(place.strides))
+            for places in self.done.places
+            for position, place in enumerate(places)
+        }
 
     def _note(self, index: int, position: int, place: Place) -> None:
         native = self.layout.new_tensors[position].native

@@ -167,6 +167,8 @@ def timing(measurement: Measurement) -> Timing:
         speedup = _as_far_as_alone(speedup, *alone)
     if speedup is not None and measurement.preparable_share:
         speedup = _no_more_than(speedup, speedup.ratio * (1 - measurement.preparable_share))
+    if speedup is not None and measurement.relaying_ns:
+        speedup = _no_more_than(speedup, reference_ns / max(1.0, candidate_ns + measurement.relaying_ns))
     candidate_call_ns, reference_call_ns = _call_times_ns(measurement.blocks)
     return Timing(
         candidate_ns=candidate_ns,

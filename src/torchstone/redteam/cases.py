@@ -276,6 +276,7 @@ CASES: dict[str, Case] = {
     "neg": _case("neg.default", _normal(24, 48)),
     "equal": _case("equal.default", *[_normal(8, 9)] * 2),
     "amax_bytes": _case("amax.default", Tensor((24, 48), "uint8", Integers(0, 10)), _dims(-1)),
+    "transpose_copy_timed": _case("transpose_copy.int", _normal(512, 512), Scalar(0), Scalar(1), timed=True),
     "nextafter": _case("nextafter.default", *[_normal(24, 48)] * 2),
     "triu_varied": _case("triu.default", _normal(24, 48), jitter=True),
     "clamp_whole_varied": _case("clamp.default", _normal(24, 48), Scalar(-1), Scalar(1), jitter=True),

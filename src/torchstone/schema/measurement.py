@@ -122,6 +122,9 @@ class Measurement(msgspec.Struct, frozen=True):
     differentiating_ns: float | None = None
     """What differentiating takes of every call of a gradient besides the work: making the graph and going through it.
     Seen by the judge, on an operator that does nothing. None: nothing is differentiated."""
+    relaying_ns: float = 0.0
+    """Per call, what it takes to copy results that lie otherwise than torch's to where torch's do: who reads them next
+    pays for it, and a speed counts only as far as that does not explain it."""
     never_alone: str = ""
     """Why the reference could not be timed `alone` though a speed had to be held against that: it is not borne out.
     Empty: it could, or there was no such speed."""

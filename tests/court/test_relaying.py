@@ -1,0 +1,41 @@
+"""Results that lie otherwise than torch's: what it takes to bring them there is the kernel's to pay."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from torchstone.court.layout import Layout
+from torchstone.court.relaying import relaying_ns
+from torchstone.judging import Reference, draw_call
+from torchstone.schema import Case, Normal, Scalar, Tensor
+
+CPU = torch.device("cpu")
+X = Tensor((256, 300), "float32", Normal())
+TRANSPOSED = Case("test", "aten.transpose_copy.int", (X, Scalar(0), Scalar(1)))
+
+
+def layout_of(case: Case) -> Layout:
+    return Layout(case, Reference(case, CPU).expect(draw_call(case, 1, CPU)))
+
+
+@pytest.mark.parametrize("seen", [set(), {(0, None)}, {(0, (256, 1))}])
+def test_as_torch_lays_them_out_nothing_is_left_to_do(seen: set[tuple[int, tuple[int, ...] | None]]) -> None:
+    assert relaying_ns(layout_of(TRANSPOSED), seen, CPU) == 0.0
+
+
+def test_strides_that_were_only_turned_cost_a_copy_and_the_slowest_way_counts() -> None:
+    turned = relaying_ns(layout_of(TRANSPOSED), {(0, (1, 300))}, CPU)
+    assert turned > 1000.0
+    assert relaying_ns(layout_of(TRANSPOSED), {(0, None), (0, (1, 300))}, CPU) > 0.0
+
+
+def test_where_torch_keeps_the_order_of_an_argument_so_may_anyone() -> None:
+    kept = Case("test", "aten.relu.default", (Tensor((64, 48), "float32", Normal(), (1, 64)),))
+    assert relaying_ns(layout_of(kept), {(0, (1, 64))}, CPU) == 0.0
+    assert relaying_ns(layout_of(kept), {(0, None)}, CPU) > 0.0
+
+
+def test_a_dimension_of_one_lies_anyhow() -> None:
+    row = Case("test", "aten.relu.default", (Tensor((1, 48), "float32", Normal()),))
+    assert relaying_ns(layout_of(row), {(0, (7, 1))}, CPU) == 0.0
