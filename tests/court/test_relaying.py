@@ -39,3 +39,8 @@ def test_where_torch_keeps_the_order_of_an_argument_so_may_anyone() -> None:
 def test_a_dimension_of_one_lies_anyhow() -> None:
     row = Case("test", "aten.relu.default", (Tensor((1, 48), "float32", Normal()),))
     assert relaying_ns(layout_of(row), {(0, (7, 1))}, CPU) == 0.0
+
+
+def test_who_lays_out_every_result_in_another_way_has_no_speed() -> None:
+    ways = {(0, (300 + gap, 1)) for gap in range(9)}
+    assert relaying_ns(layout_of(TRANSPOSED), ways, CPU) > 1e12

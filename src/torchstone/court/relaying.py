@@ -20,6 +20,10 @@ from torchstone.workers.protocol import same_steps, span_elements
 
 _TIMES, _PAIRS = 7, 4
 """How often it is timed, on how many pairs of memory in turn: none is to lie in a cache because it has just been."""
+_MOST_BYTES = 256 << 20
+"""Of one side of these pairs: what is larger is in no cache anyway."""
+_MOST_WAYS, _FOREVER_NS = 8, 1e15
+"""Ways in which results of one kernel lie, at most: to time more of them would be to its liking."""
 _TOGETHER = 16
 """Copies on a device, whose clock is the host's: waiting for one takes as long as many copies."""
 
@@ -28,6 +32,8 @@ def relaying_ns(layout: Layout, seen: Collection[Lying], device: torch.device) -
     """Per call, for the results that were seen to lie otherwise than torch's; of several ways the slowest."""
     if layout.is_dynamic:
         return 0.0
+    if len(seen) > _MOST_WAYS * len(layout.new_tensors):
+        return _FOREVER_NS
     taken: dict[int, float] = {}
     for position, strides in seen:
         native = layout.new_tensors[position].native
@@ -44,7 +50,7 @@ def _copying_ns(native: torch.Tensor, lies: tuple[int, ...], device: torch.devic
             torch.zeros(span, dtype=native.dtype, device=device).as_strided(native.shape, lies),
             torch.empty_strided(native.shape, native.stride(), dtype=native.dtype, device=device),
         )
-        for _ in range(_PAIRS)
+        for _ in range(max(1, min(_PAIRS, _MOST_BYTES // (span * native.dtype.itemsize))))
     ]
     together = _TOGETHER if device.type == "cuda" else 1
     return statistics.median(_once_ns(pairs, number, together, device) for number in range(_TIMES))
