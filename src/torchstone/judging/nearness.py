@@ -24,7 +24,7 @@ from torchstone.judging.evaluation import Place
 from torchstone.judging.outcome import Mismatch, Reason
 from torchstone.judging.probing import pieces
 from torchstone.judging.reference import Values
-from torchstone.judging.wording import counted, shown
+from torchstone.judging.wording import counted, shown, shown_apart
 from torchstone.schema import ErrorStatistics
 
 RELATIVE_ERROR_FLOOR = 1e-10
@@ -167,7 +167,8 @@ def _describe(subject: Subject, wrong: torch.Tensor, worst: int, native_over: fl
         return f"{where}got {got}, expected {native}"
     bound = float(values.bound[index])
     allowed = shown(bound) if bound else "0 (only moved values are right here)"
-    text = f"{where}got {shown(got)}, expected {shown(wanted)}, error {shown(abs(got - wanted))}, bound {allowed}"
+    found, right = shown_apart(got, wanted)
+    text = f"{where}got {found}, expected {right}, error {shown(abs(got - wanted))}, bound {allowed}"
     return f"{text}\ntorch's own result there: {shown(native)}; torch is at worst at {native_over:.2g} of its bound"
 
 
