@@ -29,6 +29,18 @@ _SLOW = {
     "c31_hogs_the_core",
     "h_dropout_of_its_own",
     "h_twin_mul_gradient",
+    "a05_chains_in_c",
+    "a12_slows_short_blocks",
+    "c31_takes_the_number_of_a_held_thread",
+    "f45_normal_without_tails",
+    "h_coarser_draws",
+    "h_dropout_by_a_counter",
+    "h_idle_threads",
+    "h_large_plain_path",
+    "h_native_code",
+    "h_pads_to_a_block",
+    "h_prepares_at_import",
+    "h_slower",
 }
 """Measured for long, and others of their families are not. ``-m slow`` judges them, and ``torchstone redteam``."""
 _CASES = [(fixture.id, case) for fixture in FIXTURES for case in fixture.expected]
