@@ -38,8 +38,8 @@ def run(*command: str, cwd: Path, path: tuple[Path, ...] = ()) -> subprocess.Com
     )
 
 
-LONG = ("evaluate", "evaluate_many", "measure")
-"""What they show is measured in the tests of the API as well."""
+LONG = ("capture", "evaluate", "evaluate_many", "measure")
+"""What they show is measured, or recorded, in other tests as well."""
 
 
 @pytest.mark.parametrize(
