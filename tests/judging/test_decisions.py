@@ -418,3 +418,12 @@ def test_plans_of_one_case_are_not_given_to_another_with_the_same_seed() -> None
     for seed in range(8):
         for recipe in (Tensor((64, 64), "float32", Normal()), Tensor((64, 64), "int64", Integers(-9, 9))):
             _plans(Case("tests", "aten.abs.default", (recipe,)), seed)
+
+
+def test_of_several_rows_one_is_masked_from_its_beginning_and_one_to_its_end() -> None:
+    mask = normal(2, 16)
+    wanted = case("scaled_dot_product_attention.default", normal(2, 4), normal(16, 4), normal(16, 4), mask)
+    for seed in range(20):
+        planted = plant(draw_call(wanted, seed, CPU), "padded").args[3]
+        assert bool((planted[:, :8] == -torch.inf).all(dim=1).any())
+        assert bool((planted[:, 8:] == -torch.inf).all(dim=1).any())

@@ -32,12 +32,15 @@ def plant_padded(call: DrawnCall, lot: Lot) -> None:
 
 
 def mask_runs(view: torch.Tensor, lot: Lot, value: float) -> None:
-    """Between half of a row and all but its last element, in about two of three rows."""
+    """Between half of a row and all but its last element, in about two of three rows, of several from either end."""
     size = view.shape[-1]
     rows = view.shape[:-1]
     count = math.prod(rows)
     lengths = (size // 2 + lot.below(size - size // 2, count)).to(view.device)
-    kept = lot.below(3, count).to(view.device)
+    kept = lot.below(3, count)
+    if count > 1:
+        kept[torch.tensor(lot.structure.sample(range(count), 2))] = torch.tensor([0, 1])
+    kept = kept.to(view.device)
     columns = torch.arange(size, device=view.device)
     leading = (kept == 0)[:, None] & (columns < lengths[:, None])
     trailing = (kept == 1)[:, None] & (columns >= size - lengths[:, None])
