@@ -71,8 +71,8 @@ def _with_uneven_lists(case: schema.Case, random_: random.Random) -> schema.Case
     if _scales(case):
         return case
     for place, argument in enumerate(case.args):
-        tries = random_.sample(_uneven_ways(argument), len(_uneven_ways(argument)))
-        for other in tries[:_WAYS_OF_A_LIST]:
+        ways = _uneven_ways(argument)
+        for other in random_.sample(ways, min(_WAYS_OF_A_LIST, len(ways))):
             option = msgspec.structs.replace(case, args=(*case.args[:place], other, *case.args[place + 1 :]))
             if _is_taken(option, with_numbers=True):
                 case = option
