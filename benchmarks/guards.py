@@ -16,10 +16,12 @@ import argparse
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
+import msgspec
 import torch
 
 from torchstone.court import captured, contest, hearing, trial
@@ -28,6 +30,7 @@ from torchstone.court.courtroom import Courtroom
 from torchstone.court.hearing import Hearing
 from torchstone.court.lane import Lane
 from torchstone.court.trial import Trial, judge
+from torchstone.measuring import procedure
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device import DeviceProbe
 from torchstone.measuring.kept_ceilings import KeptCeilings
@@ -49,6 +52,7 @@ from torchstone.workers.handle import Worker
 from torchstone.workers.pool import WorkerOptions, WorkerPool
 
 WANTED = 0.5
+ALL = "all of it"
 LOOKS = 5
 """At a case, to see how many rounds it usually takes."""
 
@@ -125,17 +129,17 @@ def rounds_of(blocks: Iterable[Block]) -> int:
     return len({block.round for block in blocks})
 
 
-def seconds(room: Courtroom, case: Case, device: str, rounds: int) -> float:
-    def are_enough(blocks: Iterable[Block], half_width: float) -> bool:
-        return rounds_of(blocks) >= rounds
-
+def stages(room: Courtroom, case: Case, device: str, rounds: int) -> dict[str, float]:
+    """How many seconds each stage took, and all of it."""
+    as_many = msgspec.structs.replace(procedure.PLANS["normal"], most_rounds=rounds)
     with (
-        mock.patch.object(contest, "is_precise_enough", are_enough),
+        mock.patch.dict(procedure.PLANS, normal=as_many),
+        mock.patch.object(contest, "is_precise_enough", return_value=False),
         mock.patch.object(Worker, "check_silence"),  # who does not stand still answers at once what was sent ahead
     ):
         began = time.perf_counter()
-        judged(room, case, device)
-        return time.perf_counter() - began
+        record = judged(room, case, device)
+        return {ALL: time.perf_counter() - began, **record.stage_seconds}
 
 
 def main() -> None:
@@ -149,27 +153,35 @@ def main() -> None:
     device = torch.device("cpu") if options.device == "cpu" else torch.device("cuda", 0)
     ceilings = DeviceCeilings(device, 1, (), KeptCeilings(None))
     room = Courtroom(pool, Lane(options.device), device, 1, DeviceProbe(options.device), ceilings)
-    total = dict.fromkeys(WAYS, 0.0)
+    total = {name: Counter[str]() for name in WAYS}
     try:
         for case in cases(options.device):
             rounds = usual_rounds(room, case, options.device)
-            found: dict[str, list[float]] = {name: [] for name in WAYS}
+            found: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
             for _ in range(options.repeats):
                 for name, way in WAYS.items():
                     with way():
-                        found[name].append(seconds(room, case, options.device, rounds))
-            usual = {name: statistics.median(values) for name, values in found.items()}
-            for name, value in usual.items():
-                total[name] += value
+                        found[name].append(stages(room, case, options.device, rounds))
+            usual = {name: medians(times) for name, times in found.items()}
+            for name, times in usual.items():
+                total[name].update(times)
             print(f"{case.operator:24s} {rounds:3d} rounds, {told(usual)}", flush=True)
     finally:
         room.close()
     print(f"{'all':36s} {told(total)} (wanted: under {WANTED:.0%})")
+    for name in ("guards", "all"):
+        more = {stage: total[name][stage] - total["without"][stage] for stage in total[name] if stage != ALL}
+        print(f"{name:7s} more in", ", ".join(f"{stage} {each * 1e3:.0f} ms" for stage, each in more.items()))
 
 
-def told(times: dict[str, float]) -> str:
-    bare = times["without"]
-    share = {name: value / bare - 1 for name, value in times.items()}
+def medians(found: list[dict[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for times in found for name in times)
+    return {name: statistics.median(times.get(name, 0.0) for times in found) for name in names}
+
+
+def told(times: Mapping[str, Mapping[str, float]]) -> str:
+    bare = times["without"][ALL]
+    share = {name: each[ALL] / bare - 1 for name, each in times.items()}
     return f"without {bare * 1e3:7.1f} ms, guards add {share['guards']:6.1%}, with hidden variants {share['all']:6.1%}"
 
 
