@@ -4,8 +4,8 @@
 
 Every operator of the float32 catalogue (CPU), some of its cases, in float32, bfloat16 and float16, three ways that are
 honest: torch's own on arguments that lie otherwise in memory (which reorders what it adds up), torch's own in float64,
-and torch.compile (only with ``--compile``, of the largest of them: a compilation takes seconds). Random results are left out
-(``judging.random_alarms``), and so is what torch does not do in a dtype.
+and torch.compile (only with ``--compile``, of the largest of them: a compilation takes seconds). Random results are
+left out (``judging.random_alarms``), and so is what torch does not do in a dtype.
 """
 
 from __future__ import annotations
