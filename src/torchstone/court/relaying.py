@@ -15,13 +15,14 @@ import torch
 
 from torchstone.court.layout import Layout
 from torchstone.court.testimony import Lying
+from torchstone.judging import strides_like
 from torchstone.operators import contiguous_strides
 from torchstone.workers.protocol import same_steps, span_elements
 
-_TIMES, _PAIRS = 7, 4
-"""How often it is timed, on how many pairs of memory in turn: none is to lie in a cache because it has just been."""
-_MOST_BYTES = 256 << 20
-"""Of one side of these pairs: what is larger is in no cache anyway."""
+_TIMES, _MOST_RESULTS = 7, 64
+"""How often it is timed, on how many results in turn: none is to lie in a cache because it has just been."""
+_MOST_BYTES = 128 << 20
+"""Of these results: more than caches hold."""
 _MOST_WAYS, _FOREVER_NS = 8, 1e15
 """Ways in which results of one kernel lie, at most: to time more of them would be to its liking."""
 _TOGETHER = 16
@@ -30,38 +31,45 @@ _TOGETHER = 16
 
 def relaying_ns(layout: Layout, seen: Collection[Lying], device: torch.device) -> float:
     """Per call, for the results that were seen to lie otherwise than torch's; of several ways the slowest."""
-    if layout.is_dynamic:
-        return 0.0
-    if len(seen) > _MOST_WAYS * len(layout.new_tensors):
+    ways = {(position, _lies(layout, position, strides)) for position, strides in seen}
+    if len(ways) > _MOST_WAYS * len(layout.new_tensors):
         return _FOREVER_NS
     taken: dict[int, float] = {}
-    for position, strides in seen:
+    for position, lies in ways:
         native = layout.new_tensors[position].native
-        lies = contiguous_strides(native.shape) if strides is None else strides
         if native.numel() and not same_steps(native.shape, lies, native.stride()):
             taken[position] = max(taken.get(position, 0.0), _copying_ns(native, lies, device))
     return sum(taken.values())
 
 
+def _lies(layout: Layout, position: int, strides: tuple[int, ...] | None) -> tuple[int, ...]:
+    """A result's strides; where its shape depends on the values, those that torch's shape of one call would have so."""
+    shape = tuple(layout.new_tensors[position].native.shape)
+    if strides is None:
+        return contiguous_strides(shape)
+    return strides_like(strides, shape) if layout.is_dynamic and len(strides) == len(shape) else strides
+
+
 def _copying_ns(native: torch.Tensor, lies: tuple[int, ...], device: torch.device) -> float:
     span = span_elements(native.shape, lies)
-    pairs = [
-        (
-            torch.zeros(span, dtype=native.dtype, device=device).as_strided(native.shape, lies),
-            torch.empty_strided(native.shape, native.stride(), dtype=native.dtype, device=device),
-        )
-        for _ in range(max(1, min(_PAIRS, _MOST_BYTES // (span * native.dtype.itemsize))))
+    results = [  # written to: what never was is one page of zeros, however often it is read
+        torch.ones(span, dtype=native.dtype, device=device).as_strided(native.shape, lies)
+        for _ in range(max(1, min(_MOST_RESULTS, _MOST_BYTES // (span * native.dtype.itemsize))))
     ]
     together = _TOGETHER if device.type == "cuda" else 1
-    return statistics.median(_once_ns(pairs, number, together, device) for number in range(_TIMES))
+    times = [_once_ns(results, native.stride(), number * together, together, device) for number in range(_TIMES)]
+    return statistics.median(times)
 
 
-def _once_ns(pairs: list[tuple[torch.Tensor, torch.Tensor]], number: int, together: int, device: torch.device) -> float:
+def _once_ns(
+    results: list[torch.Tensor], strides: tuple[int, ...], first: int, together: int, device: torch.device
+) -> float:
+    """Into new memory, as a kernel's own copy would be."""
     _wait_for(device)
     began = time.perf_counter_ns()
-    for more in range(together):
-        result, as_torchs = pairs[(number + more) % len(pairs)]
-        as_torchs.copy_(result)
+    for number in range(first, first + together):
+        result = results[number % len(results)]
+        torch.empty_strided(result.shape, strides, dtype=result.dtype, device=device).copy_(result)
     _wait_for(device)
     return (time.perf_counter_ns() - began) / together
 

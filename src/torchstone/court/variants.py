@@ -24,9 +24,9 @@ from torchstone.judging import (
     with_other_numbers,
 )
 
-_HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 5, "normal": 5, "thorough": 10}
+_HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 6, "normal": 6, "thorough": 11}
 """Some of kinds that every job gets, the others of any. Each is called twice: in full, and as far as need be."""
-_FEWER_CASES: dict[schema.Effort, int] = {"quick": 1, "normal": 5, "thorough": 10}
+_FEWER_CASES: dict[schema.Effort, int] = {"quick": 1, "normal": 6, "thorough": 11}
 """For a candidate that has passed many: its other cases have sizes and layouts of their own."""
 _OF_OTHER_SIZE = 0.5
 """Of those few: the others have other numbers and nothing else, if there are any."""

@@ -14,7 +14,7 @@ from torchstone.judging.itself import (
     has_the_kinds_of,
     says_it_races,
 )
-from torchstone.judging.jitter import is_hidden
+from torchstone.judging.jitter import is_hidden, strides_like
 from torchstone.judging.outcome import Agreement, Mismatch, worst_of
 from torchstone.judging.preparable import preparable_share
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
@@ -57,6 +57,7 @@ __all__ = [
     "preparable_share",
     "says_it_races",
     "stated_size_cases",
+    "strides_like",
     "with_other_numbers",
     "work_of",
     "worst_of",

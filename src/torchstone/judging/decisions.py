@@ -42,6 +42,7 @@ from torchstone.judging.rows import (
     plant_masks,
     plant_placed,
 )
+from torchstone.judging.sided import ABOVE, BELOW, may_be_on_one_side, plant_on_one_side
 from torchstone.judging.wide import numbers_in, plant_wide, takes_wide
 
 _EVERY = 16
@@ -109,6 +110,8 @@ _NO_GRADIENT = (
     NARROW,
     REPEATED,
     MEETING,
+    BELOW,
+    ABOVE,
 )
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
@@ -144,7 +147,7 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
             found += ["masked"] if is_maskable(case) else []
             found += ["missing"] if may_be_missing(case) else []
         if not once and _moves(case, recipes):
-            found.append("moved")
+            found += ["moved", "lowered"] if model else ["moved"]
         if not once and _may_be_flat(case, recipes):
             found.append("flat")
     if not model and not decomposes(case.operator):
@@ -159,6 +162,7 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
     if not model and any(_is_index(recipe) for recipe in recipes):
         found += ["negative", "marked"] if _marks(case) else ["negative"]
     found = [plan + ONCE for plan in found] if once else found
+    found += [BELOW, ABOVE] if once and not decomposes(case.operator) and may_be_on_one_side(case) else []
     if not model:
         found += [REPEATED] if once and not decomposes(case.operator) and may_repeat(case) else []
         found += [MEETING] if may_meet(case) else []
@@ -271,10 +275,14 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
             plant_lone(call, lot)
         case "repeated":
             plant_repeated(call, lot)
+        case "below" | "above":
+            plant_on_one_side(call, plan)
         case "meeting":
             plant_meeting(call, lot)
         case "moved":
-            _move(call, lot)
+            _move(call, lot, lot.structure.choice((1.0, -1.0)))
+        case "lowered":
+            _move(call, lot, -1.0)
         case "nan":
             _plant_nonfinite(call, lot, (math.nan,))
         case "infinities":
@@ -460,12 +468,12 @@ def _count_from_the_end(call: DrawnCall, lot: Lot) -> None:
             target[places] = target[places] - fill.high
 
 
-def _move(call: DrawnCall, lot: Lot) -> None:
+def _move(call: DrawnCall, lot: Lot, sign: float) -> None:
     """One of the largest tensors, as a whole: of two that meet, the difference would be as large, and no test."""
     tensors = [tensor for tensor in call.tensors if _may_be_moved(tensor.recipe)]
     most = max(tensor.view.numel() for tensor in tensors)
     tensor = lot.structure.choice([tensor for tensor in tensors if tensor.view.numel() == most])
-    deviations = 2.0 ** lot.structure.uniform(*_MOVED_EXPONENTS[tensor.view.dtype]) * lot.structure.choice((1.0, -1.0))
+    deviations = sign * 2.0 ** lot.structure.uniform(*_MOVED_EXPONENTS[tensor.view.dtype])
     tensor.storage.add_(deviations * getattr(tensor.recipe.fill, "std", 1.0))  # the memory: views may overlap
 
 

@@ -39,9 +39,10 @@ from torchstone.judging.jitter import (
     options,
     relaid,
     rows_apart,
+    whole_blocks,
 )
 from torchstone.judging.scaling import rescalings
-from torchstone.judging.uneven import with_another_scale
+from torchstone.judging.uneven import more_and_fewer_keys, with_another_scale
 
 _TRIES = 3
 """Per variant that is asked for."""
@@ -56,14 +57,23 @@ _CASES = 256
 Numbers = Literal["stated", "others", "others, zeros and defaults too"]
 """What a variant does with floating-point scalars."""
 _TELLING_ELEMENTS = 32
+_OWN_MEMORY = (rows_apart, whole_blocks)
+"""Kinds whose point the memory is: it stays as it was made."""
 _OTHERS: tuple[Numbers, Numbers] = ("others", "others, zeros and defaults too")
 
 
 def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
     """Up to ``count`` variants that torch takes; fewer, perhaps none, where it takes few or the CPU lacks it."""
     if case.jitter:
-        return _pool_of(schema.content_key(case)).draw(case, count, random_)
+        found = _pool_of(schema.content_key(case)).draw(case, count, random_)
+        return found if count <= len(ALWAYS) else [*found, *_causal(case, random_)]
     return _on_other_memory(case, random_) if case.layouts and (count > 1 or random_.random() < _OF_MANY) else []
+
+
+def _causal(case: schema.Case, random_: random.Random) -> list[schema.Case]:
+    """Attention that sees no future, with more keys than queries and with fewer: where does its diagonal begin?"""
+    seed = random_.getrandbits(63)
+    return [hidden(each) for each in more_and_fewer_keys(case, random_) if is_valid(each, seed)]
 
 
 def _on_other_memory(case: schema.Case, random_: random.Random) -> list[schema.Case]:
@@ -94,12 +104,12 @@ def with_other_numbers(case: schema.Case, random_: random.Random) -> list[schema
 
 
 def stated_size_cases(case: schema.Case, random_: random.Random) -> list[list[schema.Case]]:
-    """For a timed case that is larger than any variant: some as large as it is, each in the ways it can be meant.
+    """For a case that is larger than any variant: some as large as it is, each in the ways it can be meant.
 
-    What is timed is the way that a kernel takes for much work, and smaller variants never meet that. Not tried
-    beforehand, which would take long: whoever calls them takes the first way that torch takes.
+    A kernel has a way for much work, and smaller variants never meet that. Not tried beforehand, which would take long:
+    whoever calls them takes the first way that torch takes.
     """
-    if not (case.jitter and case.timed):
+    if not case.jitter:
         return []
     return [
         _with_numbers_first(ways, random_) if place else ways for place, ways in enumerate(large_options(case, random_))
@@ -176,7 +186,7 @@ def _with_one_expanded(found: Sequence[tuple[Kind, schema.Case]], random_: rando
         return variants
     for place, (kind, variant) in enumerate(found):
         seed = random_.getrandbits(63)
-        changed = None if kind is rows_apart else _surely_expanded(variant, seed, random_)
+        changed = None if kind in _OWN_MEMORY else _surely_expanded(variant, seed, random_)
         if changed is not None:
             return [*variants[:place], changed, *variants[place + 1 :]]
     return variants
@@ -232,7 +242,7 @@ def _fresh(
     for option in unseen:
         seed = random_.getrandbits(63)
         if is_valid(option, seed):
-            changed = _changed(option, numbers, seed, random_, keeps_memory=kind is rows_apart)
+            changed = _changed(option, numbers, seed, random_, keeps_memory=kind in _OWN_MEMORY)
             return option if changed is None or identity(changed) in seen else changed
     return None
 

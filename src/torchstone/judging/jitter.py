@@ -111,6 +111,8 @@ def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schem
         ]
     if kind is rows_apart:
         return [hidden(apart(option, random_)) for option in found]
+    if kind is whole_blocks:
+        return [hidden(on_plain_memory(option)) for option in found]
     if kind is _kept or random_.random() < 0.5:
         layout_seed = random_.getrandbits(63)
         found = [_laid_out(option, random.Random(layout_seed)) for option in found]
@@ -161,6 +163,17 @@ def rows_apart(sizes: Sizes, random_: random.Random) -> Sizes:
     return sizes
 
 
+def whole_blocks(sizes: Sizes, random_: random.Random) -> Sizes:
+    """Powers of two, or multiples of one, on plain memory: who is careful about what is left over has nothing left."""
+
+    def draw(new: int) -> int:
+        power = 1 << (max(2, new).bit_length() - 1)
+        block = random_.choice((power, power, 16, 32))
+        return max(block, new // block * block) if block <= new else power
+
+    return _in_order(sizes, draw)
+
+
 def _off_by_one(sizes: Sizes, random_: random.Random) -> Sizes:
     """One more or one less of everything."""
     step = random_.choice((-1, 1))
@@ -197,7 +210,7 @@ def _zeros(sizes: Sizes, random_: random.Random) -> Sizes:
 
 
 KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _ones, _primes, _zeros)
-ALWAYS: tuple[Kind, ...] = (_batch_of_one, _uneven, rows_apart)
+ALWAYS: tuple[Kind, ...] = (_batch_of_one, _uneven, rows_apart, whole_blocks)
 """Kinds of which every job gets one, as far as torch takes it."""
 
 
@@ -428,10 +441,12 @@ def on_other_memory(
 
 
 def apart(case: schema.Case, random_: random.Random) -> schema.Case:
-    """Every tensor of several dimensions as if cut out of a larger one: ``x[:, :n]``, a chunk, one of q, k and v."""
+    """Every tensor as if cut out of a larger one: ``x[:, :n]``, a chunk, one of q, k and v; a column, ``x[:, 0]``."""
 
     def change(argument: schema.Argument) -> schema.Argument:
         match argument:
+            case schema.Tensor(shape=(_,), fill=fill) if not isinstance(fill, schema.Given):
+                return msgspec.structs.replace(argument, strides=(random_.choice((2, 3)),))
             case schema.Tensor(shape=shape, fill=fill) if len(shape) > 1 and not isinstance(fill, schema.Given):
                 strides = operators.contiguous_strides(_padded(shape, random_))
                 return msgspec.structs.replace(argument, strides=strides, offset=random_.choice((0, 1, 4, 8)))

@@ -95,6 +95,36 @@ def _uneven_ways(argument: schema.Argument) -> list[schema.Argument]:
     ]
 
 
+def more_and_fewer_keys(case: schema.Case, random_: random.Random) -> list[schema.Case]:
+    """Of causal attention: keys and values for another number of places than queries have, once more and once fewer.
+
+    :func:`uneven` has one of them by chance, and a mask that is aligned with the wrong end is right in the other.
+    """
+    given = dict(operators.named_arguments(case.operator, case.args, case.kwargs))
+    key, value = given.get("key"), given.get("value")
+    if given.get("is_causal") != schema.Scalar(True) or not isinstance(key, schema.Tensor) or len(key.shape) < 2:
+        return []
+    queries = schema.tensors_of(case)[0].shape[-2]
+    if not isinstance(value, schema.Tensor) or len(value.shape) < 2 or queries < 2:
+        return []
+    sizes = queries + random_.randint(1, queries), random_.randint(max(1, queries // 2), queries - 1)
+    return [_with_keys(case, {key, value}, size) for size in sizes]
+
+
+def _with_keys(case: schema.Case, changing: set[schema.Tensor], size: int) -> schema.Case:
+    def change(argument: schema.Argument) -> schema.Argument:
+        if not isinstance(argument, schema.Tensor) or argument not in changing:
+            return argument
+        shape = (*argument.shape[:-2], size, argument.shape[-1])
+        return msgspec.structs.replace(argument, shape=shape, strides=None, offset=0)
+
+    names = [name for name, _ in operators.named_arguments(case.operator, case.args, case.kwargs)]
+    changed = ("key", "value")
+    args = tuple(change(each) if names[at] in changed else each for at, each in enumerate(case.args))
+    kwargs = {name: change(each) if name in changed else each for name, each in case.kwargs.items()}
+    return msgspec.structs.replace(case, args=args, kwargs=kwargs)
+
+
 def _scales(case: schema.Case) -> list[str]:
     given = operators.named_arguments(case.operator, case.args, case.kwargs)
     return [name for name, value in given if name.startswith("scale") and value != schema.Scalar(None)]

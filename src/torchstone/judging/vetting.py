@@ -47,6 +47,7 @@ from torchstone.judging.evaluation import (
     Tensors,
     is_continuous,
 )
+from torchstone.judging.first_of_equals import says_which_of_equals
 from torchstone.judging.idleness import draws_nothing
 from torchstone.judging.inputs import DrawnCall, draw_calls, leaves_ties_open
 from torchstone.judging.jitter import HIDDEN
@@ -56,22 +57,23 @@ from torchstone.judging.meeting import MEETING
 from torchstone.judging.narrow import NARROW
 from torchstone.judging.probing import exact_results
 from torchstone.judging.reference import Expected, Reference, Values
-from torchstone.judging.repeated import REPEATED
+from torchstone.judging.repeated import REPEATED, may_repeat
 from torchstone.judging.rows import has_classes
 from torchstone.judging.scaled import SCALED, ScaledCall, may_be_scaled
+from torchstone.judging.sided import ABOVE, BELOW
 from torchstone.judging.wide import has_indices
 
 _HOST = torch.device("cpu")
 _FEW_ELEMENTS = 1 << 14
 """Of a call's tensors: up to here several plans are tried on a stated case."""
 _MOST_ON_HOST = 1 << 18
-_OF_ANY_SIZE = ("beyond", "masked", "padded", "missing", NARROW, UNUSED, LOUD)
+_OF_ANY_SIZE = ("beyond", "masked", "padded", "missing", NARROW, UNUSED, LOUD, BELOW, ABOVE)
 """Plans that every stated case meets to which they apply, besides the others: few do, and variants seldom meet them."""
 _ALWAYS = ("hundreds", "placed", "moved", "negative", "marked", *_OF_ANY_SIZE)
 """Plans that larger ones meet, too: the path for large arguments is often one of its own."""
 _BESIDES = (REPEATED, MEETING)
 """Plans that every call of a case meets that they are for, beside the others: what comes twice is what it is about."""
-_OF_MODEL = ("hundreds", "moved", "flat")
+_OF_MODEL = ("hundreds", "moved", "lowered", "flat")
 """A problem is one case, often large, without variants."""
 _OF_SMALL = 6
 _OF_LARGE = ((1 << 18, 3), (1 << 20, 2))
@@ -142,6 +144,9 @@ def _plans(reference: Reference, like: Expected, seed: int) -> list[str]:
     plans = plans_for(reference.case, once=_tells_places(like))
     if may_carry(reference.case) and _carries(like) and not any(plan.startswith(_NO_NUMBERS) for plan in plans):
         plans.append(CARRIED + (ONCE if _tells_places(like) else ""))
+    model = schema.is_model(reference.case.operator)
+    if model and _tells_places(like) and may_repeat(reference.case) and says_which_of_equals(like.call):
+        plans.append(REPEATED)
     if not reference.runs_on_host:
         plans = [plan for plan in plans if _survives(plan, reference.case.operator)]
     if _may_be_scaled(reference):

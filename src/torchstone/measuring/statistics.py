@@ -396,16 +396,22 @@ def _no_more_than_supported(speedup: Speedup, own: Floats) -> Speedup:
     noisy, must not fare better than who is refuted. What is called faster has been confirmed, and counts as far as
     single calls make it likely; of the others only what they leave no doubt about.
     """
-    least = 1 + NOISE_BAND
     enough = own.shape[0] >= confirmation.LEAST_ROUNDS
-    if speedup.outcome == "faster":
-        ratio = max(least, confirmation.supported_ratio(own)) if enough else least
-        high = ratio
-    else:
-        ratio, high = max(least, confirmation.certain_ratio(own) if enough else 0.0), speedup.high
+    faster = speedup.outcome == "faster"
+    shown = (confirmation.supported_ratio if faster else confirmation.certain_ratio)(own) if enough else 0.0
+    ratio = _held(speedup.ratio, shown)
     if speedup.ratio <= ratio:
         return speedup
-    return msgspec.structs.replace(speedup, ratio=ratio, low=min(speedup.low, ratio), high=min(speedup.high, high))
+    high = min(speedup.high, ratio) if faster else speedup.high
+    return msgspec.structs.replace(speedup, ratio=ratio, low=min(speedup.low, ratio), high=high)
+
+
+def _held(ratio: float, most: float) -> float:
+    """A ratio as far as it counts: within noise as it is, beyond it no further than ``most``, or as if there were none.
+
+    Not as fast as noise can make a kernel look: who is found out must not be counted among those that are faster.
+    """
+    return ratio if ratio <= 1 + NOISE_BAND else min(ratio, max(most, 1.0))
 
 
 def _as_far_as_alone(speedup: Speedup, ratio: float, surely: float) -> Speedup:
@@ -421,7 +427,7 @@ def _as_far_as_alone(speedup: Speedup, ratio: float, surely: float) -> Speedup:
 
 def _no_more_than(speedup: Speedup, most: float) -> Speedup:
     """A speed beyond noise counts no further than this; nobody is slower for it."""
-    most = max(most, 1 + NOISE_BAND)
+    most = _held(speedup.ratio, most)
     if speedup.ratio <= most:
         return speedup
     low, high = min(speedup.low, most), min(speedup.high, most * speedup.high / speedup.ratio)
