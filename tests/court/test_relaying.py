@@ -8,7 +8,7 @@ import torch
 from torchstone.court.layout import Layout
 from torchstone.court.relaying import relaying_ns
 from torchstone.judging import Reference, draw_call
-from torchstone.schema import Case, Normal, Scalar, Tensor
+from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor
 
 CPU = torch.device("cpu")
 X = Tensor((256, 300), "float32", Normal())
@@ -44,3 +44,16 @@ def test_a_dimension_of_one_lies_anyhow() -> None:
 def test_who_lays_out_every_result_in_another_way_has_no_speed() -> None:
     ways = {(0, (300 + gap, 1)) for gap in range(9)}
     assert relaying_ns(layout_of(TRANSPOSED), ways, CPU) > 1e12
+
+
+def test_where_shapes_may_depend_on_values_the_order_counts_and_not_the_length() -> None:
+    columns = Sequence((Scalar(None), Tensor((200,), "int64", Integers(0, 300))))
+    chosen = Case("test", "aten.index.Tensor", (X, columns))
+    assert relaying_ns(layout_of(chosen), {(0, None), (0, (200, 1)), (0, (199, 1))}, CPU) == 0.0
+    assert relaying_ns(layout_of(chosen), {(0, (1, 256))}, CPU) > 1000.0
+    assert relaying_ns(layout_of(chosen), {(0, (1, length)) for length in range(200, 260)}, CPU) < 1e12
+
+
+def test_torchs_own_order_costs_nothing_where_it_is_by_columns() -> None:
+    found = Case("test", "aten.nonzero.default", (X,))
+    assert relaying_ns(layout_of(found), {(0, (1, length)) for length in range(100, 160)}, CPU) == 0.0

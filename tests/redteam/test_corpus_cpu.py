@@ -26,8 +26,6 @@ _SLOW = {
     "c31_storm_of_timers",
     "h_zeros_by_numpy",
     "h_uniform_by_another_generator",
-    "a02_leaves_the_order_of_columns",
-    "h_twin_index_columns",
     "c31_hogs_the_core",
     "h_dropout_of_its_own",
     "h_twin_mul_gradient",

@@ -290,12 +290,6 @@ CASES: dict[str, Case] = {
     "equal": _case("equal.default", *[_normal(8, 9)] * 2),
     "amax_bytes": _case("amax.default", Tensor((24, 48), "uint8", Integers(0, 10)), _dims(-1)),
     "transpose_copy_timed": _case("transpose_copy.int", _normal(512, 512), Scalar(0), Scalar(1), timed=True),
-    "index_columns_timed": _case(
-        "index.Tensor",
-        Tensor((1024, 1024), "float32", Normal(), strides=(1, 1024)),
-        Sequence((Scalar(None), Tensor((1024,), "int64", Integers(0, 1024)))),
-        timed=True,
-    ),
     "contiguous": _case("contiguous.default", Tensor((48, 32), "float32", Normal(), strides=(1, 48))),
     "mean_varied": _case("mean.dim", _normal(24, 100), _dims(-1), jitter=True),
     "argmax_varied": _case("argmax.default", _normal(24, 60), Scalar(1), jitter=True),
