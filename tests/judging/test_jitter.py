@@ -234,6 +234,9 @@ def test_small_cases_have_none_and_large_ones_have_them_whether_they_are_timed_o
     small = msgspec.structs.replace(ADD, timed=True)
     assert stated_size_cases(small, random.Random(1)) == []
     assert stated_size_cases(case("aten.relu.default", tensor(512, 512)), random.Random(1))
+    huge = case("aten.relu.default", tensor(4096, 4096))
+    assert stated_size_cases(huge, random.Random(1)) == []
+    assert stated_size_cases(msgspec.structs.replace(huge, timed=True), random.Random(1))
 
 
 def scalars_of(wanted: Case) -> list[object]:

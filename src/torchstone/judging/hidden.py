@@ -56,6 +56,8 @@ _CASES = 256
 """Cases that are remembered."""
 Numbers = Literal["stated", "others", "others, zeros and defaults too"]
 """What a variant does with floating-point scalars."""
+_MOST_UNTIMED = 1 << 23
+"""Elements of a case that is not timed and yet gets variants of its own magnitude: of larger ones these take long."""
 _TELLING_ELEMENTS = 32
 _OWN_MEMORY = (rows_apart, whole_blocks)
 """Kinds whose point the memory is: it stays as it was made."""
@@ -109,7 +111,8 @@ def stated_size_cases(case: schema.Case, random_: random.Random) -> list[list[sc
     A kernel has a way for much work, and smaller variants never meet that. Not tried beforehand, which would take long:
     whoever calls them takes the first way that torch takes.
     """
-    if not case.jitter:
+    elements = sum(math.prod(tensor.shape) for tensor in schema.tensors_of(case))
+    if not case.jitter or (elements > _MOST_UNTIMED and not case.timed):
         return []
     return [
         _with_numbers_first(ways, random_) if place else ways for place, ways in enumerate(large_options(case, random_))
