@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from torchstone.judging import Agreement, Reference, compare, draw_call
+from torchstone.judging import Agreement, Mismatch, Reference, compare, compare_many, draw_call, draw_calls
 from torchstone.judging.dependence import Dependence, secret_places
 from torchstone.judging.numbers import real_rows
-from torchstone.schema import Case, Normal, Scalar, Tensor
+from torchstone.schema import Case, Normal, Scalar, Tensor, Uniform
 
+CPU = torch.device("cpu")
 Kernel = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -120,3 +121,19 @@ def test_few_values_that_torch_often_draws_are_no_surprise(seed: int) -> None:
     result = torch.ops.aten.randint_like.default(*call.args)
     found = compare(reference.expect(call), [result], [tensor.storage for tensor in call.tensors])
     assert isinstance(found, Agreement), found
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_may_come_once_may_not_come_twice(seed: int) -> None:
+    """Eight rows of ten out of fifty: a few calls are no proof by counting."""
+    weights = Tensor((8, 50), "float32", Uniform(0.01, 1.0))
+    case = Case("test", "aten.multinomial.default", (weights, Scalar(10)))
+    calls = draw_calls(case, seed, 3, CPU)
+
+    def answer(replacement: bool) -> object:
+        expected = Reference(case, CPU).expect_many(calls)
+        drawn = [[torch.multinomial(call.args[0], 10, replacement)] for call in calls]
+        return compare_many(expected, drawn, [each.inputs_after for each in expected])
+
+    assert isinstance(answer(True), Mismatch)
+    assert not isinstance(answer(False), Mismatch)

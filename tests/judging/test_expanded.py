@@ -112,4 +112,6 @@ def test_what_torch_reads_beside_its_memory_is_no_variant() -> None:
 def test_one_variant_of_every_job_has_something_expanded(name: str) -> None:
     """A kernel that reads it as if it had a step would agree otherwise, now and then."""
     for seed in range(40):
-        assert any(map(has_expanded, hidden_cases(CASES[name], 6, random.Random(seed))))
+        variants = hidden_cases(CASES[name], 6, random.Random(seed))
+        telling = [each for each in variants if not any(0 in recipe.shape for recipe in tensors_of(each))]
+        assert any(map(has_expanded, telling))

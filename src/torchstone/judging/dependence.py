@@ -70,12 +70,13 @@ _COUNTED, _COUNTED_IN_FULL = 1 << 14, 1 << 16
 class Dependence:
     """One result of one case, call after call."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, each_once: bool = False) -> None:
+        """``each_once``: the operator promises that no value comes twice in a row."""
         self._inputs = _Inputs()
         self._order = _Order()
         self._pairs = _Pairs()
         self._echoes = _Echoes()
-        self._coincidences = _Coincidences()
+        self._coincidences = _Coincidences(each_once)
 
     def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
         """What a result depends on otherwise than torch's. ``own``: ``(draws, *shape)``, two, or many: to learn from.
@@ -372,7 +373,8 @@ def _echo(draw: _Draw, own: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
 class _Coincidences:
     """Values that stand more than once in a row."""
 
-    def __init__(self) -> None:
+    def __init__(self, each_once: bool) -> None:
+        self._each_once = each_once
         self._wide = 1.0
         """1 as long as torch never had any."""
         self._counts: dict[int, list[float]] = {}
@@ -386,6 +388,8 @@ class _Coincidences:
         own = draw.own if draw.elements <= _LONG_STRETCH else draw.own[:_ROWS_LEARNT_FROM]
         counts = [_repeated(values.reshape(-1, length), rows, places) for values in (draw.got, *own)]
         got, *owns = torch.stack(counts).tolist()
+        if self._each_once and got:
+            return f"{got:g} values came more than once in a row, where each may come once"
         self._learn(owns)
         chance = len(rows) * len(places) * (len(places) - 1) / 2 / LEAST_GRID if draw.epsilon else 0.0
         here = [got, sum(owns), chance]

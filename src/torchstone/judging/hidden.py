@@ -185,14 +185,20 @@ class VariantPool:
 def _with_one_expanded(found: Sequence[tuple[Kind, schema.Case]], random_: random.Random) -> list[schema.Case]:
     """The variants; if none has anything expanded, which many get by chance, one that may, but for its own memory."""
     variants = [variant for _, variant in found]
-    if any(map(has_expanded, variants)):
+    if any(has_expanded(variant) and not _has_nothing(variant) for variant in variants):
         return variants
     for place, (kind, variant) in enumerate(found):
         seed = random_.getrandbits(63)
-        changed = None if kind in _OWN_MEMORY else _surely_expanded(variant, seed, random_)
+        keeps = kind in _OWN_MEMORY or _has_nothing(variant)
+        changed = None if keeps else _surely_expanded(variant, seed, random_)
         if changed is not None:
             return [*variants[:place], changed, *variants[place + 1 :]]
     return variants
+
+
+def _has_nothing(variant: schema.Case) -> bool:
+    """Whether a tensor has no elements: then others may be as they like, and nobody sees it."""
+    return any(0 in recipe.shape for recipe in schema.tensors_of(variant))
 
 
 def _surely_expanded(variant: schema.Case, seed: int, random_: random.Random) -> schema.Case | None:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchstone import operators, schema
 from torchstone.judging import distribution, lone, picked
 from torchstone.judging.dependence import Dependence
 from torchstone.judging.evaluation import Evaluation, Evaluator, Place, Tensors
@@ -108,12 +109,20 @@ class _Picked:
     widened: float = 1.0
 
 
+def comes_once(case: schema.Case) -> bool:
+    """Whether torch promises that no number is drawn twice: torch's own draws alone prove that of many calls only."""
+    name = case.operator.split(".")[1]
+    given = dict(operators.named_arguments(case.operator, case.args, case.kwargs))
+    return name == "randperm" or (name == "multinomial" and given.get("replacement") != schema.Scalar(True))
+
+
 class Lottery:
     """One case's random results, call after call."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
         self._name = evaluator.case.operator.split(".")[1]
+        self._each_once = comes_once(evaluator.case)
         self._last: Tensors = {}
         self._earlier: dict[Place, Recurrence] = {}
         self._dependences: dict[Place, Dependence] = {}
@@ -312,7 +321,7 @@ class Lottery:
     def _dependence(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         if len(drawn) < 2:
             return None
-        return self._dependences.setdefault(place, Dependence()).misfit(drawn, got)
+        return self._dependences.setdefault(place, Dependence(each_once=self._each_once)).misfit(drawn, got)
 
     def _repetition(self, place: Place, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         """How the result repeats an earlier call. The first call is judged in full, so that torch's draws are many."""
