@@ -288,7 +288,7 @@ def test_no_value_is_repeated_where_results_say_where_one_stands() -> None:
     calls = planted_calls(Reference(wanted, CPU).expect(draw_call(wanted, 0, CPU)), 3)
     assert {expected.call.planted for expected in calls} >= {"numbers once", "magnitudes once"}
     for expected in calls:
-        if expected.call.planted == "repeated":
+        if expected.call.planted in ("repeated", "infinite"):
             continue  # what is promised about equal values all the same
         values = expected.call.args[0]
         assert int(values.isnan().sum()) <= 1

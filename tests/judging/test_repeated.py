@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torchstone.judging import Agreement, Mismatch, Reference, compare_many, draw_call, plant, planted_calls
 from torchstone.judging.decisions import plans_for
 from torchstone.judging.meeting import MEETING
-from torchstone.judging.repeated import REPEATED
+from torchstone.judging.repeated import INFINITE, REPEATED
 from torchstone.schema import (
     Argument,
     Case,
@@ -324,6 +325,36 @@ def test_a_few_values_of_its_own_come_many_times(tensor: Tensor) -> None:
     assert torch.equal(after, again.tensors[0].view.double().flatten())
     assert len(after.unique()) <= 16 < len(before.unique())
     assert bool(torch.isin(after, before).all())
+
+
+def test_infinities_come_many_times_and_fill_rows() -> None:
+    wanted = case("topk.default", normal(24, 30), Scalar(4))
+    infinite = [plant(draw_call(wanted, seed, CPU), INFINITE).tensors[0].view for seed in range(10)]
+    assert all(bool(torch.isinf(view).any()) for view in infinite)
+    assert any(bool((row == sign * math.inf).all()) for view in infinite for row in view for sign in (1, -1))
+    assert any(0 < int((row == -math.inf).sum()) < len(row) for view in infinite for row in view)
+
+
+def test_who_overwrites_what_it_has_found_is_found_out() -> None:
+    """A row with fewer numbers than are asked for gives an old one twice."""
+
+    def kernel(x: torch.Tensor, count: int) -> list[torch.Tensor]:
+        left, values, places = x.clone(), [], []
+        for _ in range(count):
+            place = left.argmax(-1, keepdim=True)
+            places.append(place)
+            values.append(x.gather(-1, place))
+            left.scatter_(-1, place, -math.inf)
+        return [torch.cat(values, -1), torch.cat(places, -1)]
+
+    wanted = case("topk.default", normal(24, 6), Scalar(4))
+    refused = 0
+    for seed in range(12):
+        found = planted_calls(Reference(wanted, CPU).expect(draw_call(wanted, seed, CPU)), seed)
+        (expected,) = [each for each in found if each.call.planted == INFINITE]
+        answer = compare_many([expected], [kernel(*expected.call.args)], [expected.inputs_after])
+        refused += isinstance(answer, Mismatch)
+    assert refused >= 8
 
 
 def test_boundaries_stay_sorted_and_are_found() -> None:

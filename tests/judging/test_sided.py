@@ -18,8 +18,20 @@ from torchstone.judging.jitter import HIDDEN, whole_blocks
 from torchstone.judging.reference import states_format
 from torchstone.judging.sided import ABOVE, BELOW
 from torchstone.judging.vetting import planted_calls
+from torchstone.judging.whole import NONE, WHOLE
 from torchstone.redteam.cases import CASES
-from torchstone.schema import Case, MemoryFormat, Normal, Scalar, SourceFile, SourceFiles, Tensor, tensors_of
+from torchstone.schema import (
+    Booleans,
+    Case,
+    Integers,
+    MemoryFormat,
+    Normal,
+    Scalar,
+    SourceFile,
+    SourceFiles,
+    Tensor,
+    tensors_of,
+)
 from torchstone.schema import Sequence as Listed
 
 CPU = torch.device("cpu")
@@ -80,6 +92,27 @@ def test_attention_that_sees_the_future_is_left_as_it_is() -> None:
     seen = Case("test", CAUSAL.operator, CAUSAL.args)
     lengths = {len(hidden_cases(seen, 6, random.Random(seed))) for seed in range(3)}
     assert max(lengths) <= 6
+
+
+def test_masks_are_all_alike_and_indices_count_up_in_every_stated_case() -> None:
+    condition = Tensor((64, 30), "bool", Booleans())
+    x = Tensor((64, 30), "float32", Normal())
+    where = Case("test", "aten.where.self", (condition, x, x))
+    assert bool(plant(draw_call(where, 1, CPU), WHOLE).tensors[0].view.all())
+    assert not bool(plant(draw_call(where, 1, CPU), NONE).tensors[0].view.any())
+    rows = Case("test", "aten.index_select.default", (x, Scalar(0), Tensor((9,), "int64", Integers(0, 64))))
+    for seed in range(10):
+        indices = plant(draw_call(rows, seed, CPU), WHOLE).tensors[1].view
+        assert bool((indices.diff() == 1).all())
+        assert 0 <= int(indices[0]) <= 55
+        assert WHOLE in refused(rows, lambda x, dim, i: x[: len(i)] if bool((i.diff() == 1).all()) else x[i], seed)
+        assert refused(where, _chosen_as_a_whole, seed) >= {WHOLE, NONE}
+
+
+def _chosen_as_a_whole(condition: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    if bool(condition.all()):
+        return one * 2
+    return torch.where(condition, one, other) if bool(condition.any()) else other * 2
 
 
 def model(body: str) -> Case:

@@ -32,7 +32,7 @@ from torchstone.judging.meeting import MEETING, may_meet, plant_meeting
 from torchstone.judging.missing import may_be_missing, plant_missing
 from torchstone.judging.narrow import NARROW, may_be_narrow, plant_narrow
 from torchstone.judging.padded import has_mask, plant_padded
-from torchstone.judging.repeated import REPEATED, may_repeat, plant_repeated
+from torchstone.judging.repeated import INFINITE, REPEATED, may_be_infinite, may_repeat, plant_repeated
 from torchstone.judging.rows import (
     is_maskable,
     may_be_flat,
@@ -43,6 +43,7 @@ from torchstone.judging.rows import (
     plant_placed,
 )
 from torchstone.judging.sided import ABOVE, BELOW, may_be_on_one_side, plant_on_one_side
+from torchstone.judging.whole import NONE, WHOLE, plans_as_a_whole, plant_whole
 from torchstone.judging.wide import numbers_in, plant_wide, takes_wide
 
 _EVERY = 16
@@ -112,6 +113,9 @@ _NO_GRADIENT = (
     MEETING,
     BELOW,
     ABOVE,
+    WHOLE,
+    NONE,
+    INFINITE,
 )
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
@@ -155,6 +159,7 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
         found += ["padded"] if has_mask(case) and not once else []
         found += [] if once else plans_alike(case)
         found += [NARROW] if may_be_narrow(case) and not once else []
+        found += plans_as_a_whole(case, once=once)
     if not model and takes_wide(case.operator) and numbers_in(case):
         found.append("wide")
     if not model and places_matter(case):
@@ -164,7 +169,9 @@ def plans_for(case: schema.Case, *, once: bool) -> list[str]:
     found = [plan + ONCE for plan in found] if once else found
     found += [BELOW, ABOVE] if once and not decomposes(case.operator) and may_be_on_one_side(case) else []
     if not model:
-        found += [REPEATED] if once and not decomposes(case.operator) and may_repeat(case) else []
+        points = once and not decomposes(case.operator)
+        found += [REPEATED] if points and may_repeat(case) else []
+        found += [INFINITE] if points and may_be_infinite(case) else []
         found += [MEETING] if may_meet(case) else []
     return found
 
@@ -273,8 +280,10 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
             plant_narrow(call, lot)
         case "lone":
             plant_lone(call, lot)
-        case "repeated":
-            plant_repeated(call, lot)
+        case "whole" | "none":
+            plant_whole(call, lot, plan.removesuffix(ONCE))
+        case "repeated" | "infinite":
+            plant_repeated(call, lot, plan)
         case "below" | "above":
             plant_on_one_side(call, plan)
         case "meeting":

@@ -5,6 +5,10 @@ ones is meant. But it promises much about them all the same: none gets lost, a s
 the first, a boundary that stands twice is passed as a whole. A kernel that is wrong there would agree. So all values of
 a tensor become a few of its own, and what is left open is accepted in :mod:`torchstone.judging.ties`.
 
+The plan ``infinite`` does the same, and the lowest of these few is -inf and the highest inf, and so are some whole
+rows, as where scores are masked: who overwrites what it has found with an infinity, or pads with the largest number,
+finds it again.
+
 What is sorted stays so: rows of boundaries become runs, and half of what is looked for is found among them.
 """
 
@@ -19,7 +23,7 @@ from torchstone.judging.inputs import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.lots import Lot, elements, places_in
 from torchstone.judging.wide import has_indices
 
-REPEATED = "repeated"
+REPEATED, INFINITE = "repeated", "infinite"
 _LEVELS = (3, 4, 5, 16)
 _SAMPLED = 64
 """Elements that tell where the levels' shares of all values end."""
@@ -48,7 +52,13 @@ def may_repeat(case: schema.Case) -> bool:
     return any(_is_repeatable(recipe) for recipe in schema.tensors_of(case))
 
 
-def plant_repeated(call: DrawnCall, lot: Lot) -> None:
+def may_be_infinite(case: schema.Case) -> bool:
+    """Whether what may repeat may also be infinite."""
+    normal = any(isinstance(r.fill, schema.Normal) and _is_repeatable(r) for r in schema.tensors_of(case))
+    return normal and may_repeat(case) and not _sorted_places(case)
+
+
+def plant_repeated(call: DrawnCall, lot: Lot, plan: str) -> None:
     ordered = _sorted_places(call.case)
     for place in ordered:
         _make_runs(call.tensors[place].view, lot)
@@ -56,9 +66,10 @@ def plant_repeated(call: DrawnCall, lot: Lot) -> None:
         if ordered and place not in ordered:
             _find_among(tensor, call.tensors[ordered[0]].view, lot)
         elif not ordered and _is_repeatable(tensor.recipe):
-            _level(elements(tensor), lot)
+            infinite = plan == INFINITE and isinstance(tensor.recipe.fill, schema.Normal)
+            _level(elements(tensor), lot, infinite)
             if not overlaps(tensor.recipe):
-                _repeat_rows(tensor.view, lot)
+                _repeat_rows(tensor.view, lot, infinite)
 
 
 def _is_repeatable(recipe: schema.Tensor) -> bool:
@@ -86,7 +97,7 @@ def _is_sorted(recipe: schema.Tensor) -> bool:
     return isinstance(recipe.fill, schema.SortedIntegers) and recipe.shape != () and recipe.shape[-1] > 1
 
 
-def _level(target: torch.Tensor, lot: Lot) -> None:
+def _level(target: torch.Tensor, lot: Lot, infinite: bool) -> None:
     """Every element becomes one of a few: which one says the stretch of values that it lies in, each about as full."""
     sample = target[places_in(target, min(_SAMPLED, target.numel()), lot)]
     sample = sample[torch.isfinite(sample)].sort().values
@@ -95,17 +106,20 @@ def _level(target: torch.Tensor, lot: Lot) -> None:
     count = min(lot.structure.choice(_LEVELS), max(2, len(sample) // 2))
     ends = sample[[len(sample) * stretch // count for stretch in range(1, count)]]
     levels = sample[torch.randperm(len(sample), generator=lot.values)[:count].to(sample.device)]
+    if infinite:
+        levels[levels.argmin()], levels[levels.argmax()] = -math.inf, math.inf
     target.copy_(levels[torch.bucketize(target.contiguous(), ends, right=True)])
 
 
-def _repeat_rows(view: torch.Tensor, lot: Lot) -> None:
-    """Some rows become one value, and some become others."""
+def _repeat_rows(view: torch.Tensor, lot: Lot, infinite: bool) -> None:
+    """Some rows become one value, perhaps an infinite one, and some become others."""
     if view.dim() < 2 or len(view) < 4:
         return
     few = min(max(1, len(view) // _ROWS_EVERY), _MOST_ROWS)
     chosen = lot.structure.sample(range(len(view)), 3 * few)
     for flat, row, other in zip(chosen[:few], chosen[few : 2 * few], chosen[2 * few :], strict=True):
-        view[flat] = view[flat].flatten()[0].clone()
+        value = lot.structure.choice((math.inf, -math.inf)) if infinite else None
+        view[flat] = view[flat].flatten()[0].clone() if value is None else value
         view[row] = view[other].clone()
 
 

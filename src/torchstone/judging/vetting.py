@@ -57,17 +57,18 @@ from torchstone.judging.meeting import MEETING
 from torchstone.judging.narrow import NARROW
 from torchstone.judging.probing import exact_results
 from torchstone.judging.reference import Expected, Reference, Values
-from torchstone.judging.repeated import REPEATED, may_repeat
+from torchstone.judging.repeated import INFINITE, REPEATED, may_repeat
 from torchstone.judging.rows import has_classes
 from torchstone.judging.scaled import SCALED, ScaledCall, may_be_scaled
 from torchstone.judging.sided import ABOVE, BELOW
+from torchstone.judging.whole import NONE, WHOLE
 from torchstone.judging.wide import has_indices
 
 _HOST = torch.device("cpu")
 _FEW_ELEMENTS = 1 << 14
 """Of a call's tensors: up to here several plans are tried on a stated case."""
 _MOST_ON_HOST = 1 << 18
-_OF_ANY_SIZE = ("beyond", "masked", "padded", "missing", NARROW, UNUSED, LOUD, BELOW, ABOVE)
+_OF_ANY_SIZE = ("beyond", "masked", "padded", "missing", NARROW, UNUSED, LOUD, BELOW, ABOVE, WHOLE, NONE, INFINITE)
 """Plans that every stated case meets to which they apply, besides the others: few do, and variants seldom meet them."""
 _ALWAYS = ("hundreds", "placed", "moved", "negative", "marked", *_OF_ANY_SIZE)
 """Plans that larger ones meet, too: the path for large arguments is often one of its own."""
@@ -283,9 +284,10 @@ def _decomposed(expected: Expected) -> list[Any]:
     views = [operators.view_of(tensor.storage.clone(), tensor.recipe) for tensor in call.tensors]
     args, kwargs = operators.build_arguments(call.case, views, call.device)
     try:
-        return operators.flatten_outputs(decomposed(*args, **kwargs))
+        found = decomposed(*args, **kwargs)
     except Exception:  # noqa: BLE001 - not made for these arguments: then it says nothing
         return []
+    return [] if found is NotImplemented else operators.flatten_outputs(found)
 
 
 def _within(got: torch.Tensor, want: Values) -> torch.Tensor:
