@@ -108,20 +108,19 @@ def more_and_fewer_keys(case: schema.Case, random_: random.Random) -> list[schem
     if not isinstance(value, schema.Tensor) or len(value.shape) < 2 or queries < 2:
         return []
     sizes = queries + random_.randint(1, queries), random_.randint(max(1, queries // 2), queries - 1)
-    return [_with_keys(case, {key, value}, size) for size in sizes]
+    return [_with_keys(case, size) for size in sizes]
 
 
-def _with_keys(case: schema.Case, changing: set[schema.Tensor], size: int) -> schema.Case:
-    def change(argument: schema.Argument) -> schema.Argument:
-        if not isinstance(argument, schema.Tensor) or argument not in changing:
+def _with_keys(case: schema.Case, size: int) -> schema.Case:
+    def change(name: str, argument: schema.Argument) -> schema.Argument:
+        if name not in ("key", "value") or not isinstance(argument, schema.Tensor):
             return argument
         shape = (*argument.shape[:-2], size, argument.shape[-1])
         return msgspec.structs.replace(argument, shape=shape, strides=None, offset=0)
 
     names = [name for name, _ in operators.named_arguments(case.operator, case.args, case.kwargs)]
-    changed = ("key", "value")
-    args = tuple(change(each) if names[at] in changed else each for at, each in enumerate(case.args))
-    kwargs = {name: change(each) if name in changed else each for name, each in case.kwargs.items()}
+    args = tuple(change(name, argument) for name, argument in zip(names, case.args, strict=False))
+    kwargs = {name: change(name, argument) for name, argument in case.kwargs.items()}
     return msgspec.structs.replace(case, args=args, kwargs=kwargs)
 
 
