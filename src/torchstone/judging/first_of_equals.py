@@ -1,7 +1,7 @@
 """Whether a model says which of equal values is meant: of ``argmax`` and its like torch promises the first.
 
 Which of several a model's other whole numbers point at is nobody's promise, and what is computed before they are found
-need not be equal where arguments are. So a model is watched once: it may move its arguments about and ask for the
+need not be equal where arguments are. So a model is watched at work: it may move its arguments about and ask for the
 largest or the least, and nothing else.
 """
 

@@ -118,8 +118,7 @@ def _repeat_rows(view: torch.Tensor, lot: Lot, infinite: bool) -> None:
     few = min(max(1, len(view) // _ROWS_EVERY), _MOST_ROWS)
     chosen = lot.structure.sample(range(len(view)), 3 * few)
     for flat, row, other in zip(chosen[:few], chosen[few : 2 * few], chosen[2 * few :], strict=True):
-        value = lot.structure.choice((math.inf, -math.inf)) if infinite else None
-        view[flat] = view[flat].flatten()[0].clone() if value is None else value
+        view[flat] = lot.structure.choice((math.inf, -math.inf)) if infinite else view[flat].flatten()[0].clone()
         view[row] = view[other].clone()
 
 

@@ -2,7 +2,7 @@
 
 Whoever looks for the largest and begins at 0 is right wherever something is above it, and a row of log-probabilities
 has nothing there. Where values are returned as well, moving all of them far away shows it; indices must not come to
-mean another value by rounding. Sizes keep theirs: a value becomes its magnitude, or that with a minus.
+mean another value by rounding. So a value becomes its magnitude, or that with a minus.
 """
 
 from __future__ import annotations
