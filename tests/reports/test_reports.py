@@ -327,7 +327,9 @@ def test_what_a_kernel_says_cannot_command_the_terminal_or_break_a_table() -> No
 
 
 def test_many_failures_are_cut_with_a_pointer_to_the_rest() -> None:
-    text = shown([failing(RELU, size) for size in range(1, MOST_FAILURES + 11)], io.StringIO())
+    sizes = range(1, MOST_FAILURES + 11)
+    records = [failing(RELU, size, Disagrees("check", "values", f"wrong at {size}")) for size in sizes]
+    text = shown(records, io.StringIO())
     assert "… and 10 more in torchstone_runs/run_1/failed_tests.json" in text
 
 

@@ -17,7 +17,7 @@ from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
 from torchstone.executors import ExecutorOptions, FakeExecutor
 from torchstone.runs import Observer, Plan, RunRequest, RunResult, execute, read_run
 from torchstone.runs.journal import RECORDS, SUPERSEDED, read
-from torchstone.schema import Implementation, Job, Missing, Record, Unjudged, Verdict, decode
+from torchstone.schema import Implementation, Job, Missing, Record, RunDescription, Unjudged, Verdict, decode
 from torchstone.suites import ListedSuite
 
 RELU, ADD, SUM = "aten.relu.default", "aten.add.Tensor", "aten.sum.default"
@@ -52,7 +52,7 @@ class Counted:
     files: dict[str, bytes]
 
 
-def count(records: tuple[Record, ...], problems: tuple[Problem, ...]) -> Counted:
+def count(records: tuple[Record, ...], problems: tuple[Problem, ...], description: RunDescription) -> Counted:
     return Counted({"count.txt": f"{len(records)} records, {len(problems)} problems\n".encode()})
 
 

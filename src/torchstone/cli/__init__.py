@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = torchstone.main(arguments, prog_name="torchstone", standalone_mode=False)
+        words = ("torchstone", *arguments)  # a run keeps the command line that asked for it
+        code = torchstone.main(arguments, prog_name="torchstone", standalone_mode=False, obj=words)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         return INTERRUPTED

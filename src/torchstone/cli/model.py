@@ -72,7 +72,7 @@ class _Progress:
 
 
 def _print(found: ModelComparison) -> None:
-    from torchstone.reports.render import make_console
+    from torchstone.reports.console import make_console
     from torchstone.reports.text import one_line
 
     for problem in found.problems:
@@ -88,34 +88,38 @@ def _print(found: ModelComparison) -> None:
 
 
 def _print_operators(found: ModelComparison, console: Console) -> None:
-    from rich.table import Table
+    from torchstone.reports.console import make_table, print_table
 
-    table = Table("operator", "kernel", "calls", "refused")
+    table = make_table(console, "Operators", ("operator", "kernel", "calls", "refused"))
     for use in found.operators:
         counts = ("–", "–") if found.failure and not use.calls else (str(use.calls), str(use.refused))
         table.add_row(use.operator, use.kernel, *counts)
-    console.print(table)
+    print_table(console, table)
+    console.print()
 
 
 def _print_differences(found: ModelComparison, console: Console) -> None:
-    from rich.table import Table
+    from torchstone.reports.console import make_table, print_table
 
-    table = Table("compared", "farthest", "difference", "floor", "times floor", "")
+    columns = ("compared", "farthest", "difference", "floor", "times floor", "verdict")
+    table = make_table(console, "Differences", columns)
     for item in found.differences:
         verdict = "agrees" if item.agrees else "DISAGREES"
         numbers = f"{item.difference:.1e}", f"{item.floor:.1e}", f"{item.times_floor:.1f}"
         table.add_row(item.what, item.worst, *numbers, verdict)
-    console.print(table)
+    print_table(console, table)
+    console.print()
 
 
 def _print_losses(found: ModelComparison, console: Console) -> None:
-    from rich.table import Table
+    from torchstone.reports.console import make_table, print_table
 
-    table = Table("step", "loss without", "loss with kernels")
+    table = make_table(console, "Losses", ("step", "loss without", "loss with kernels"))
     places = sorted({round(place * (found.steps - 1) / (_MOST_LOSSES - 1)) for place in range(_MOST_LOSSES)})
     for place in places:
         table.add_row(str(place + 1), f"{found.plain_losses[place]:.7g}", f"{found.kernels_losses[place]:.7g}")
-    console.print(table)
+    print_table(console, table)
+    console.print()
 
 
 def _times(times: Times) -> str:
@@ -129,6 +133,8 @@ def _times(times: Times) -> str:
 def _closing_line(found: ModelComparison) -> str:
     if found.failure:
         return f"does not agree: {found.failure}"
-    calls = sum(use.calls for use in found.operators)
-    what = f"{found.steps} steps, {len(found.operators)} operators replaced, {calls} calls"
+    from torchstone.reports.text import counted
+
+    replaced, calls = counted(len(found.operators), "operator"), sum(use.calls for use in found.operators)
+    what = f"{counted(found.steps, 'step')}, {replaced} replaced, {counted(calls, 'call')}"
     return f"{'agrees' if found.agrees else 'does not agree'}: {what}"

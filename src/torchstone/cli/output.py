@@ -1,4 +1,4 @@
-"""What commands put on stdout: tables for people, one JSON object for programs."""
+"""What commands put on stdout, tables for people or one JSON object for programs, and the files they write besides."""
 
 from __future__ import annotations
 
@@ -6,20 +6,43 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from torchstone.errors import UsageError
 from torchstone.reports import RunReport
-from torchstone.reports.render import closing_line, make_console, render
+from torchstone.reports.console import make_console, print_line
+from torchstone.reports.durations import duration_entries
+from torchstone.reports.failures import failure_entries
+from torchstone.reports.junit import junit_xml
+from torchstone.reports.render import closing_line, render
 from torchstone.schema import encode
 
 
-def print_report(report: RunReport, folder: Path, quiet: bool = False) -> None:
-    """Tables and the closing line, or that line alone."""
+def print_report(
+    report: RunReport, folder: Path, *, quiet: bool = False, wide: bool = False, durations: int | None = None
+) -> None:
+    """Heading, tables and the closing lines, or the last of these alone."""
     console = make_console(sys.stdout)
     if quiet:
-        console.print(closing_line(report.summary, folder), soft_wrap=True)
+        print_line(console, closing_line(report.summary, folder))
     else:
-        render(report, folder, console)
+        render(report, folder, console, wide=wide, durations=durations or 0)
 
 
-def print_json(report: RunReport, folder: Path, **more: Any) -> None:
-    """The summary and where the run lies."""
-    print(encode({"run_folder": str(folder), **more, "summary": report.summary}).decode())
+def print_json(report: RunReport, folder: Path, *, durations: int | None = None, **more: Any) -> None:
+    """The summary, the failures with their reasons, and where the run lies."""
+    told = {"run_folder": str(folder), **more, "summary": report.summary, "failures": failure_entries(report.results)}
+    if durations is not None:
+        told["durations"] = duration_entries(report.results, durations)
+    print(encode(told).decode())
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """A file that the user asked for."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"cannot write '{path}': {error.strerror}.") from error
+
+
+def write_junit(report: RunReport, path: Path) -> None:
+    """The run as JUnit XML."""
+    write_file(path, junit_xml(report))

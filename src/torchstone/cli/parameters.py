@@ -56,6 +56,31 @@ def split_commas(values: tuple[str, ...]) -> tuple[str, ...] | None:
     return names or None
 
 
+def report_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say how results are told: ``wide``, ``durations``, ``junit``."""
+    wide = click.option("--wide", is_flag=True, help="All columns, also where the terminal is too narrow for them.")
+    slowest = click.option(
+        "--durations", type=click.IntRange(min=1), metavar="N", help="Also the N slowest cases, stage by stage."
+    )
+    junit = click.option(
+        "--junit",
+        callback=_writable_file,
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Also write JUnit XML, for CI servers.",
+    )
+    return wide(slowest(junit(command)))
+
+
+def _writable_file(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
+    """A file that will be written at the end: an hour's run must not fail there for want of a folder."""
+    if value is not None and not value.absolute().parent.is_dir():
+        raise click.BadParameter(
+            f"there is no folder '{value.parent}' to write into. Make it first.", context, parameter
+        )
+    return value
+
+
 def case_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that choose among a suite's cases: ``source``, ``largest``, ``sample``, ``overhead_dominated``."""
     source = click.option(

@@ -12,9 +12,10 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from torchstone.reports.text import one_line
+from torchstone.reports.durations import seconds_of
+from torchstone.reports.text import counted, one_line
 from torchstone.runs import Observer, Plan
-from torchstone.schema import Agrees, Missing, Record
+from torchstone.schema import Agrees, Missing, Record, verdict_name
 
 _PLAIN_SECONDS = 5.0
 
@@ -39,6 +40,22 @@ class Tally:
         return f"{self.agrees} agree, {failed} do not" + (f", {self.missing} missing" if self.missing else "")
 
 
+class CaseLines:
+    """One line for each case as it is judged: verdict, operator, arguments, seconds."""
+
+    def __init__(self, plan: Plan) -> None:
+        records = (*plan.done, *plan.missing)
+        backends = {record.implementation.backend for record in records} | {
+            job.implementation.backend for job in plan.jobs
+        }
+        self._names_backends = len(backends) > 1
+
+    def line(self, record: Record) -> str:
+        backend = f" [{record.implementation.backend}]" if self._names_backends else ""
+        what = f"{record.case.operator}{backend}  {record.case.label}"
+        return f"{verdict_name(record.verdict):<11}  {one_line(what)}  {seconds_of(record):.2f} s"
+
+
 class QuietProgress:
     """Warnings only."""
 
@@ -61,9 +78,10 @@ class QuietProgress:
 class PlainProgress(QuietProgress):
     """One line every few seconds, for logs."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, *, verbose: bool = False) -> None:
         super().__init__(stream)
         self._clock = clock
+        self._verbose = verbose
         self._said = -math.inf
 
     def preparing(self, done: int, total: int, what: str) -> None:
@@ -76,10 +94,14 @@ class PlainProgress(QuietProgress):
         self._first = self._tally.done
         self._began = self._said = self._clock()
         kept = f", {len(plan.done)} of them done before" if plan.done else ""
-        print(f"{plan.total} cases{kept}, in {folder}", file=self._stream, flush=True)
+        print(f"{counted(plan.total, 'case')}{kept}, in {folder}", file=self._stream, flush=True)
+        self._lines = CaseLines(plan)
 
     def recorded(self, record: Record) -> None:
         self._tally.add(record)
+        if self._verbose:
+            print(self._lines.line(record), file=self._stream, flush=True)
+            return
         now = self._clock()
         if now - self._said >= _PLAIN_SECONDS:
             self._said = now
@@ -92,7 +114,8 @@ class PlainProgress(QuietProgress):
 class LiveProgress:
     """A bar with counts and the time left."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
+        self._verbose = verbose
         self._console = Console(file=stream, highlight=False)
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -115,13 +138,15 @@ class LiveProgress:
     def planned(self, plan: Plan, folder: Path) -> None:
         for task in self._preparations.values():
             self._bar.remove_task(task)
-        self._tally = Tally(plan)
+        self._tally, self._lines = Tally(plan), CaseLines(plan)
         words = self._tally.words
         self._task = self._bar.add_task("judging", total=plan.total, completed=self._tally.done, words=words)
         self._bar.start()
 
     def recorded(self, record: Record) -> None:
         self._tally.add(record)
+        if self._verbose:
+            self._console.print(self._lines.line(record), markup=False, soft_wrap=True)
         if self._task is not None:
             self._bar.update(self._task, completed=self._tally.done, words=self._tally.words)
 
@@ -133,12 +158,12 @@ class LiveProgress:
 
 
 @contextlib.contextmanager
-def watching(stream: TextIO, quiet: bool) -> Iterator[Observer]:
+def watching(stream: TextIO, quiet: bool, verbose: bool = False) -> Iterator[Observer]:
     """The observer that fits the stream, for as long as the run lasts."""
     if quiet or not stream.isatty():
-        yield QuietProgress(stream) if quiet else PlainProgress(stream)
+        yield QuietProgress(stream) if quiet else PlainProgress(stream, verbose=verbose)
         return
-    live = LiveProgress(stream)
+    live = LiveProgress(stream, verbose=verbose)
     try:
         yield live
     finally:

@@ -41,18 +41,17 @@ def redteam(device: str, only: tuple[str, ...], repeats: int, as_json: bool) -> 
 
 
 def _print(findings: list[Finding]) -> None:
-    from rich.table import Table
-
-    from torchstone.reports.render import make_console
+    from torchstone.reports.console import make_console, make_table, print_table
     from torchstone.reports.text import ratio
 
     console = make_console(sys.stdout)
-    table = Table(*_COLUMNS)
+    table = make_table(console, "Fixtures", _COLUMNS)
     for item in findings:
         status = item.status if item.as_expected else item.status.upper()
         cells = item.fixture, item.kind, item.case, item.verdict, item.expected, status
         table.add_row(*cells, ratio(item.credit), f"{item.seconds:.1f}")
-    console.print(table)
+    print_table(console, table)
+    console.print()
     for item in findings:
         if not item.as_expected:
             known = f" (known: {item.hole})" if item.hole else ""

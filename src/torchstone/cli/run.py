@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchstone.cli.parameters import case_of, case_options, size_in_bytes, split_commas
+from torchstone.cli.parameters import case_of, case_options, report_options, size_in_bytes, split_commas
 
 if TYPE_CHECKING:
     from torchstone.reports import RunReport
@@ -21,7 +21,15 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.command(short_help="Judge a backend's kernels on a suite of cases.")
 @click.option("--suite", show_default="smoke", help="Where the cases come from.")
 @click.option("--case", callback=case_of, metavar="JSON|@FILE", help="Judge on this case instead of a suite's.")
-@click.option("--backend", default="aten", show_default=True, help="Where the kernels come from.")
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    default=("aten",),
+    show_default="aten",
+    metavar="NAMES",
+    help="Where the kernels come from; several, comma separated, are compared.",
+)
 @click.option("--ops", multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
 @click.option("--kernels-dir", type=click.Path(path_type=Path), help="Folder of kernels, for backends that read one.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
@@ -59,6 +67,8 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option("--fail-on-missing", is_flag=True, help="Exit 1 if the backend lacks an operator.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 @click.option("--quiet", is_flag=True, help="No progress and no tables, only the closing line.")
+@click.option("-v", "--verbose", is_flag=True, help="One line for each case as it is judged, on stderr.")
+@report_options
 def run(**given: Any) -> int:
     """Judge a backend's kernels on a suite of cases, and keep every result in a run folder."""
     from torchstone.cli.exit_codes import exit_code
@@ -67,14 +77,14 @@ def run(**given: Any) -> int:
     from torchstone.runs import execute
 
     request = _request(given)
-    with watching(sys.stderr, quiet=given["quiet"]) as observer:
+    with watching(sys.stderr, quiet=given["quiet"], verbose=given["verbose"]) as observer:
         if request.isolation == "none":
             observer.warned(
                 "--isolation none: kernels run with your rights on this machine. Judge only code you trust."
             )
         result = execute(request, observer, partial(make_report, p=given["p"]))
     code = exit_code(result.report.summary, result.interrupted, given["fail_on_missing"])
-    _tell(result, code, as_json=given["as_json"], quiet=given["quiet"])
+    _tell(result, code, given)
     return code
 
 
@@ -84,8 +94,12 @@ def _request(given: dict[str, Any]) -> RunRequest:
 
     if given["case"] is not None and given["suite"] is not None:
         raise click.UsageError("--case is judged instead of a suite. Leave out --suite, or --case.")
+    if given["quiet"] and given["verbose"]:
+        raise click.UsageError("give --quiet or --verbose, not both.")
     limits = {"memory_bytes": "memory_limit", "scratch_bytes": "scratch_limit", "processes": "process_limit"}
     return RunRequest(
+        command=click.get_current_context().obj or (),
+        backend=split_commas(given["backends"]) or (),
         operators=split_commas(given["ops"]),
         dtypes=split_commas(given["dtypes"]),
         measured=not given["no_measure"],
@@ -93,7 +107,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         deadlines=_deadlines(given),
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         suite=(given["suite"] or "smoke") if given["case"] is None else given["case"].suite,
-        **{name: given[name] for name in ("case", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},
+        **{name: given[name] for name in ("case", "kernels_dir", "device", "effort", "run_id", "resume")},
         **{name: given[name] for name in ("source", "largest", "sample", "overhead_dominated", "mode")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
     )
@@ -110,13 +124,16 @@ def _deadlines(given: dict[str, Any]) -> Any:
     return Deadlines(**{name: value * given["timeout_multiplier"] for name, value in seconds.items()})
 
 
-def _tell(result: RunResult[RunReport], code: int, *, as_json: bool, quiet: bool) -> None:
-    from torchstone.cli.output import print_json, print_report
+def _tell(result: RunResult[RunReport], code: int, given: dict[str, Any]) -> None:
+    from torchstone.cli.output import print_json, print_report, write_junit
 
-    if as_json:
-        print_json(result.report, result.folder, interrupted=result.interrupted, exit_code=code)
+    report, folder, durations = result.report, result.folder, given["durations"]
+    if given["junit"] is not None:
+        write_junit(report, given["junit"])
+    if given["as_json"]:
+        print_json(report, folder, durations=durations, interrupted=result.interrupted, exit_code=code)
     else:
-        print_report(result.report, result.folder, quiet=quiet)
+        print_report(report, folder, quiet=given["quiet"], wide=given["wide"], durations=durations)
     if result.interrupted:
         more = f"interrupted; go on with --resume --run-id {result.folder.name}"
         click.echo(more, err=True)

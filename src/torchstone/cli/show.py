@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from torchstone.cli.parameters import report_options
+
 if TYPE_CHECKING:
     from torchstone.reports import RunReport
+
+
+def _svg_file(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix.lower() != ".svg":
+        raise click.BadParameter(
+            f"'{value}' does not end in .svg; the plot is written as SVG only.", context, parameter
+        )
+    return value
 
 
 @click.command(short_help="Show the results of a run folder again.")
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--roofline",
+    callback=_svg_file,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.svg",
     help="Also write a plot of the timed cases under the ceilings of their device.",
@@ -33,9 +44,18 @@ if TYPE_CHECKING:
     help="All that is known about the cases whose operator and arguments contain this, or of this job key.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
-def show(run_folder: Path, p: float, roofline: Path | None, case_text: str | None, as_json: bool) -> int:
+@report_options
+def show(
+    run_folder: Path,
+    p: float,
+    roofline: Path | None,
+    case_text: str | None,
+    as_json: bool,
+    junit: Path | None,
+    **how: Any,
+) -> int:
     """Show the results of a run folder again: a finished run, a stopped one, or one that is still going on."""
-    from torchstone.cli.output import print_json, print_report
+    from torchstone.cli.output import print_json, print_report, write_junit
     from torchstone.reports import make_report
     from torchstone.reports.text import one_line
     from torchstone.runs import read_run
@@ -45,15 +65,17 @@ def show(run_folder: Path, p: float, roofline: Path | None, case_text: str | Non
         click.echo(f"warning: {one_line(f'{problem.where}: {problem.reason}', limit=1000)}", err=True)
     if stored.note:
         click.echo(f"warning: {stored.note}", err=True)
-    report = make_report(stored.records, stored.problems, p)
+    report = make_report(stored.records, stored.problems, stored.description, p)
+    if junit is not None:
+        write_junit(report, junit)
     if roofline is not None:
         _write_roofline(report, roofline)
     if case_text is not None:
         _print_cases(report, run_folder, case_text, as_json)
     elif as_json:
-        print_json(report, run_folder)
+        print_json(report, run_folder, durations=how["durations"])
     else:
-        print_report(report, run_folder)
+        print_report(report, run_folder, **how)
     return 0
 
 
@@ -78,13 +100,11 @@ def _some_operators(report: RunReport) -> str:
 
 
 def _write_roofline(report: RunReport, path: Path) -> None:
+    from torchstone.cli.output import write_file
     from torchstone.errors import UsageError
     from torchstone.reports.roofline import roofline_svg
 
     picture = roofline_svg(report.results)
     if picture is None:
         raise UsageError("there is nothing to plot: no timed case of this run has a resolved time and a known limit.")
-    try:
-        path.write_text(picture, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write '{path}': {error.strerror}.") from error
+    write_file(path, picture.encode())

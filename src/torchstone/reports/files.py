@@ -50,6 +50,7 @@ def _row(result: CaseResult) -> dict[str, Any]:
     return {
         "op_name": short_name(record.case.operator),
         "operator": record.case.operator,
+        "backend": record.implementation.backend,
         "args": record.case.label,
         "test_type": "performance" if record.case.timed else "correctness",
         "verdict": verdict_name(verdict),
@@ -160,7 +161,8 @@ _COLUMNS = (
 
 def _operator_summary(summary: Summary) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    columns = ("operator", "backend", *_COLUMNS[1:], "best") if summary.compares else _COLUMNS
+    writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     writer.writerows(_operator_row(item) for item in summary.operators)
     return text.getvalue()
@@ -171,6 +173,8 @@ def _operator_row(item: OperatorSummary) -> dict[str, Any]:
     passed = item.counts.get("agrees", 0)
     return {
         "operator": short_name(item.operator),
+        "backend": item.backend,
+        "best": item.best,
         "total_tests": item.cases,
         "correctness_tests": tested,
         "performance_tests": item.timed_cases,

@@ -5,21 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from torchstone.reports.summary import CaseResult, OperatorSummary, Summary
-from torchstone.reports.text import markdown_cell, microseconds, natural, of_limit, ratio
-from torchstone.schema import Record, explain, verdict_name
+from torchstone.reports.facts import fact_lines
+from torchstone.reports.failures import FailureGroup, grouped
+from torchstone.reports.summary import BackendSummary, CaseResult, OperatorSummary, Scores, Summary
+from torchstone.reports.text import counted, markdown_cell, microseconds, natural, of_limit, ratio
+
+_FACT_CHARACTERS = 2000
 
 
 def overall_summary(summary: Summary, results: Sequence[CaseResult]) -> str:
     """The whole page."""
-    failed = [item.record for item in results if verdict_name(item.record.verdict) not in ("agrees", "missing")]
+    failures = [_failure(group, summary.compares) for group in grouped(results)]
     parts = [
         "# Torchstone run",
+        *_facts(summary),
         _metrics(summary),
+        *_section("## Backends", [_backend_line(item) for item in summary.backends], _BACKEND_HEAD),
         _verdicts(summary),
         "## Operators",
         _operators(summary),
-        *_section("## Cases that did not agree", [_failure(record) for record in failed], _FAILURE_HEAD),
+        *_section("## Cases that did not agree", failures, _with_backend(_FAILURE_HEAD, summary.compares)),
         *_section("## Not usable in the backend", _problems(summary), _PROBLEM_HEAD),
         _FILES,
     ]
@@ -27,27 +32,60 @@ def overall_summary(summary: Summary, results: Sequence[CaseResult]) -> str:
 
 
 _FAILURE_HEAD = "| Operator | Case | Verdict | Why |\n| --- | --- | --- | --- |"
+_FACT_HEAD = "| Run | |\n| --- | --- |"
+_BACKEND_HEAD = (
+    "| Backend | Operators | right | missing | Best on | Correctness | Speedup | Perf@p | Cases | Not judged |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |"
+)
 _PROBLEM_HEAD = "| Where | Why |\n| --- | --- |"
 _FILES = """## Files
 
-- `operator_summary.csv`: one line per operator
+- `operator_summary.csv`: one line per operator, and per backend where several are compared
 - `full_results.json`: one entry per case; times in milliseconds, null where nothing was measured
 - `failed_tests.json`: those entries that did not agree
-- `records.jsonl`: everything, raw samples included; `manifest.json`: the circumstances"""
+- `records.jsonl`: everything, raw samples included; `manifest.json`: the circumstances
+- `plan.json`: how many cases were planned, and when the run began"""
 
 
 def _section(title: str, rows: list[str], head: str) -> list[str]:
     return [title, "\n".join((head, *rows))] if rows else []
 
 
+def _with_backend(head: str, compares: bool) -> str:
+    """The head of a table whose second column names the backend where several are compared."""
+    if not compares:
+        return head
+    names, rule = head.split("\n")
+    return f"{names.replace('| Operator |', '| Operator | Backend |', 1)}\n{rule.replace('|', '| --- |', 1)}"
+
+
+def _facts(summary: Summary) -> list[str]:
+    if summary.run is None:
+        return []
+    lines = fact_lines(summary.run, summary.not_judged)
+    return ["\n".join((_FACT_HEAD, *(f"| {name} | {markdown_cell(text, _FACT_CHARACTERS)} |" for name, text in lines)))]
+
+
+def _backend_line(item: BackendSummary) -> str:
+    operators = f"{item.operators_total} | {item.operators_right} | {item.operators_missing} | {item.operators_best}"
+    scores = f"{_number(item.mean_correctness)} | {ratio(item.geomean_speedup)} | {_number(item.perf_at_p)}"
+    return f"| {markdown_cell(item.backend)} | {operators} | {scores} | {_counts(item)} | {item.not_judged} |"
+
+
+def _counts(scores: Scores) -> str:
+    return ", ".join(f"{count} {name}" for name, count in scores.counts.items()) or "none"
+
+
 def _metrics(summary: Summary) -> str:
     p = f"{summary.p:g}"
-    timed = f"the {summary.operators_timed} operators that are right and timed"
+    timed = f"the {counted(summary.operators_timed, 'operator')} right and timed"
+    asked = "in the request; missing ones count in every score"
+    each = f"{asked}; each counts once for every backend" if summary.compares else asked
     rows = (
         _metric("Correctness Score", _number(summary.mean_correctness), "mean of agreeing cases / cases per operator"),
         _metric("Performance Score", ratio(summary.geomean_speedup), f"geometric mean of the speedups of {timed}"),
         _metric(f"Perf@{p} Score", _number(summary.perf_at_p), f"share of all operators right and faster than {p}x"),
-        _metric("Operators", str(summary.operators_total), "in the request; missing ones count in every score"),
+        _metric("Operators", str(summary.operators_total), each),
         _metric("Operators right", str(summary.operators_right), "every case agrees"),
         _metric("Operators missing", str(summary.operators_missing), "the backend offers nothing"),
     )
@@ -59,9 +97,10 @@ def _metric(name: str, value: str, meaning: str) -> str:
 
 
 def _verdicts(summary: Summary) -> str:
-    counts = ", ".join(f"{count} {name}" for name, count in summary.counts.items()) or "none"
     devices = ", ".join(summary.devices) or "none"
-    return f"Cases: {summary.cases}: {counts}.\nDevices: {devices}.\nIsolation in force: {summary.isolation.words}."
+    missed = f" Not judged: {counted(summary.not_judged, 'case')}." if summary.not_judged else ""
+    cases = f"Cases: {summary.cases}: {_counts(summary)}.{missed}"
+    return f"{cases}\nDevices: {devices}.\nIsolation in force: {summary.isolation.words}."
 
 
 def _operators(summary: Summary) -> str:
@@ -72,23 +111,26 @@ def _operators(summary: Summary) -> str:
         "| Of limit | Reference of limit | Verdicts |"
     )
     rule = "| --- | ---: | ---: | --- | ---: | ---: | --- | ---: | --- |"
-    return "\n".join((head, rule, *(_operator_line(item) for item in ordered)))
+    heads = _with_backend(f"{head}\n{rule}", summary.compares)
+    return "\n".join((heads, *(_operator_line(item, summary.compares) for item in ordered)))
 
 
-def _operator_line(item: OperatorSummary) -> str:
+def _operator_line(item: OperatorSummary, compares: bool) -> str:
     score = "–" if item.correctness is None else f"{item.correctness:.2%}"
     interval = "–" if item.speedup_low is None else f"{item.speedup_low:.2f} to {item.speedup_high:.2f}"
-    verdicts = ", ".join(f"{count} {name}" for name, count in item.counts.items())
+    counts = {**item.counts, **({"not judged": item.not_judged} if item.not_judged else {})}
+    verdicts = ", ".join(f"{count} {name}" for name, count in counts.items())
     times = f"{microseconds(item.candidate_ns)} | {microseconds(item.reference_ns)}"
     limit = of_limit(item.of_limit_percent, item.bounds, item.over_limit_cases)
     limits = f"{limit} | {of_limit(item.reference_of_limit_percent, (), 0)}"
-    name = markdown_cell(item.operator)
-    return f"| {name} | {score} | {ratio(item.geomean_speedup)} | {interval} | {times} | {limits} | {verdicts} |"
+    name = markdown_cell(item.operator) + (f" | {markdown_cell(item.backend)}" if compares else "")
+    speedup = ratio(item.geomean_speedup) + (" best" if item.best else "")
+    return f"| {name} | {score} | {speedup} | {interval} | {times} | {limits} | {verdicts} |"
 
 
-def _failure(record: Record) -> str:
-    cells = (record.case.operator, record.case.label, verdict_name(record.verdict), explain(record.verdict))
-    return "| " + " | ".join(markdown_cell(cell) for cell in cells) + " |"
+def _failure(group: FailureGroup, compares: bool) -> str:
+    names = (group.operator, group.backend) if compares else (group.operator,)
+    return "| " + " | ".join(markdown_cell(cell) for cell in (*names, group.cases, group.verdict, group.reason)) + " |"
 
 
 def _problems(summary: Summary) -> list[str]:

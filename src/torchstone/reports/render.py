@@ -1,28 +1,33 @@
-"""Tables for people: in colour on a terminal, plain and never cut in a pipe."""
+"""A run for people: heading, tables and closing line, in colour on a terminal, plain and never cut in a pipe."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import TextIO
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from torchstone.measuring import outcome_of
+from torchstone.reports.console import fits, make_console, make_table, print_line, print_table
+from torchstone.reports.durations import seconds_of, slowest, stages_of
+from torchstone.reports.facts import fact_lines
+from torchstone.reports.failures import FailureGroup, grouped
 from torchstone.reports.report import RunReport
-from torchstone.reports.summary import CaseResult, OperatorSummary, Summary
-from torchstone.reports.text import microseconds, of_limit, one_line, ratio
-from torchstone.schema import explain, verdict_name
+from torchstone.reports.summary import BackendSummary, CaseResult, OperatorSummary, Scores, Summary
+from torchstone.reports.text import counted, microseconds, of_limit, one_line, ratio
+
+__all__ = ["MOST_FAILURES", "closing_line", "make_console", "render"]
 
 MOST_FAILURES = 50
 """Rows of the table of failures; the rest is in the files."""
 
-_PIPE_WIDTH = 8192
-_QUIET = ("agrees", "missing")
+_FACT_INDENT = 12
+_FACT_CHARACTERS = 2000
 _COLOURS = {
     "agrees": "green",
     "disagrees": "red",
@@ -32,57 +37,116 @@ _COLOURS = {
     "unsupported": "cyan",
     "missing": "dim",
     "unjudged": "bold yellow",
+    "not judged": "bold yellow",
     "faster": "green",
     "slower": "red",
 }
 
 
-def make_console(stream: TextIO) -> Console:
-    """A console for the stream. `NO_COLOR` is honoured; what is no terminal gets no colour and no line breaks."""
-    if stream.isatty():
-        return Console(file=stream, highlight=False)
-    return Console(file=stream, highlight=False, width=_PIPE_WIDTH, force_terminal=False, no_color=True)
+def render(report: RunReport, folder: Path, console: Console, *, wide: bool = False, durations: int = 0) -> None:
+    """Print the heading, the tables of operators, of failures and of the slowest cases, and the closing lines."""
+    summary = report.summary
+    print_heading(summary, console)
+    if summary.compares:
+        print_table(console, comparison_table(summary, console), whole=wide)
+        console.print()
+    print_operators(summary, console, wide=wide)
+    groups = grouped(report.results)
+    if groups:
+        print_table(console, failure_table(groups[:MOST_FAILURES], console, summary.compares))
+        if len(groups) > MOST_FAILURES:
+            print_line(console, f"… and {len(groups) - MOST_FAILURES} more in {folder / 'failed_tests.json'}")
+        console.print()
+    if durations:
+        print_durations(report.results, durations, console, summary.compares)
+    for line in closing_lines(summary, folder):
+        print_line(console, line)
 
 
-def render(report: RunReport, folder: Path, console: Console) -> None:
-    """Print the table of operators, that of failures if there are any, and one closing line."""
-    console.print(operator_table(report.summary, console))
-    failures = [item for item in report.results if verdict_name(item.record.verdict) not in _QUIET]
-    if failures:
-        console.print(failure_table(failures[:MOST_FAILURES], console))
-    if len(failures) > MOST_FAILURES:
-        console.print(f"… and {len(failures) - MOST_FAILURES} more in {folder / 'failed_tests.json'}", soft_wrap=True)
-    console.print(closing_line(report.summary, folder), soft_wrap=True)
+def print_heading(summary: Summary, console: Console) -> None:
+    """When, where, with what, by which command, and what was not judged; nothing for records without a run."""
+    if summary.run is None:
+        return
+    for name, text in fact_lines(summary.run, summary.not_judged):
+        line = f"{name:<{_FACT_INDENT}}{one_line(text, _FACT_CHARACTERS)}"
+        stopped = name == "not judged" and summary.not_judged
+        style = _COLOURS["not judged"] if stopped else "default"
+        for part in _folded(line, console) if console.is_terminal else [line]:
+            print_line(console, Text(part, style))
+    console.print()
 
 
-def operator_table(summary: Summary, console: Console) -> Table:
-    """One row per operator."""
-    table = _table("Operators", console)
-    table.add_column("operator", no_wrap=True, overflow="fold")
-    table.add_column("verdicts")
-    table.add_column("speedup", justify="right")
-    table.add_column("95 % interval")
-    table.add_column("candidate µs", justify="right")
-    table.add_column("reference µs", justify="right")
-    table.add_column("of limit")
-    table.add_column("error/bound", justify="right")
+def _folded(line: str, console: Console) -> list[str]:
+    indent = " " * _FACT_INDENT
+    return textwrap.wrap(line, console.width, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=True)
+
+
+def print_operators(summary: Summary, console: Console, *, wide: bool) -> None:
+    """One row per operator: every column if they fit or are asked for, otherwise those that tell most.
+
+    Where backends are compared, rows that do not fit are left out: the comparison has told verdicts and speeds.
+    """
+    table = operator_table(summary, console, _ALL_COLUMNS)
+    if not wide and not fits(console, table):
+        if summary.compares:
+            return
+        table = operator_table(summary, console, _FEW_COLUMNS)
+    print_table(console, table, whole=wide)
+    console.print()
+
+
+def operator_table(summary: Summary, console: Console, columns: dict[str, Callable[[OperatorSummary], Text]]) -> Table:
+    """One row per operator, or per operator and backend where several are compared."""
+    table = make_table(console, "Operators")
+    for name in columns:
+        if name == "verdicts" and summary.compares:
+            table.add_column("backend", no_wrap=True)
+        table.add_column(
+            name,
+            justify="right" if name in _NUMBERS else "left",
+            no_wrap=name == "operator",
+            overflow="fold",
+        )
     for item in summary.operators:
-        table.add_row(*_operator_cells(item))
+        cells = [cell(item) for cell in columns.values()]
+        if summary.compares:
+            cells.insert(1, Text(one_line(item.backend)))
+        table.add_row(*cells)
     return table
 
 
-def _operator_cells(item: OperatorSummary) -> tuple[Text, ...]:
-    bound = "–" if item.worst_over_bound is None else f"{item.worst_over_bound:.2g}"
-    return (
-        Text(one_line(item.operator)),
-        _verdict_counts(item),
-        Text(ratio(item.geomean_speedup)),
-        _interval(item),
-        Text(microseconds(item.candidate_ns)),
-        Text(microseconds(item.reference_ns)),
-        _of_limit(item),
-        Text(bound),
-    )
+def comparison_table(summary: Summary, console: Console) -> Table:
+    """One row per operator, one column per backend: the speedup of what is right, the verdicts of what is not."""
+    table = make_table(console, "Speedup over torch by backend")
+    table.add_column("operator", no_wrap=True, overflow="fold")
+    names = [item.backend for item in summary.backends]
+    for name in names:
+        table.add_column(one_line(name), overflow="fold")
+    for operator, group in groupby(summary.operators, key=lambda item: item.operator):
+        entries = {item.backend: item for item in group}
+        cells = [_comparison_cell(entries[name]) if name in entries else Text("–") for name in names]
+        table.add_row(Text(one_line(operator)), *cells)
+    return table
+
+
+def _comparison_cell(item: OperatorSummary) -> Text:
+    if not item.right:
+        return Text("missing", _COLOURS["missing"]) if item.missing else _verdict_counts(item)
+    if item.geomean_speedup is None:
+        return Text("agrees", _COLOURS["agrees"])
+    return _speedup(item) + Text(" best", "bold green") if item.best else _speedup(item)
+
+
+def _speedup(item: OperatorSummary) -> Text:
+    """``1.23x faster``: the ratio with what its interval says."""
+    if item.geomean_speedup is None or item.speedup_low is None or item.speedup_high is None:
+        return Text("not resolved" if item.measured_cases else "–", "dim")
+    outcome = outcome_of(item.speedup_low, item.speedup_high)
+    return Text(f"{ratio(item.geomean_speedup)} {outcome}", _COLOURS.get(outcome, "default"))
+
+
+def _operator_name(item: OperatorSummary) -> Text:
+    return Text(one_line(item.operator))
 
 
 def _of_limit(item: OperatorSummary) -> Text:
@@ -91,11 +155,22 @@ def _of_limit(item: OperatorSummary) -> Text:
     return Text(shown, "bold yellow" if item.over_limit_cases else "default")
 
 
+def _error(item: OperatorSummary) -> Text:
+    return Text("–" if item.worst_over_bound is None else f"{item.worst_over_bound:.2g}")
+
+
 def _verdict_counts(item: OperatorSummary) -> Text:
     """``12/12 agrees``, with the other verdicts after it."""
-    parts = [Text(f"{item.counts.get('agrees', 0)}/{item.cases} agrees", "green" if item.right else "default")]
-    parts += [Text(f"{count} {name}", _COLOURS[name]) for name, count in item.counts.items() if name != "agrees"]
+    planned = item.cases + item.not_judged
+    parts = [Text(f"{item.counts.get('agrees', 0)}/{planned} agrees", "green" if item.right else "default")]
+    parts += [Text(text, _COLOURS.get(name, "default")) for name, text in _others(item.counts, item.not_judged)]
     return Text(", ").join(parts)
+
+
+def _others(counts: dict[str, int], not_judged: int) -> list[tuple[str, str]]:
+    """Verdict and ``2 disagrees`` for all but the agreeing cases, those that were not judged last."""
+    found = {name: count for name, count in counts.items() if name != "agrees"} | {"not judged": not_judged}
+    return [(name, f"{count} {name}") for name, count in found.items() if count]
 
 
 def _interval(item: OperatorSummary) -> Text:
@@ -106,41 +181,101 @@ def _interval(item: OperatorSummary) -> Text:
     return Text(f"{item.speedup_low:.2f} to {item.speedup_high:.2f} {outcome}", _COLOURS.get(outcome, "default"))
 
 
-def failure_table(failures: Sequence[CaseResult], console: Console) -> Table:
-    """One row per case that does not agree. Messages of kernels are shown as text, whatever they contain."""
-    table = _table("Did not agree", console)
+_NUMBERS = ("speedup", "candidate µs", "reference µs", "µs", "error/bound")
+_ALL_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
+    "operator": _operator_name,
+    "verdicts": _verdict_counts,
+    "speedup": lambda item: Text(ratio(item.geomean_speedup)),
+    "95 % interval": _interval,
+    "candidate µs": lambda item: Text(microseconds(item.candidate_ns)),
+    "reference µs": lambda item: Text(microseconds(item.reference_ns)),
+    "of limit": _of_limit,
+    "error/bound": _error,
+}
+_FEW_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
+    "operator": _operator_name,
+    "verdicts": _verdict_counts,
+    "speedup": _speedup,
+    "µs": lambda item: Text(microseconds(item.candidate_ns)),
+    "error/bound": _error,
+}
+"""For a terminal too narrow for all: the word of the interval stands beside the speedup, times are the candidate's."""
+
+
+def failure_table(groups: Sequence[FailureGroup], console: Console, compares: bool = False) -> Table:
+    """One row for equal failures of an operator. Messages of kernels are shown as text, whatever they contain."""
+    table = make_table(console, "Did not agree")
     table.add_column("operator", no_wrap=True, overflow="fold")
+    if compares:
+        table.add_column("backend", no_wrap=True)
     table.add_column("case", overflow="fold")
     table.add_column("verdict", no_wrap=True)
     table.add_column("why", overflow="fold")
-    for item in failures:
-        verdict = item.record.verdict
-        name = verdict_name(verdict)
-        table.add_row(
-            Text(one_line(item.record.case.operator)),
-            Text(one_line(item.record.case.label)),
-            Text(name, _COLOURS[name]),
-            Text(one_line(explain(verdict))),
-        )
+    for group in groups:
+        backend = [Text(one_line(group.backend))] if compares else []
+        verdict = Text(group.verdict, _COLOURS.get(group.verdict, "default"))
+        cases, reason = Text(one_line(group.cases)), Text(one_line(group.reason))
+        table.add_row(Text(one_line(group.operator)), *backend, cases, verdict, reason)
     return table
 
 
-def _table(title: str, console: Console) -> Table:
-    if console.is_terminal:
-        return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    return Table(box=box.MARKDOWN)
+def print_durations(results: Iterable[CaseResult], count: int, console: Console, compares: bool) -> None:
+    """The slowest cases, with the seconds of each stage."""
+    records = slowest(results, count)
+    if not records:
+        print_line(console, "no case took any time: there are no slowest ones")
+        return
+    stages = stages_of(records)
+    table = make_table(console, f"Slowest {counted(len(records), 'case')}, in seconds")
+    table.add_column("operator", no_wrap=True, overflow="fold")
+    if compares:
+        table.add_column("backend", no_wrap=True)
+    table.add_column("case", overflow="fold")
+    for name in ("seconds", *stages):
+        table.add_column(name, justify="right", no_wrap=True)
+    for record in records:
+        backend = [Text(one_line(record.implementation.backend))] if compares else []
+        spent = [seconds_of(record), *(record.stage_seconds.get(stage, 0.0) for stage in stages)]
+        names = Text(one_line(record.case.operator)), *backend, Text(one_line(record.case.label))
+        table.add_row(*names, *(f"{value:.2f}" for value in spent))
+    print_table(console, table)
+    console.print()
 
 
 def closing_line(summary: Summary, folder: Path) -> Text:
     """Counts, missing operators, scores, isolation and where it all lies, in one line."""
-    counts = ", ".join(f"{count} {name}" for name, count in summary.counts.items()) or "none"
-    wrong = summary.operators_total - summary.operators_right - summary.operators_missing
-    parts = (
-        f"{summary.operators_total} operators: {summary.operators_right} right, {wrong} not right, "
-        f"{summary.operators_missing} missing",
-        f"{summary.cases} cases: {counts}",
-        f"speedup {ratio(summary.geomean_speedup)}, perf@{summary.p:g} {summary.perf_at_p:.2f}",
-        f"isolation: {summary.isolation.words}",
-        f"{folder}{os.sep}",
-    )
-    return Text(" · ".join(parts), "bold")
+    if summary.compares:
+        operators = len({item.operator for item in summary.operators})
+        names = f"{counted(len(summary.backends), 'backend')}, {counted(operators, 'operator')}"
+        parts = [names, _cases(summary, summary.not_judged or 0)]
+    else:
+        parts = _score_parts(summary, summary.not_judged or 0)
+    return Text(" · ".join((*parts, f"isolation: {summary.isolation.words}", f"{folder}{os.sep}")), "bold")
+
+
+def closing_lines(summary: Summary, folder: Path) -> list[Text]:
+    """The closing line, after one for each backend where several are compared."""
+    widest = max((len(item.backend) for item in summary.backends), default=0)
+    return [*(_backend_line(item, widest) for item in summary.backends), closing_line(summary, folder)]
+
+
+def _backend_line(item: BackendSummary, width: int) -> Text:
+    best = f"best on {counted(item.operators_best, 'operator')}"
+    return Text(" · ".join((f"{item.backend:<{width}}", *_score_parts(item, item.not_judged), best)))
+
+
+def _score_parts(scores: Scores, not_judged: int) -> list[str]:
+    wrong = scores.operators_total - scores.operators_right - scores.operators_missing
+    return [
+        f"{counted(scores.operators_total, 'operator')}: {scores.operators_right} right, {wrong} not right, "
+        f"{scores.operators_missing} missing",
+        _cases(scores, not_judged),
+        f"speedup {ratio(scores.geomean_speedup)}, perf@{scores.p:g} {scores.perf_at_p:.2f}",
+    ]
+
+
+def _cases(scores: Scores, not_judged: int) -> str:
+    """``5 cases: 4 agrees, 1 not judged``."""
+    counts = {**scores.counts, **({"not judged": not_judged} if not_judged else {})}
+    told = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+    return f"{counted(scores.cases + not_judged, 'case')}: {told}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchstone.backends import Problem
 from torchstone.reports.files import report_files
 from torchstone.reports.summary import CaseResult, Summary, evaluate, fold
-from torchstone.schema import Record
+from torchstone.schema import Record, RunDescription
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,13 @@ class RunReport:
     """Contents by file name, for the run folder."""
 
 
-def make_report(records: Iterable[Record], problems: Iterable[Problem] = (), p: float = 1.0) -> RunReport:
-    """Fold records into a report."""
+def make_report(
+    records: Iterable[Record],
+    problems: Iterable[Problem] = (),
+    description: RunDescription | None = None,
+    p: float = 1.0,
+) -> RunReport:
+    """Fold records into a report. Without a description it tells nothing of circumstances and of cases not judged."""
     results = evaluate(records)
-    summary = fold(results, problems, p)
+    summary = fold(results, problems, description, p)
     return RunReport(summary, results, report_files(summary, results))

@@ -10,19 +10,23 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
 from torchstone.backends import Problem
 from torchstone.measuring import Attainment, Speedup, Timing, timing
+from torchstone.reports.best import BackendSpeed, fastest
+from torchstone.reports.facts import RunFacts, backends_in, run_facts
 from torchstone.reports.text import natural
 from torchstone.schema import (
     Agrees,
     Disagrees,
     ErrorStatistics,
     Missing,
+    PlannedRun,
     Record,
+    RunDescription,
     Unjudged,
     Unsupported,
     Verdict,
@@ -60,6 +64,7 @@ class OperatorSummary(msgspec.Struct, frozen=True):
 
     operator: str
     cases: int
+    """Those with a record."""
     counts: dict[str, int]
     """Cases per verdict, those without any left out."""
     excused: int
@@ -95,6 +100,12 @@ class OperatorSummary(msgspec.Struct, frozen=True):
     """What sets the limit (memory, compute, latency), in how many cases."""
     over_limit_cases: int = 0
     """Cases in which the candidate is faster than the limit: work counted too high, or ceilings measured too low."""
+    backend: str = ""
+    """Where the kernel comes from."""
+    not_judged: int = 0
+    """Planned cases without a record. An operator that has any is not right."""
+    best: bool = False
+    """Right, and faster than what every other backend of the run offers, beyond the intervals of both."""
 
 
 class IsolationSummary(msgspec.Struct, frozen=True):
@@ -117,8 +128,8 @@ class IsolationSummary(msgspec.Struct, frozen=True):
         return (", ".join(self.layers) or "none") + partly
 
 
-class Summary(msgspec.Struct, frozen=True):
-    """A whole run."""
+class Scores(msgspec.Struct, frozen=True):
+    """Counts and scores over the cases of some operators."""
 
     cases: int
     counts: dict[str, int]
@@ -135,11 +146,41 @@ class Summary(msgspec.Struct, frozen=True):
     p: float
     perf_at_p: float
     """Share of all operators, wrong and missing ones included, that are right and more than `p` times as fast."""
+
+
+class BackendSummary(Scores, frozen=True):
+    """The scores of one of several backends."""
+
+    backend: str
+    operators_best: int
+    """Operators on which it is faster than every other backend."""
+    not_judged: int
+    """Planned cases without a record."""
+
+
+class Summary(Scores, frozen=True):
+    """A whole run. Where several backends are compared, an operator counts once for each of them."""
+
     devices: tuple[str, ...]
     isolation: IsolationSummary
     operators: tuple[OperatorSummary, ...]
     problems: tuple[Problem, ...] = ()
-    """What the backend found and could not use."""
+    """What the backends found and could not use."""
+    not_judged: int | None = None
+    """Planned cases without a record: the run was stopped before them, or goes on. None: the plan is not known."""
+    backends: tuple[BackendSummary, ...] = ()
+    """One for each backend where several are compared, otherwise empty."""
+    run: RunFacts | None = None
+    """When, where and by which command; None for records that come from no run folder."""
+
+    @property
+    def compares(self) -> bool:
+        """Whether several backends are compared."""
+        return bool(self.backends)
+
+
+Groups = dict[tuple[str, str], tuple[tuple[CaseResult, ...], int]]
+"""By operator and backend: the results, and how many planned cases have none."""
 
 
 def evaluate(records: Iterable[Record]) -> tuple[CaseResult, ...]:
@@ -149,7 +190,8 @@ def evaluate(records: Iterable[Record]) -> tuple[CaseResult, ...]:
 
 
 def _place(record: Record) -> tuple[object, ...]:
-    return natural(record.case.operator), natural(record.case.label), record.job_key, encode(record)
+    operator, backend = natural(record.case.operator), natural(record.implementation.backend)
+    return operator, backend, natural(record.case.label), record.job_key, encode(record)
 
 
 def _timing(record: Record) -> Timing | None:
@@ -161,37 +203,107 @@ def _timing(record: Record) -> Timing | None:
 
 def summarise(records: Iterable[Record], problems: Iterable[Problem] = (), p: float = 1.0) -> Summary:
     """Fold records into the summary of a run."""
-    return fold(evaluate(records), problems, p)
+    return fold(evaluate(records), problems, p=p)
 
 
-def fold(results: Sequence[CaseResult], problems: Iterable[Problem] = (), p: float = 1.0) -> Summary:
+def fold(
+    results: Sequence[CaseResult],
+    problems: Iterable[Problem] = (),
+    description: RunDescription | None = None,
+    p: float = 1.0,
+) -> Summary:
     """The same for results of :func:`evaluate`, in its order, so that no timing is computed twice."""
-    operators = tuple(
-        _operator(name, tuple(group)) for name, group in groupby(results, key=lambda item: item.record.case.operator)
-    )
-    right = [item for item in operators if item.right]
-    speedups = [item.geomean_speedup for item in right if item.geomean_speedup is not None]
-    scores = [item.correctness for item in operators if item.correctness is not None]
+    names = _backends(results, description)
+    planned = description.planned if description is not None else None
+    groups = _grouped(results, names, planned)
+    operators = tuple(_operator(*key, *group) for key, group in groups.items())
+    if len(names) > 1:
+        operators = _with_best(operators, groups)
     return Summary(
-        cases=len(results),
-        counts=_counts(results),
-        excused=sum(item.excused for item in operators),
-        operators_total=len(operators),
-        operators_right=len(right),
-        operators_missing=sum(item.missing for item in operators),
-        mean_correctness=sum(scores) / len(scores) if scores else None,
-        geomean_speedup=_geomean(speedups),
-        operators_timed=len(speedups),
-        p=p,
-        perf_at_p=sum(value > p for value in speedups) / len(operators) if operators else 0.0,
+        **_scores(operators, results, p),
         devices=tuple(sorted({item.record.device for item in results})),
         isolation=_isolation(results),
         operators=operators,
         problems=tuple(sorted(problems, key=lambda problem: (problem.where, problem.reason))),
+        not_judged=None if planned is None else sum(item.not_judged for item in operators),
+        backends=tuple(_backend(name, operators, results, p) for name in names) if len(names) > 1 else (),
+        run=None if description is None else run_facts(description, (item.record for item in results)),
     )
 
 
-def _operator(name: str, results: Sequence[CaseResult]) -> OperatorSummary:
+def _backends(results: Sequence[CaseResult], description: RunDescription | None) -> tuple[str, ...]:
+    """What is compared: the backends that were asked for, or without a request those that the records name."""
+    if description is not None:
+        return backends_in(description)
+    return tuple(sorted({item.record.implementation.backend for item in results}, key=natural))
+
+
+def _grouped(results: Iterable[CaseResult], names: tuple[str, ...], planned: PlannedRun | None) -> Groups:
+    """The groups in their one order."""
+    found: dict[tuple[str, str], list[CaseResult]] = {}
+    wanted = {(item.operator, item.backend): item.cases for item in planned.cases} if planned is not None else {}
+    for item in results:
+        backend = names[0] if len(names) == 1 else item.record.implementation.backend
+        found.setdefault((item.record.case.operator, backend), []).append(item)
+    keys = sorted(found.keys() | wanted.keys(), key=lambda key: (natural(key[0]), natural(key[1])))
+    return {key: _group(found.get(key, []), wanted.get(key, 0)) for key in keys}
+
+
+def _group(results: list[CaseResult], wanted: int) -> tuple[tuple[CaseResult, ...], int]:
+    return tuple(results), max(0, wanted - len(results))
+
+
+def _with_best(operators: Iterable[OperatorSummary], groups: Groups) -> tuple[OperatorSummary, ...]:
+    """The same with the fastest backend of each operator marked."""
+    made: list[OperatorSummary] = []
+    for _, group in groupby(operators, key=lambda item: item.operator):
+        entries = {item.backend: item for item in group}
+        speeds = {name: _speed(item, groups[item.operator, name][0]) for name, item in entries.items() if item.right}
+        winner = fastest(speeds)
+        made += (msgspec.structs.replace(item, best=name == winner) for name, item in entries.items())
+    return tuple(made)
+
+
+def _speed(item: OperatorSummary, results: Iterable[CaseResult]) -> BackendSpeed | None:
+    if item.geomean_speedup is None or item.speedup_low is None or item.speedup_high is None:
+        return None
+    cases = frozenset(result.record.case.key for result in results if result.speedup is not None)
+    return BackendSpeed(item.speedup_low, item.geomean_speedup, item.speedup_high, cases)
+
+
+def _backend(
+    name: str, operators: Iterable[OperatorSummary], results: Iterable[CaseResult], p: float
+) -> BackendSummary:
+    own = [item for item in operators if item.backend == name]
+    return BackendSummary(
+        **_scores(own, [item for item in results if item.record.implementation.backend == name], p),
+        backend=name,
+        operators_best=sum(item.best for item in own),
+        not_judged=sum(item.not_judged for item in own),
+    )
+
+
+def _scores(operators: Sequence[OperatorSummary], results: Sequence[CaseResult], p: float) -> dict[str, Any]:
+    """The fields of :class:`Scores`."""
+    right = [item for item in operators if item.right]
+    speedups = [item.geomean_speedup for item in right if item.geomean_speedup is not None]
+    scores = [item.correctness for item in operators if item.correctness is not None]
+    return {
+        "cases": len(results),
+        "counts": _counts(results),
+        "excused": sum(item.excused for item in operators),
+        "operators_total": len(operators),
+        "operators_right": len(right),
+        "operators_missing": sum(item.missing for item in operators),
+        "mean_correctness": sum(scores) / len(scores) if scores else None,
+        "geomean_speedup": _geomean(speedups),
+        "operators_timed": len(speedups),
+        "p": p,
+        "perf_at_p": sum(value > p for value in speedups) / len(operators) if operators else 0.0,
+    }
+
+
+def _operator(name: str, backend: str, results: Sequence[CaseResult], not_judged: int) -> OperatorSummary:
     agreeing = sum(isinstance(item.record.verdict, Agrees) for item in results)
     excused = sum(_is_excused(item.record.verdict) for item in results)
     judgeable = len(results) - excused
@@ -205,8 +317,8 @@ def _operator(name: str, results: Sequence[CaseResult]) -> OperatorSummary:
         counts=_counts(results),
         excused=excused,
         correctness=agreeing / judgeable if judgeable else None,
-        right=0 < judgeable == agreeing,
-        missing=all(isinstance(item.record.verdict, Missing) for item in results),
+        right=0 < judgeable == agreeing and not not_judged,
+        missing=bool(results) and all(isinstance(item.record.verdict, Missing) for item in results),
         timed_cases=sum(_counts_as_timed(item) for item in results),
         measured_cases=sum(item.timing is not None for item in results),
         resolved_cases=len(resolved),
@@ -223,6 +335,8 @@ def _operator(name: str, results: Sequence[CaseResult]) -> OperatorSummary:
         reference_of_limit_percent=_geomean([item.reference_percent for item in attained]),
         bounds=dict(sorted(Counter(item.bound for item in attained).items())),
         over_limit_cases=sum(item.over_limit for item in attained),
+        backend=backend,
+        not_judged=not_judged,
     )
 
 

@@ -1,4 +1,4 @@
-"""Texts that others wrote, made fit to print. A kernel's error message may hold terminal commands or break a table."""
+"""Texts and numbers made fit to print. A kernel's error message may hold terminal commands or break a table."""
 
 from __future__ import annotations
 
@@ -18,9 +18,28 @@ def one_line(text: str, limit: int = _LIMIT) -> str:
     return f"{safe[:half]} … {safe[-half:]}"
 
 
-def markdown_cell(text: str) -> str:
+def markdown_cell(text: str, limit: int = _LIMIT) -> str:
     """The same, with nothing that Markdown or HTML would act on."""
-    return re.sub(r"([\\`*_|\[\]<>])", r"\\\1", one_line(text))
+    return re.sub(r"([\\`*_|\[\]<>])", r"\\\1", one_line(text, limit))
+
+
+def printable_lines(text: str) -> str:
+    """Several lines, each printable: control and invisible characters escaped, white space kept."""
+    lines = text.expandtabs().splitlines()
+    return "\n".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in lines)
+
+
+def counted(count: int, what: str, several: str = "") -> str:
+    """``1 operator``, ``2 operators``; `several` where an s is not enough."""
+    return f"{count} {what if count == 1 else several or what + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """``12.3 s``, ``2 min 5 s``, ``1 h 3 min``."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def natural(text: str) -> tuple[str | int, ...]:

@@ -3,6 +3,7 @@
 records.jsonl               one line per judged case           superseded.jsonl   lines a resumed run replaced
 manifest.json               circumstances of the first part    manifest_KEY.json  of later parts that differ
 implementations/KEY.json    each judged source once            problems.json      what the backend could not use
+plan.json                   how many cases are planned, and when each part of the run began
 OVERALL_SUMMARY.md, …       the reports
 """
 
@@ -13,7 +14,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,11 +23,25 @@ from torchstone.durable import write_all_atomically, write_atomically
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.runs import journal
 from torchstone.runs.request import IDENTITY, RunRequest
-from torchstone.schema import Implementation, Manifest, Record, decode, difference, encode
+from torchstone.schema import (
+    Implementation,
+    Manifest,
+    PlannedCases,
+    PlannedRun,
+    Record,
+    RunDescription,
+    RunPart,
+    decode,
+    difference,
+    encode,
+)
 
 MANIFEST = "manifest.json"
 PROBLEMS = "problems.json"
+PLAN = "plan.json"
 IMPLEMENTATIONS = "implementations"
+
+T = TypeVar("T")
 
 
 class StoredRun(NamedTuple):
@@ -37,6 +52,12 @@ class StoredRun(NamedTuple):
     problems: tuple[Problem, ...]
     note: str
     """Empty, or what was wrong with the end of the journal."""
+    planned: PlannedRun | None = None
+    """None: the run was stopped before it had a plan, or an older version made it."""
+
+    @property
+    def description(self) -> RunDescription:
+        return RunDescription(self.manifest, self.planned)
 
 
 @contextlib.contextmanager
@@ -136,16 +157,27 @@ def read_run(folder: Path) -> StoredRun:
     manifest = read_manifest(folder)
     contents = journal.read(folder / journal.RECORDS)
     latest = {record.job_key: record for record in contents.records}
-    return StoredRun(tuple(latest.values()), manifest, _read_problems(folder / PROBLEMS), contents.note)
+    problems = _read(folder / PROBLEMS, tuple[Problem, ...]) or ()
+    return StoredRun(tuple(latest.values()), manifest, problems, contents.note, _read(folder / PLAN, PlannedRun))
 
 
-def _read_problems(path: Path) -> tuple[Problem, ...]:
+def _read(path: Path, kind: type[T]) -> T | None:
+    """What the file holds; None if there is none."""
     try:
-        return decode(path.read_bytes(), tuple[Problem, ...])
+        return decode(path.read_bytes(), kind)
     except FileNotFoundError:
-        return ()
+        return None
     except msgspec.DecodeError as error:
         raise InfrastructureError(f"{path} is damaged ({error}). Delete it.") from error
+
+
+def keep_plan(folder: Path, cases: tuple[PlannedCases, ...], began: RunPart) -> PlannedRun:
+    """Write what is planned before the first case is judged; a resumed run adds a part to the earlier ones."""
+    earlier = _read(folder / PLAN, PlannedRun)
+    planned = PlannedRun(cases, (*(earlier.parts if earlier else ()), began))
+    with writing_to(folder):
+        write_atomically(folder / PLAN, encode(planned))
+    return planned
 
 
 def open_journal(folder: Path) -> journal.Journal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -17,6 +18,7 @@ from torchstone.schema import (
     IsolationLevel,
     Job,
     Missing,
+    PlannedCases,
     Record,
     Unjudged,
     content_key,
@@ -60,6 +62,12 @@ class Plan(msgspec.Struct, frozen=True):
     def total(self) -> int:
         return len(self.jobs) + len(self.missing) + len(self.done)
 
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The operator of every case."""
+        cases = (*(item.case for item in (*self.done, *self.missing)), *(job.case for job in self.jobs))
+        return tuple(case.operator for case in cases)
+
 
 def make_plan(
     cases: Sequence[Case],
@@ -78,6 +86,29 @@ def make_plan(
         missing=tuple(record for key, record in missing.items() if key not in judged),
         done=tuple(judged[key] for key in (*jobs, *missing) if key in judged),
         terms=terms,
+    )
+
+
+def join(plans: Sequence[Plan]) -> Plan:
+    """The plans of several backends as one, operator after operator, so that times to be compared are taken in turn."""
+    if len(plans) == 1:
+        return plans[0]
+    place = {name: number for number, name in enumerate(dict.fromkeys(name for p in plans for name in p.operators))}
+    jobs = sorted((job for plan in plans for job in plan.jobs), key=lambda job: place[job.case.operator])
+    return Plan(
+        jobs=tuple(jobs),
+        missing=tuple(record for plan in plans for record in plan.missing),
+        done=tuple(record for plan in plans for record in plan.done),
+        terms=plans[0].terms,
+    )
+
+
+def planned_cases(plans: Iterable[Plan]) -> tuple[PlannedCases, ...]:
+    """How many cases each backend has of each operator."""
+    return tuple(
+        PlannedCases(plan.terms.backend, operator, count)
+        for plan in plans
+        for operator, count in sorted(Counter(plan.operators).items())
     )
 
 

@@ -55,7 +55,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     suite: str = "smoke"
     case: Case | None = None
     """Judge on this case alone instead of a suite's."""
-    backend: str = "aten"
+    backend: str | tuple[str, ...] = "aten"
+    """Where the kernels come from. Several names: all of them are judged in this run and compared."""
     operators: tuple[str, ...] | None = None
     """Overload or base names; None is every operator of the suite."""
     kernels_dir: Path | None = None
@@ -96,6 +97,13 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """False: check only."""
     require_authored: bool = False
     """Work that torch or a library does is not the kernel's own: verdict `delegated`."""
+    command: tuple[str, ...] = ()
+    """The command line that asks for this run, for the summary; empty if a program does."""
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The names of one or several backends alike."""
+        return (self.backend,) if isinstance(self.backend, str) else self.backend
 
 
 def canonical_dtypes(names: Iterable[str]) -> tuple[str, ...]:
@@ -132,10 +140,18 @@ def check(request: RunRequest) -> RunRequest:
     return msgspec.structs.replace(
         request,
         suite=registry.suites.canonical(request.suite),
-        backend=registry.backends.canonical(request.backend),
+        backend=_canonical_backend(request.backends),
         operators=None if request.operators is None else tuple(dict.fromkeys(request.operators)),
         dtypes=None if request.dtypes is None else canonical_dtypes(request.dtypes),
     )
+
+
+def _canonical_backend(names: tuple[str, ...]) -> str | tuple[str, ...]:
+    """Each name once, in its one spelling; a single one as a plain text."""
+    found = tuple(dict.fromkeys(registry.backends.canonical(name) for name in names))
+    if not found:
+        raise UsageError("no backend is named. Name at least one, for example aten.")
+    return found[0] if len(found) == 1 else found
 
 
 def configuration(request: RunRequest, device: str) -> dict[str, Any]:
@@ -143,7 +159,7 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
     return {
         "suite": request.suite,
         "case": None if request.case is None else request.case.key,
-        "backend": request.backend,
+        "backend": request.backend if isinstance(request.backend, str) else sorted(request.backend),
         "operators": None if request.operators is None else sorted(request.operators),
         "dtypes": None if request.dtypes is None else sorted(request.dtypes),
         "source": identity_of(request.source),

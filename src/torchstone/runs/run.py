@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from torchstone.runs.devices import device_type, resolve_device
 from torchstone.runs.interruption import Interruption
 from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
-from torchstone.runs.plan import Plan, Terms, make_plan
+from torchstone.runs.plan import Plan, Terms, join, make_plan, planned_cases
 from torchstone.runs.request import RunRequest, check, configuration
 from torchstone.schema import (
     Case,
@@ -27,6 +28,8 @@ from torchstone.schema import (
     Job,
     Manifest,
     Record,
+    RunDescription,
+    RunPart,
     SourceFiles,
     Unjudged,
     forward_operator,
@@ -81,7 +84,9 @@ class Report(Protocol):
 
 
 R = TypeVar("R", bound=Report)
-Fold = Callable[[tuple[Record, ...], tuple[Problem, ...]], R]
+Fold = Callable[[tuple[Record, ...], tuple[Problem, ...], RunDescription], R]
+Offers = dict[str, Implementation | None]
+"""What a backend offers, by operator."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +114,15 @@ def execute(
 ) -> RunResult[R]:
     """Carry out the request. Suite, backend and executor are found by name unless they are given."""
     request = check(request)
+    part = RunPart(time.time_ns(), request.command)
     device = resolve_device(request.device)
     suite = suite or _suite(request)
     if hasattr(suite, "report_progress_to"):
         suite.report_progress_to(observer.preparing)
-    backend = backend or _backend(request, device)
+    backends = _backends(request, device, backend)
     cases = choose_cases(request, device, suite)
-    offers = choose_implementations(cases, backend)
-    problems = problems_of(backend)
+    offers = {name: _named(name, choose_implementations(cases, made), backends) for name, made in backends.items()}
+    problems = tuple(problem for made in backends.values() for problem in problems_of(made))
     manifest = collect(configuration(request, device))
     executor = (executor_factory or registry.executors.factory(request.executor))(
         _executor_options(request, device, manifest)
@@ -129,13 +135,19 @@ def execute(
             journal.note,
             folders.note_circumstances(folder, manifest),
         )
-        plan = make_plan(cases, offers, _terms(request, device, manifest), journal.records)
-        folders.bring_in_order(folder, journal, plan.keys, offers.values(), problems)
+        plans = [
+            make_plan(cases, offered, _terms(request, name, device, manifest), journal.records)
+            for name, offered in offers.items()
+        ]
+        plan = join(plans)
+        folders.bring_in_order(folder, journal, plan.keys, _implementations(offers), problems)
+        planned = folders.keep_plan(folder, planned_cases(plans), part)
         for note in filter(None, notes):
             observer.warned(note)
         observer.planned(plan, folder)
         interrupted = _judge(executor, plan, journal, observer)
-        made = report(journal.records, problems)
+        first = folders.read_manifest(folder)
+        made = report(journal.records, problems, RunDescription(first, planned))
         folders.save_reports(folder, made.files)
         return RunResult(folder, made, journal.records, interrupted, problems)
 
@@ -173,7 +185,7 @@ def _refuse_operator(name: str, query: CaseQuery, suite: Suite) -> None:
     raise unknown_name("operator", name, known)
 
 
-def choose_implementations(cases: tuple[Case, ...], backend: Backend) -> dict[str, Implementation | None]:
+def choose_implementations(cases: tuple[Case, ...], backend: Backend) -> Offers:
     """What the backend offers for each operator of the cases. A gradient is that of what it offers for the operator."""
     by_operator = {case.operator: case for case in reversed(cases)}
     return {operator: _offer(backend, by_operator[operator]) for operator in dict.fromkeys(c.operator for c in cases)}
@@ -202,9 +214,31 @@ def _suite(request: RunRequest) -> Suite:
     return made
 
 
-def _backend(request: RunRequest, device: str) -> Backend:
-    factory: Callable[[BackendOptions], Backend] = registry.backends.factory(request.backend)
-    return factory(BackendOptions(request.kernels_dir, device_type(device)))
+def _backends(request: RunRequest, device: str, given: Backend | None) -> dict[str, Backend]:
+    """The backends of the request by name; `given` stands for a single one."""
+    if given is not None:
+        if len(request.backends) > 1:
+            raise UsageError("a backend object was given for a request with several names. Name one.")
+        return {request.backends[0]: given}
+    options = BackendOptions(request.kernels_dir, device_type(device))
+    factories: dict[str, Callable[[BackendOptions], Backend]] = {
+        name: registry.backends.factory(name) for name in request.backends
+    }
+    return {name: factory(options) for name, factory in factories.items()}
+
+
+def _named(backend: str, offers: Offers, all_backends: Mapping[str, Backend]) -> Offers:
+    """Where several backends are compared, each implementation bears the name under which its backend was asked for."""
+    if len(all_backends) == 1:
+        return offers
+    return {
+        operator: None if offer is None else msgspec.structs.replace(offer, backend=backend)
+        for operator, offer in offers.items()
+    }
+
+
+def _implementations(offers: Mapping[str, Offers]) -> Iterator[Implementation | None]:
+    return (offer for offered in offers.values() for offer in offered.values())
 
 
 def _executor_options(request: RunRequest, device: str, manifest: Manifest) -> ExecutorOptions:
@@ -218,9 +252,9 @@ def _executor_options(request: RunRequest, device: str, manifest: Manifest) -> E
     )
 
 
-def _terms(request: RunRequest, device: str, manifest: Manifest) -> Terms:
+def _terms(request: RunRequest, backend: str, device: str, manifest: Manifest) -> Terms:
     return Terms(
-        backend=request.backend,
+        backend=backend,
         effort=request.effort,
         deadlines=request.deadlines,
         measured=request.measured,

@@ -56,6 +56,7 @@ from torchstone.schema.measurement import (
     SpeedOfLight,
     Way,
 )
+from torchstone.schema.planned import PlannedCases, PlannedRun, RunDescription, RunPart
 from torchstone.schema.profile import Profile, ProfiledKernel, ProfilerResult, ProfilerStatus
 from torchstone.schema.record import Isolation, Layer, Record
 from torchstone.schema.verdict import (
@@ -127,6 +128,8 @@ __all__ = [
     "Normal",
     "Origin",
     "Party",
+    "PlannedCases",
+    "PlannedRun",
     "PositiveDefinite",
     "Profile",
     "ProfiledKernel",
@@ -134,6 +137,8 @@ __all__ = [
     "ProfilerStatus",
     "Record",
     "Replay",
+    "RunDescription",
+    "RunPart",
     "Scalar",
     "Sequence",
     "Simplex",

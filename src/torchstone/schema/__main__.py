@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
-from torchstone.schema import FORMAT_VERSION, Manifest, Profile, Record
+from torchstone.schema import FORMAT_VERSION, Manifest, PlannedRun, Profile, Record
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NOUNS: dict[str, type[msgspec.Struct]] = {
     "record.schema.json": Record,
     "manifest.schema.json": Manifest,
+    "plan.schema.json": PlannedRun,
     "profile.schema.json": Profile,
 }
 """File name -> the noun that it describes."""

@@ -1,0 +1,87 @@
+"""Consoles and tables that fit where they are printed: a terminal, a narrow terminal, or a pipe.
+
+A terminal gets colour and tables no wider than itself. A pipe gets Markdown tables without colour whose cells are never
+folded; the variable COLUMNS, if it is set, says for how wide a reader they are made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TextIO
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+PIPE_WIDTH = 8192
+"""Columns of a pipe whose reader did not say how wide it is: every table fits."""
+
+
+def make_console(stream: TextIO) -> Console:
+    """A console for the stream. `NO_COLOR` is honoured; what is no terminal gets no colour and no line breaks."""
+    if stream.isatty():
+        return Console(file=stream, highlight=False)
+    return Console(file=stream, highlight=False, width=_pipe_width(), force_terminal=False, no_color=True)
+
+
+def _pipe_width() -> int:
+    told = os.environ.get("COLUMNS", "")
+    return int(told) if told.isdecimal() and int(told) > 0 else PIPE_WIDTH
+
+
+def make_table(console: Console, title: str, columns: Iterable[str] = ()) -> Table:
+    """An empty table in the style of the console: lines of Markdown unless it is a terminal."""
+    if console.is_terminal:
+        style = box.SIMPLE_HEAD
+        return Table(*columns, title=title, title_justify="left", box=style, pad_edge=False, padding=(0, 1, 0, 0))
+    return Table(*columns, box=box.MARKDOWN)
+
+
+def fits(console: Console, table: Table) -> bool:
+    """Whether the table needs no folded cell."""
+    return natural_width(console, table) <= console.width
+
+
+def natural_width(console: Console, table: Table) -> int:
+    """Columns that the table takes if no cell is folded."""
+    unbounded = console.options.update_width(PIPE_WIDTH)
+    return Measurement.get(console, unbounded, table).maximum
+
+
+def print_table(console: Console, table: Table, *, whole: bool = False) -> None:
+    """Print the table without blanks at the ends of lines. Cells are folded on a terminal only, and not if `whole`."""
+    unfolded = whole or not console.is_terminal
+    width = max(console.width, natural_width(console, table)) if unfolded else console.width
+    console.print(_Trimmed(table), width=width, crop=False, no_wrap=True, overflow="ignore")
+
+
+def print_line(console: Console, text: str | Text) -> None:
+    """Print one line as it is, however long: no markup, no folding."""
+    console.print(text, soft_wrap=True, markup=False)
+
+
+class _Trimmed:
+    """What it wraps, without blanks at the ends of lines and without empty lines before and after it."""
+
+    def __init__(self, inner: RenderableType) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = [_trim(line) for line in Segment.split_lines(console.render(self._inner, options))]
+        filled = [number for number, line in enumerate(lines) if line]
+        for line in lines[filled[0] : filled[-1] + 1] if filled else ():
+            yield from line
+            yield Segment.line()
+
+
+def _trim(line: list[Segment]) -> list[Segment]:
+    while line and not line[-1].text.rstrip():
+        line = line[:-1]
+    if line:
+        last = line[-1]
+        line = [*line[:-1], Segment(last.text.rstrip(), last.style, last.control)]
+    return line

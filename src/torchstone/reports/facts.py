@@ -1,0 +1,124 @@
+"""The circumstances of a run as a summary tells them: when, where, with which versions, and by which command."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+import msgspec
+
+from torchstone.reports.text import byte_size, counted, duration
+from torchstone.schema import Git, Hardware, Record, RunDescription, RunPart, Software
+
+_COMMIT_DIGITS = 12
+_PACKAGES = ("torch", "triton")
+"""Those of the manifest's packages that a summary names; the manifest names all."""
+
+
+class RunFacts(msgspec.Struct, frozen=True):
+    """What a reader must know to read the figures of a run."""
+
+    began: str | None
+    """ISO 8601, UTC. None: the folder has no plan."""
+    duration_seconds: float | None
+    """From the beginning of each part of the run to its last record; None if nothing was judged."""
+    suite: str
+    backends: tuple[str, ...]
+    device: str
+    """As the request named it, ``cuda`` being every visible GPU."""
+    machine: str
+    """Processor, cores, memory and GPUs."""
+    versions: dict[str, str]
+    """torchstone, python, torch, triton, cuda and driver, those that are there."""
+    git: str | None
+    """Commit and branch around the folder in which the run was started; None without a repository."""
+    commands: tuple[str, ...]
+    """The command lines of the run and of those that resumed it; empty texts for runs from Python."""
+    planned_cases: int | None
+    """None: the folder has no plan."""
+
+
+def backends_in(description: RunDescription) -> tuple[str, ...]:
+    """The names under which the run's backends were asked for."""
+    told = description.manifest.configuration.get("backend", "")
+    return tuple(map(str, told)) if isinstance(told, list | tuple) else (str(told),)
+
+
+def run_facts(description: RunDescription, records: Iterable[Record]) -> RunFacts:
+    """The facts of a run; how long it took is read from its records."""
+    manifest, planned = description.manifest, description.planned
+    parts = planned.parts if planned is not None else ()
+    return RunFacts(
+        began=_date(parts[0].began_unix_ns) if parts else None,
+        duration_seconds=_seconds(parts, [record.finished_unix_ns for record in records]),
+        suite=str(manifest.configuration.get("suite", "")),
+        backends=backends_in(description),
+        device=str(manifest.configuration.get("device", "")),
+        machine=_machine(manifest.hardware),
+        versions=_versions(manifest.software),
+        git=_git(manifest.git),
+        commands=tuple(shlex.join(part.command) for part in parts),
+        planned_cases=planned.total if planned is not None else None,
+    )
+
+
+def _date(unix_ns: int) -> str:
+    return datetime.fromtimestamp(unix_ns // 10**9, UTC).isoformat()
+
+
+def _seconds(parts: tuple[RunPart, ...], finished: list[int]) -> float | None:
+    """The time between parts does not count: nothing was done in it."""
+    begins = [part.began_unix_ns for part in parts]
+    total = 0
+    for began, following in zip(begins, [*begins[1:], None], strict=True):
+        within = [moment for moment in finished if began <= moment and (following is None or moment < following)]
+        total += max(within, default=began) - began
+    return round(total / 1e9, 3) if total else None
+
+
+def _machine(hardware: Hardware) -> str:
+    gpus = Counter(f"{gpu.name} ({byte_size(gpu.memory_bytes)})" for gpu in hardware.gpus)
+    told = [f"{count} x {name}" if count > 1 else name for name, count in gpus.items()]
+    cores = counted(hardware.cpu_cores, "core")
+    return ", ".join((hardware.cpu, cores, byte_size(hardware.memory_bytes), *told))
+
+
+def _versions(software: Software) -> dict[str, str]:
+    packages = {name: software.packages[name] for name in _PACKAGES if name in software.packages}
+    rest = {"cuda": software.cuda, "driver": software.driver}
+    known = {name: version for name, version in rest.items() if version}
+    return {"torchstone": software.torchstone, "python": software.python, **packages, **known}
+
+
+def _git(state: Git | None) -> str | None:
+    if state is None:
+        return None
+    return f"{state.commit[:_COMMIT_DIGITS]} on {state.branch}" + (", tracked files changed" if state.dirty else "")
+
+
+def fact_lines(facts: RunFacts, not_judged: int | None) -> Iterator[tuple[str, str]]:
+    """A name and a text for each line of a heading. What is not known takes no line, but for what was not judged."""
+    when = [facts.began.replace("T", " ").replace("+00:00", " UTC")] if facts.began else []
+    when += [duration(facts.duration_seconds)] if facts.duration_seconds is not None else []
+    when += [f"resumed {counted(len(facts.commands) - 1, 'time')}"] if len(facts.commands) > 1 else []
+    if when:
+        yield "date", ", ".join(when)
+    backends = f"backend{'s' if len(facts.backends) > 1 else ''} {', '.join(facts.backends)}"
+    yield "judged", f"suite {facts.suite}, {backends}, device {facts.device}"
+    yield "machine", facts.machine
+    yield "versions", ", ".join(f"{name} {version}" for name, version in facts.versions.items())
+    if facts.git:
+        yield "git", facts.git
+    if any(facts.commands):
+        yield "command", next(filter(None, facts.commands))
+    yield "not judged", _not_judged(facts.planned_cases, not_judged)
+
+
+def _not_judged(planned: int | None, not_judged: int | None) -> str:
+    if planned is None or not_judged is None:
+        return "unknown: there is no plan.json (an older version made this run, or it was stopped before its plan)"
+    if not not_judged:
+        return f"none of {counted(planned, 'case')}"
+    return f"{not_judged} of {counted(planned, 'case')}: the run was stopped before them, or is still going on"

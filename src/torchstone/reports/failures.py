@@ -1,0 +1,83 @@
+"""Cases that did not agree: equal failures of an operator told once, and each of them for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from torchstone.reports.summary import CaseResult
+from torchstone.reports.text import counted
+from torchstone.schema import Record, TimedOut, Verdict, explain, verdict_name
+
+_QUIET = ("agrees", "missing")
+_MOST_LABELS = 3
+"""Cases that a group names; how many there are is always told."""
+
+
+class FailureGroup(msgspec.Struct, frozen=True):
+    """Cases of one operator and backend that failed for the same reason."""
+
+    operator: str
+    backend: str
+    verdict: str
+    reason: str
+    """One line, of the first case."""
+    records: tuple[Record, ...]
+
+    @property
+    def cases(self) -> str:
+        """The label of a single case, or how many there are and the first of them."""
+        labels = [record.case.label for record in self.records]
+        if len(labels) == 1:
+            return labels[0]
+        rest = len(labels) - _MOST_LABELS
+        shown = [*labels[:_MOST_LABELS], *([f"{rest} more"] if rest > 0 else [])]
+        return f"{counted(len(labels), 'case')}: {'; '.join(shown)}"
+
+
+def failed(results: Iterable[CaseResult]) -> list[CaseResult]:
+    """The results that tables of failures tell of: neither agreeing nor missing."""
+    return [item for item in results if verdict_name(item.record.verdict) not in _QUIET]
+
+
+def grouped(results: Iterable[CaseResult]) -> list[FailureGroup]:
+    """Failures with the same operator, backend, verdict and reason together, in the order of their first cases."""
+    found: dict[tuple[str, ...], list[Record]] = {}
+    for item in failed(results):
+        record = item.record
+        key = record.case.operator, record.implementation.backend, verdict_name(record.verdict), _reason(record.verdict)
+        found.setdefault(key, []).append(record)
+    return [_group(records) for records in found.values()]
+
+
+def _reason(verdict: Verdict) -> str:
+    """What makes two failures the same: how long past its deadline a stage was stopped does not."""
+    same = msgspec.structs.replace(verdict, elapsed_seconds=0.0) if isinstance(verdict, TimedOut) else verdict
+    return explain(same)
+
+
+def _group(records: Sequence[Record]) -> FailureGroup:
+    first = records[0]
+    name = verdict_name(first.verdict)
+    reason = explain(first.verdict)
+    return FailureGroup(first.case.operator, first.implementation.backend, name, reason, tuple(records))
+
+
+def failure_entries(results: Iterable[CaseResult]) -> list[dict[str, Any]]:
+    """Each failed case with its reason, for ``--json``."""
+    return [_entry(item.record) for item in failed(results)]
+
+
+def _entry(record: Record) -> dict[str, Any]:
+    verdict = record.verdict
+    return {
+        "operator": record.case.operator,
+        "backend": record.implementation.backend,
+        "case": record.case.label,
+        "verdict": verdict_name(verdict),
+        "stage": getattr(verdict, "stage", None),
+        "reason": explain(verdict),
+        "job_key": record.job_key,
+    }

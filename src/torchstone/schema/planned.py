@@ -1,0 +1,44 @@
+"""A planned run: how many cases it has and when it began. Written before the first case, so that a killed run tells."""
+
+from __future__ import annotations
+
+import msgspec
+
+from torchstone.schema.manifest import Manifest
+
+
+class PlannedCases(msgspec.Struct, frozen=True):
+    """How many cases of one operator are planned for one backend."""
+
+    backend: str
+    operator: str
+    cases: int
+
+
+class RunPart(msgspec.Struct, frozen=True):
+    """One process that worked on a run: the first one, or one that resumed it."""
+
+    began_unix_ns: int
+    command: tuple[str, ...] = ()
+    """The command line, word by word; empty if the run was started from Python."""
+
+
+class PlannedRun(msgspec.Struct, frozen=True):
+    """The plan of a run and the parts in which it was made. ``plan.json`` of a run folder."""
+
+    cases: tuple[PlannedCases, ...]
+    parts: tuple[RunPart, ...]
+    """In order of time; the last one made this plan."""
+
+    @property
+    def total(self) -> int:
+        """How many cases a complete run has."""
+        return sum(item.cases for item in self.cases)
+
+
+class RunDescription(msgspec.Struct, frozen=True):
+    """What is known about a run besides its records: all that a summary says about its circumstances."""
+
+    manifest: Manifest
+    planned: PlannedRun | None = None
+    """None: the run was stopped before it had a plan, or an older version made it."""
