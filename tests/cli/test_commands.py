@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import click
 import making
@@ -46,6 +47,13 @@ class FewKernels(ListedBackend):
         return (Problem("kernels/add", "no entry point\nadd_kernel_impl"),)
 
 
+class OtherKernels(ListedBackend):
+    """Offers less than the others, and names its implementations as they do."""
+
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__([making.implementation(RELU, "def f(x): return x + 0")])
+
+
 class AllKernels(ListedBackend):
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(making.implementation(name) for name in (RELU, ADD))
@@ -66,8 +74,10 @@ def _fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(registry.suites._builtins, "listed", f"{__name__}:make_suite")
     monkeypatch.setitem(registry.backends._builtins, "few", f"{__name__}:FewKernels")
     monkeypatch.setitem(registry.backends._builtins, "all", f"{__name__}:AllKernels")
+    monkeypatch.setitem(registry.backends._builtins, "other", f"{__name__}:OtherKernels")
     monkeypatch.setitem(registry.executors._builtins, "local", f"{__name__}:Watched")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     seen.clear()
     jobs_seen.clear()
 
@@ -120,6 +130,112 @@ def test_json_is_one_object_on_stdout_and_nothing_else(capsys: pytest.CaptureFix
     assert told["run_folder"] == "torchstone_runs/x"
     assert told["exit_code"] == 0
     assert told["summary"]["counts"] == {"agrees": 4}
+
+
+def test_json_has_the_reason_of_every_failed_case(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judge_by(monkeypatch, lambda job: making.VERDICTS[3] if job.case is CASES[0] else making.AGREES)
+    assert main([*RUN, "--json", "--durations", "2"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    (failure,) = told["failures"]
+    assert failure["operator"] == RELU
+    assert (failure["case"], failure["verdict"], failure["stage"]) == ("T([1], f32)", "crashed", "check")
+    assert failure["reason"] == "check: ValueError: no"
+    assert told["durations"] == []
+    assert told["summary"]["run"]["commands"] == ["torchstone " + " ".join([*RUN, "--json", "--durations", "2"])]
+
+
+COMPARE = ["run", "--suite", "listed", "--backend", "all,other", "--device", "cpu", "--run-id", "x"]
+
+
+def test_several_backends_are_judged_in_one_run_and_told_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(COMPARE) == 0
+    out, _ = capsys.readouterr()
+    assert [job.implementation.backend for job in jobs_seen] == ["all", "all", "other", "other", "all", "all"]
+    assert f"| {RELU} | agrees | agrees  |" in out
+    assert f"| {ADD}   | agrees | missing |" in out
+    assert "2 backends, 2 operators · 8 cases: 6 agrees, 2 missing" in out
+    assert main(["show", "torchstone_runs/x"]) == 0
+    assert capsys.readouterr().out == out
+    header = Path("torchstone_runs/x/operator_summary.csv").read_text().splitlines()[0]
+    assert header.startswith("operator,backend,total_tests,")
+    assert main(["show", "torchstone_runs/x", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)["summary"]
+    pairs = [(item["operator"], item["backend"]) for item in summary["operators"]]
+    assert pairs == [(ADD, "all"), (ADD, "other"), (RELU, "all"), (RELU, "other")]
+    assert [(item["backend"], item["operators_right"]) for item in summary["backends"]] == [("all", 2), ("other", 1)]
+    assert main([*COMPARE[:-1], "y", "--fail-on-missing"]) == 1
+
+
+def test_a_run_of_several_backends_is_resumed_as_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def press(job: Job) -> Verdict:
+        if job.implementation.backend == "other":
+            raise KeyboardInterrupt
+        return making.AGREES
+
+    judge_by(monkeypatch, press)
+    assert main(COMPARE) == 130
+    assert "not judged  4 of 8 cases" in capsys.readouterr().out
+    judge_by(monkeypatch, lambda job: making.AGREES)
+    jobs_seen.clear()
+    assert main([*RUN, "--resume"]) == 2
+    assert "backend was all,other, now all" in capsys.readouterr().err
+    repeated = ["--backend", "other", "--backend", "all"]
+    assert main([*COMPARE[:3], *repeated, *COMPARE[5:], "--resume"]) == 0
+    assert len(jobs_seen) == 4
+    assert "not judged  none of 8 cases" in capsys.readouterr().out
+
+
+def test_one_backend_named_twice_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--backend", "all"]) == 0
+    assert Path("torchstone_runs/x/operator_summary.csv").read_text().startswith("operator,total_tests,")
+    assert "2 operators: 2 right" in capsys.readouterr().out
+
+
+def test_verbose_tells_each_case_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "-v"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1] == f"agrees       {RELU}  T([1], f32)  0.00 s"
+    assert len(lines) == 1 + len(CASES)
+
+
+def test_junit_is_written_and_its_folder_is_looked_for_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--junit", "nowhere/junit.xml"]) == 2
+    assert "there is no folder 'nowhere' to write into" in capsys.readouterr().err
+    assert not Path("torchstone_runs").exists()
+    assert main([*RUN, "--junit", "junit.xml"]) == 0
+    assert ElementTree.parse("junit.xml").getroot().get("tests") == "4"
+    assert main(["show", "torchstone_runs/x", "--junit", "again.xml"]) == 0
+    assert Path("again.xml").read_bytes() == Path("junit.xml").read_bytes()
+
+
+def test_a_roofline_is_written_as_svg_only(capsys: pytest.CaptureFixture[str]) -> None:
+    main(RUN)
+    capsys.readouterr()
+    assert main(["show", "torchstone_runs/x", "--roofline", "roof.png"]) == 2
+    assert "'roof.png' does not end in .svg" in capsys.readouterr().err
+    assert not Path("roof.png").exists()
+
+
+def test_columns_decides_how_wide_the_tables_of_a_pipe_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    main(RUN)
+    assert "| operator          | verdicts   | speedup | µs | error/bound |\n" in capsys.readouterr().out
+    main(["show", "torchstone_runs/x", "--wide"])
+    assert "| reference µs |" in capsys.readouterr().out
+    monkeypatch.delenv("COLUMNS")
+    main(["show", "torchstone_runs/x"])
+    assert "| reference µs |" in capsys.readouterr().out
+
+
+def test_one_operator_is_not_written_in_the_plural(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--ops", "relu"]) == 0
+    assert "1 operator: 1 right, 0 not right, 0 missing · 2 cases: 2 agrees" in capsys.readouterr().out
 
 
 def test_quiet_leaves_the_closing_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,6 +369,8 @@ def test_the_help_line_of_each_command_is_the_commands_own() -> None:
         (["run", "--threads", "0"], "0"),
         (["rnu"], "No such command 'rnu'"),
         (["run", "--resume"], "--resume needs --run-id"),
+        (["run", "--quiet", "-v"], "--quiet or --verbose, not both"),
+        (["run", "--backend", "aten,"], "empty name"),
         (["list", "things"], "things"),
     ],
 )

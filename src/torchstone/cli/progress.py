@@ -52,8 +52,8 @@ class CaseLines:
 
     def line(self, record: Record) -> str:
         backend = f" [{record.implementation.backend}]" if self._names_backends else ""
-        what = f"{record.case.operator}{backend}  {record.case.label}"
-        return f"{verdict_name(record.verdict):<11}  {one_line(what)}  {seconds_of(record):.2f} s"
+        operator, label = one_line(record.case.operator), one_line(record.case.label)
+        return f"{verdict_name(record.verdict):<11}  {operator}{backend}  {label}  {seconds_of(record):.2f} s"
 
 
 class QuietProgress:

@@ -56,7 +56,7 @@ def print_table(console: Console, table: Table, *, whole: bool = False) -> None:
     """Print the table without blanks at the ends of lines. Cells are folded on a terminal only, and not if `whole`."""
     unfolded = whole or not console.is_terminal
     width = max(console.width, natural_width(console, table)) if unfolded else console.width
-    console.print(_Trimmed(table), width=width, crop=False, no_wrap=True, overflow="ignore")
+    console.print(_Trimmed(table, width), crop=False, no_wrap=True, overflow="ignore")
 
 
 def print_line(console: Console, text: str | Text) -> None:
@@ -67,11 +67,12 @@ def print_line(console: Console, text: str | Text) -> None:
 class _Trimmed:
     """What it wraps, without blanks at the ends of lines and without empty lines before and after it."""
 
-    def __init__(self, inner: RenderableType) -> None:
-        self._inner = inner
+    def __init__(self, inner: RenderableType, width: int) -> None:
+        self._inner, self._width = inner, width  # of its own: printing something wider than the console is refused
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = [_trim(line) for line in Segment.split_lines(console.render(self._inner, options))]
+        segments = console.render(self._inner, console.options.update_width(self._width))
+        lines = [_trim(line) for line in Segment.split_lines(segments)]
         filled = [number for number, line in enumerate(lines) if line]
         for line in lines[filled[0] : filled[-1] + 1] if filled else ():
             yield from line

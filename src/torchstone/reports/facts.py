@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import msgspec
 
@@ -71,10 +73,9 @@ def _date(unix_ns: int) -> str:
 def _seconds(parts: tuple[RunPart, ...], finished: list[int]) -> float | None:
     """The time between parts does not count: nothing was done in it."""
     begins = [part.began_unix_ns for part in parts]
-    total = 0
-    for began, following in zip(begins, [*begins[1:], None], strict=True):
-        within = [moment for moment in finished if began <= moment and (following is None or moment < following)]
-        total += max(within, default=began) - began
+    total = 0.0
+    for began, following in pairwise([*begins, math.inf]):
+        total += max((moment for moment in finished if began <= moment < following), default=began) - began
     return round(total / 1e9, 3) if total else None
 
 

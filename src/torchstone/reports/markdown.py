@@ -19,8 +19,7 @@ def overall_summary(summary: Summary, results: Sequence[CaseResult]) -> str:
     parts = [
         "# Torchstone run",
         *_facts(summary),
-        _metrics(summary),
-        *_section("## Backends", [_backend_line(item) for item in summary.backends], _BACKEND_HEAD),
+        _backends(summary) if summary.compares else _metrics(summary),
         _verdicts(summary),
         "## Operators",
         _operators(summary),
@@ -34,7 +33,7 @@ def overall_summary(summary: Summary, results: Sequence[CaseResult]) -> str:
 _FAILURE_HEAD = "| Operator | Case | Verdict | Why |\n| --- | --- | --- | --- |"
 _FACT_HEAD = "| Run | |\n| --- | --- |"
 _BACKEND_HEAD = (
-    "| Backend | Operators | right | missing | Best on | Correctness | Speedup | Perf@p | Cases | Not judged |\n"
+    "| Backend | Operators | right | missing | Best on | Correctness | Speedup | Perf@{p} | Cases | Not judged |\n"
     "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |"
 )
 _PROBLEM_HEAD = "| Where | Why |\n| --- | --- |"
@@ -66,6 +65,10 @@ def _facts(summary: Summary) -> list[str]:
     return ["\n".join((_FACT_HEAD, *(f"| {name} | {markdown_cell(text, _FACT_CHARACTERS)} |" for name, text in lines)))]
 
 
+def _backends(summary: Summary) -> str:
+    return "\n".join((_BACKEND_HEAD.format(p=f"{summary.p:g}"), *(_backend_line(item) for item in summary.backends)))
+
+
 def _backend_line(item: BackendSummary) -> str:
     operators = f"{item.operators_total} | {item.operators_right} | {item.operators_missing} | {item.operators_best}"
     scores = f"{_number(item.mean_correctness)} | {ratio(item.geomean_speedup)} | {_number(item.perf_at_p)}"
@@ -79,13 +82,11 @@ def _counts(scores: Scores) -> str:
 def _metrics(summary: Summary) -> str:
     p = f"{summary.p:g}"
     timed = f"the {counted(summary.operators_timed, 'operator')} right and timed"
-    asked = "in the request; missing ones count in every score"
-    each = f"{asked}; each counts once for every backend" if summary.compares else asked
     rows = (
         _metric("Correctness Score", _number(summary.mean_correctness), "mean of agreeing cases / cases per operator"),
         _metric("Performance Score", ratio(summary.geomean_speedup), f"geometric mean of the speedups of {timed}"),
         _metric(f"Perf@{p} Score", _number(summary.perf_at_p), f"share of all operators right and faster than {p}x"),
-        _metric("Operators", str(summary.operators_total), each),
+        _metric("Operators", str(summary.operators_total), "in the request; missing ones count in every score"),
         _metric("Operators right", str(summary.operators_right), "every case agrees"),
         _metric("Operators missing", str(summary.operators_missing), "the backend offers nothing"),
     )
