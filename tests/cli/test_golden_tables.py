@@ -15,6 +15,8 @@ import making
 import msgspec
 import pytest
 
+from torchstone.cli.model import _print
+from torchstone.installing.comparison import Difference, ModelComparison, OperatorUse, Times
 from torchstone.reports import make_report
 from torchstone.reports.console import make_console
 from torchstone.reports.render import render
@@ -197,3 +199,16 @@ def test_the_overall_summary_of_several_backends() -> None:
 def test_a_folder_without_a_plan_says_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     text = printed(monkeypatch, MIXED, RunDescription(manifest()), None)
     assert "not judged  unknown: there is no plan.json" in text
+
+
+def test_model_prints_no_box_characters_into_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    uses = (OperatorUse("aten.relu.default", "relu/relu.py", 8, 0),)
+    difference = Difference("outputs, first step", "0", 2e-7, 1e-7, agrees=True)
+    times = Times(0.004, 0.002, None)
+    _print(ModelComparison("m.py", "k", "cpu", 2, 10, uses, (), (difference,), (1.5, 1.25), (1.5, 1.25), times))
+    text = capsys.readouterr().out
+    assert not re.search("[─-╿]", text)
+    compare("model_pipe", text)

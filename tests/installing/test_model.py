@@ -100,7 +100,7 @@ def test_a_kernel_that_is_slightly_wrong_is_told_as_such(
     assert main(["model", str(script), *options]) == 1
     printed = capfd.readouterr().out
     assert "DISAGREES" in printed
-    assert printed.splitlines()[-1] == "does not agree: 3 steps, 1 operators replaced, 3 calls"
+    assert printed.splitlines()[-1] == "does not agree: 3 steps, 1 operator replaced, 3 calls"
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ def names(kind: str, suite: str, **chosen: Any) -> int:
 
 def _list_operators(suite: str, chosen: dict[str, Any]) -> None:
     from torchstone import registry
+    from torchstone.reports.text import counted
     from torchstone.runs import canonical_dtypes
     from torchstone.suites import CaseQuery, left_out, select_cases
 
@@ -40,6 +41,6 @@ def _list_operators(suite: str, chosen: dict[str, Any]) -> None:
     total = Counter(case.operator for case in cases)
     timed = Counter(case.operator for case in cases if case.timed)
     for operator in sorted(total):
-        click.echo(f"{operator}\t{total[operator]} cases\t{timed[operator]} timed")
+        click.echo(f"{operator}\t{counted(total[operator], 'case')}\t{timed[operator]} timed")
     for reason, count in left_out(made, query).items():
         click.echo(f"left out: {reason}\t{count}", err=True)

@@ -22,6 +22,7 @@ def new_kernels(suite: str, ops: tuple[str, ...], folder: Path, as_json: bool) -
     from torchstone import registry
     from torchstone.errors import UsageError
     from torchstone.installing.stubs import write_stubs
+    from torchstone.reports.text import counted
     from torchstone.schema import encode
     from torchstone.suites import CaseQuery
 
@@ -36,7 +37,6 @@ def new_kernels(suite: str, ops: tuple[str, ...], folder: Path, as_json: bool) -
         click.echo(folder / path)
     for operator in done.kept:
         click.echo(f"notice: {operator} has a kernel there already; it is left as it is", err=True)
-    click.echo(
-        f"{len(done.written)} stubs written, {len(done.kept)} operators left alone; go on with {folder}/README.md"
-    )
+    written, kept = counted(len(done.written), "stub"), counted(len(done.kept), "operator")
+    click.echo(f"{written} written, {kept} left alone; go on with {folder}/README.md")
     return 0

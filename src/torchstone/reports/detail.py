@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from torchstone.reports.summary import CaseResult
-from torchstone.reports.text import byte_size, microseconds, of_limit, one_line, ratio
+from torchstone.reports.text import byte_size, counted, microseconds, of_limit, one_line, ratio
 from torchstone.schema import Attribution, DeviceState, KernelCode, KernelShare, Measurement, explain, verdict_name
 
 _NAME_CHARACTERS = 80
@@ -79,7 +79,7 @@ def _measurement_lines(measured: Measurement) -> Iterator[tuple[str, str]]:
         yield "not captured", measured.uncaptured
     others = max(measured.before.other_processes or 0, measured.after.other_processes or 0)
     if others:
-        yield "others on device", f"{others} {'process' if others == 1 else 'processes'}"
+        yield "others on device", counted(others, "process", "processes")
     if measured.energy_millijoules is not None:
         joules, seconds = measured.energy_millijoules / 1000, (measured.ended_unix_ns - measured.began_unix_ns) / 1e9
         mean = f", {joules / seconds:.0f} W on average" if seconds > 0 else ""

@@ -295,7 +295,7 @@ def _judge(executor: Executor, plan: Plan, journal: Journal, observer: Observer)
             return True
         except TorchstoneError:
             folder = journal.path.parent
-            kept = f"{len(journal.records)} records are kept in {folder}"
+            kept = f"records kept in {folder}: {len(journal.records)}"
             observer.warned(f"{kept}; go on with --resume --run-id {folder.name}.")
             raise
         finally:
