@@ -110,8 +110,7 @@ def fact_lines(facts: RunFacts, not_judged: int | None) -> Iterator[tuple[str, s
     yield "judged", f"suite {facts.suite}, {backends}, device {facts.device}"
     yield "machine", facts.machine
     yield "versions", ", ".join(f"{name} {version}" for name, version in facts.versions.items())
-    if facts.git:
-        yield "git", facts.git
+    yield "git", facts.git or "no repository"
     if any(facts.commands):
         yield "command", next(filter(None, facts.commands))
     yield "not judged", _not_judged(facts.planned_cases, not_judged)

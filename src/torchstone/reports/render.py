@@ -53,7 +53,7 @@ def render(report: RunReport, folder: Path, console: Console, *, wide: bool = Fa
     print_operators(summary, console, wide=wide)
     groups = grouped(report.results)
     if groups:
-        print_table(console, failure_table(groups[:MOST_FAILURES], console, summary.compares))
+        print_failures(groups[:MOST_FAILURES], console, summary.compares)
         if len(groups) > MOST_FAILURES:
             print_line(console, f"… and {len(groups) - MOST_FAILURES} more in {folder / 'failed_tests.json'}")
         console.print()
@@ -71,14 +71,14 @@ def print_heading(summary: Summary, console: Console) -> None:
         line = f"{name:<{_FACT_INDENT}}{one_line(text, _FACT_CHARACTERS)}"
         stopped = name == "not judged" and summary.not_judged
         style = _COLOURS["not judged"] if stopped else "default"
-        for part in _folded(line, console) if console.is_terminal else [line]:
+        for part in _folded(line, console, _FACT_INDENT) if console.is_terminal else [line]:
             print_line(console, Text(part, style))
     console.print()
 
 
-def _folded(line: str, console: Console) -> list[str]:
-    indent = " " * _FACT_INDENT
-    return textwrap.wrap(line, console.width, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=True)
+def _folded(line: str, console: Console, indent: int) -> list[str]:
+    """The line in parts that fit the console, all but the first indented."""
+    return textwrap.wrap(line, console.width, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def print_operators(summary: Summary, console: Console, *, wide: bool) -> None:
@@ -200,6 +200,22 @@ _FEW_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
     "error/bound": _error,
 }
 """For a terminal too narrow for all: the word of the interval stands beside the speedup, times are the candidate's."""
+
+
+def print_failures(groups: Sequence[FailureGroup], console: Console, compares: bool) -> None:
+    """A table, or on a terminal that is too narrow for it a paragraph for each: long reasons need long lines."""
+    table = failure_table(groups, console, compares)
+    if fits(console, table) or not console.is_terminal:
+        print_table(console, table)
+        return
+    print_line(console, Text("Did not agree", "italic"))
+    for group in groups:
+        backend = f" [{one_line(group.backend)}]" if compares else ""
+        what = f"{one_line(group.operator)}{backend}  {one_line(group.cases)}"
+        why = f"{group.verdict}: {one_line(group.reason)}"
+        for indent, text, style in ((1, what, "default"), (3, why, _COLOURS.get(group.verdict, "default"))):
+            for line in _folded(" " * indent + text, console, indent + 2):
+                print_line(console, Text(line, style))
 
 
 def failure_table(groups: Sequence[FailureGroup], console: Console, compares: bool = False) -> Table:
