@@ -23,7 +23,12 @@ def command(name: str) -> click.Command:
 
 def real_options(name: str) -> dict[str, click.Option]:
     options = (parameter for parameter in command(name).params if isinstance(parameter, click.Option))
-    return {text: option for option in options for text in option.opts if text.startswith("--")}
+    return {text: option for option in options for text in _documented(option)}
+
+
+def _documented(option: click.Option) -> list[str]:
+    """Its long names; the short one where it has no other."""
+    return [text for text in option.opts if text.startswith("--")] or list(option.opts)
 
 
 def section(name: str) -> str:
@@ -33,12 +38,12 @@ def section(name: str) -> str:
 
 
 def options_in(text: str) -> set[str]:
-    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) | set(re.findall(r"`(-k)\b", text))
 
 
 def rows(name: str) -> dict[str, str]:
     """Option -> what the column of defaults says."""
-    return dict(re.findall(r"^\| `(--[a-z-]+)[^`]*` \| ([^|]*) \|", section(name), re.MULTILINE))
+    return dict(re.findall(r"^\| `(--?[a-z-]+)[^`]*` \| ([^|]*) \|", section(name), re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

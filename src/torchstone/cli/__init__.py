@@ -38,6 +38,8 @@ COMMANDS = {
 """Name -> where the command is, and its line in the help. A new command is one line here and one module."""
 
 INTERRUPTED = 130
+_WIDEST_HELP = 120
+"""Columns of help texts on wide terminals: longer lines are hard to read."""
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -48,7 +50,11 @@ def _print_version(context: click.Context, parameter: click.Parameter, wanted: b
         context.exit()
 
 
-@click.group(cls=LazyGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    commands_at=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST_HELP},
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )

@@ -15,7 +15,7 @@ from torchstone.cli.parameters import case_options, split_commas
 @click.option("--suite", default="smoke", show_default=True, help="Whose operators.")
 @click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
 @click.option("--device", "device_type", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
-@case_options
+@case_options()
 def names(kind: str, suite: str, **chosen: Any) -> int:
     """List suites, backends, or the operators of a suite with their numbers of cases."""
     from torchstone import registry

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from torchstone.cli.option_groups import OTHER, option
+
 if TYPE_CHECKING:
     from torchstone.schema import Case
 
@@ -56,35 +58,39 @@ def split_commas(values: tuple[str, ...]) -> tuple[str, ...] | None:
     return names or None
 
 
-def case_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def case_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options that choose among a suite's cases: ``source``, ``largest``, ``sample``, ``overhead_dominated``."""
-    source = click.option(
+    source = option(
         "--source",
         "--alternative-torchbench-data-path",
         "source",
         metavar="PATH|hf://…",
         help="File of recorded calls, for suites that read one.",
+        group=group,
     )
-    largest = click.option(
+    largest = option(
         "--topn-inputs",
         "--topn",
         "largest",
         type=click.IntRange(min=1),
         metavar="N",
         help="Only the N cases of each operator with the most bytes.",
+        group=group,
     )
-    sample = click.option(
+    sample = option(
         "--sample",
         "sample",
         type=click.IntRange(min=1),
         metavar="N",
         help="Only N cases, every operator in turn.",
+        group=group,
     )
-    overhead = click.option(
+    overhead = option(
         "--check-overhead-dominated-ops",
         "--overhead-dominated",
         "overhead_dominated",
         is_flag=True,
         help="Only calls known to take hardly longer than starting a kernel.",
+        group=group,
     )
-    return source(largest(sample(overhead(command))))
+    return lambda command: source(largest(sample(overhead(command))))

@@ -3,13 +3,14 @@
 records.jsonl               one line per judged case           superseded.jsonl   lines a resumed run replaced
 manifest.json               circumstances of the first part    manifest_KEY.json  of later parts that differ
 implementations/KEY.json    each judged source once            problems.json      what the backend could not use
-OVERALL_SUMMARY.md, …       the reports
+planned.json                how many cases the run has         OVERALL_SUMMARY.md, …  the reports
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -21,11 +22,12 @@ from torchstone.backends import Problem
 from torchstone.durable import write_all_atomically, write_atomically
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.runs import journal
-from torchstone.runs.request import IDENTITY, RunRequest
+from torchstone.runs.request import IDENTITY, OUTPUT_DIR, RunRequest
 from torchstone.schema import Implementation, Manifest, Record, decode, difference, encode
 
 MANIFEST = "manifest.json"
 PROBLEMS = "problems.json"
+PLANNED = "planned.json"
 IMPLEMENTATIONS = "implementations"
 
 
@@ -37,6 +39,13 @@ class StoredRun(NamedTuple):
     problems: tuple[Problem, ...]
     note: str
     """Empty, or what was wrong with the end of the journal."""
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What a run folder keeps of its plan."""
+
+    cases: int
+    """All cases of the run, judged or not."""
 
 
 @contextlib.contextmanager
@@ -170,6 +179,19 @@ def bring_in_order(
         there = {path.name for path in kept.iterdir()}
         sources = {f"{offer.key}.json": offer for offer in offers if offer is not None}
         write_all_atomically(kept, {name: encode(sources[name]) for name in sources.keys() - there})
+
+
+def note_planned(folder: Path, cases: int) -> None:
+    """Keep how many cases the run has, so that a stopped run can be told from a finished one."""
+    with writing_to(folder):
+        write_atomically(folder / PLANNED, encode(Planned(cases)))
+
+
+def resuming_options(folder: Path) -> str:
+    """The options with which `torchstone run` goes on with the run in this folder; the others are remembered."""
+    parent = folder.parent
+    words = ["--resume", "--run-id", folder.name, *(["--output-dir", str(parent)] if parent != OUTPUT_DIR else [])]
+    return shlex.join(words)
 
 
 def save_reports(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -30,6 +30,10 @@ class CaseQuery(msgspec.Struct, frozen=True):
     """Only calls that are known to take hardly longer than starting a kernel."""
     mode: Mode = "fwd"
     """Results, gradients, or both. For every suite, see `select_cases`."""
+    expression: str | None = None
+    """Only cases whose operator or label fits it, see `parse_expression`; None is all. For every suite."""
+    keys: tuple[str, ...] | None = None
+    """Only the cases with these keys; None is all. For every suite."""
 
 
 class Suite(Protocol):
@@ -38,7 +42,7 @@ class Suite(Protocol):
     def cases(self, query: CaseQuery) -> Iterable[Case]:
         """The cases that fit the query, in a stable order.
 
-        ``largest``, ``sample`` and ``mode`` are not its business, see `select_cases`.
+        ``largest``, ``sample``, ``mode``, ``expression`` and ``keys`` are not its business, see `select_cases`.
         """
         ...
 
