@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from torchstone.cli.lazy import LazyGroup
+from torchstone.cli.rows import WIDEST
 from torchstone.errors import TorchstoneError
 
 COMMANDS = {
@@ -38,8 +39,6 @@ COMMANDS = {
 """Name -> where the command is, and its line in the help. A new command is one line here and one module."""
 
 INTERRUPTED = 130
-_WIDEST_HELP = 120
-"""Columns of help texts on wide terminals: longer lines are hard to read."""
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -53,7 +52,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, wanted: b
 @click.group(
     cls=LazyGroup,
     commands_at=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST_HELP},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."

@@ -155,7 +155,7 @@ def choose_cases(request: RunRequest, device: str, suite: Suite) -> tuple[Case, 
     cases = select_cases(request.suite, suite, query)
     for name in request.operators or ():
         if not any(names_operator(name, case.operator) for case in cases):
-            _refuse_operator(name, query, suite)
+            _refuse_operator(name, query, suite, request.suite)
     if not cases:
         raise UsageError(_no_case(request))
     return cases
@@ -191,14 +191,14 @@ def query_of(request: RunRequest, device: str) -> CaseQuery:
     )
 
 
-def _refuse_operator(name: str, query: CaseQuery, suite: Suite) -> None:
+def _refuse_operator(name: str, query: CaseQuery, suite: Suite, suite_name: str) -> None:
     """Raises, unless the suite has cases of the operator that only an expression or keys leave out."""
     if any(names_operator(name, case.operator) for case in suite.cases(query)):
         return
     known = sorted({case.operator for case in suite.cases(msgspec.structs.replace(query, operators=None, dtypes=None))})
     if any(names_operator(name, operator) for operator in known):
         raise UsageError(f"operator '{name}' has no case in {', '.join(query.dtypes or ())}. Ask for other dtypes.")
-    raise unknown_name("operator", name, known)
+    raise unknown_name("operator", name, known, f"'torchstone list operators --suite {suite_name}'")
 
 
 def choose_implementations(cases: tuple[Case, ...], backend: Backend) -> dict[str, Implementation | None]:
