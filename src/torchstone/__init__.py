@@ -56,6 +56,10 @@ if TYPE_CHECKING:
     )
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'torchstone' has no attribute '{name}'")

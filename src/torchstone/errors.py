@@ -46,9 +46,42 @@ class MissingExtraError(UsageError):
     """An optional dependency is needed; the message names the extra that brings it."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """An error for a name that is not registered: what was asked, the nearest match, what exists."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1) or sorted((each for each in names if name in each), key=len)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    return UsageError(f"unknown {kind} '{name}'.{hint} Known: {', '.join(names) or 'none'}.")
+_ALIKE = 0.65
+"""Share of equal characters from which a name is taken for a misspelling: two letters of three swapped are 0.67."""
+_SHORTEST_PART = 3
+"""Letters from which a name may be meant as a part of a longer one."""
+_MOST_LISTED = 50
+"""Names in a message; more are only counted."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], listed_by: str = "") -> UsageError:
+    """An error for a name that is not registered: what was asked, the nearest match, what exists.
+
+    `listed_by` is a command that lists the names, for where there may be too many for a message.
+    """
+    names = sorted(set(known))
+    near = _nearest(name, names)
+    hint = f" Did you mean '{near}'?" if near else ""
+    listed = f"Known: {', '.join(names) or 'none'}."
+    if len(names) > _MOST_LISTED:
+        listed = f"{len(names)} names are known" + (f"; {listed_by} lists them." if listed_by else ".")
+    return UsageError(f"unknown {kind} '{name}'.{hint} {listed}")
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    """The known name that is spelled most like it, or else the shortest that contains it; empty: there is none."""
+    forms: dict[str, str] = {}
+    for known in names:
+        for form in _forms(known):
+            forms.setdefault(form, known)
+    alike = difflib.get_close_matches(name, forms, n=1, cutoff=_ALIKE)
+    if alike:
+        return forms[alike[0]]
+    containing = [known for known in names if name in known] if len(name) >= _SHORTEST_PART else []
+    return min(containing, key=len, default="")
+
+
+def _forms(known: str) -> tuple[str, ...]:
+    """How people write a name: ``aten.add.Tensor``, ``add.Tensor`` and ``add``."""
+    first, *more = known.split(".")
+    return (known, ".".join(more), more[0]) if len(more) > 1 else (known, first)

@@ -9,6 +9,7 @@ A built-in name cannot be taken over by an installed package: `smoke` always mea
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -33,6 +34,17 @@ class Registry:
         """The name behind an alias."""
         return self._aliases.get(name, name)
 
+    def description(self, name: str) -> str:
+        """One line for people: the beginning of the docstring. Loads what is named; a failure to load is told, too."""
+        if name in self._aliases:
+            return f"Another name of {self._aliases[name]}."
+        try:
+            found = self.factory(name)
+        except UsageError as error:
+            return str(error)
+        paragraph = inspect.cleandoc(getattr(found, "__doc__", None) or "").partition("\n\n")[0]
+        return " ".join(paragraph.split())
+
     def factory(self, name: str) -> Any:
         """The class or function registered under the name."""
         wanted = self.canonical(name)
@@ -51,7 +63,7 @@ class Registry:
 def _load(kind: str, point: EntryPoint) -> Any:
     try:
         return point.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # the import of another package may raise anything
         package = point.dist.name if point.dist else "an installed package"
         raise UsageError(
             f"{kind} '{point.name}' of {package} cannot be loaded ({error}). Reinstall or remove it."

@@ -103,3 +103,8 @@ def test_importing_the_package_imports_no_torch() -> None:
 
     code = "import sys, torchstone; torchstone.check; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_tab_completion_finds_the_api() -> None:
+    assert set(torchstone.__all__) <= set(dir(torchstone))
+    assert all(hasattr(torchstone, name) for name in dir(torchstone))

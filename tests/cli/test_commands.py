@@ -368,9 +368,9 @@ def test_the_help_line_of_each_command_is_the_commands_own() -> None:
         (["run", "--ops", "add,,sub"], "empty name"),
         (["run", "--threads", "0"], "0"),
         (["rnu"], "No such command 'rnu'"),
-        (["run", "--resume"], "--resume needs --run-id"),
         (["run", "--quiet", "-v"], "--quiet or --verbose, not both"),
         (["run", "--backend", "aten,"], "empty name"),
+        (["run", "--resume"], "there is no unfinished run in torchstone_runs"),
         (["list", "things"], "things"),
     ],
 )

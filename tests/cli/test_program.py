@@ -93,6 +93,24 @@ def test_a_mistake_is_one_line_that_says_what_to_do(arguments: list[str], code: 
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_run_that_stopped_at_a_failure_goes_on_after_the_kernel_is_mended(tmp_path: Path) -> None:
+    kernel = tmp_path / "kernels" / "relu" / "relu.py"
+    kernel.parent.mkdir(parents=True)
+    kernel.write_text("def relu_kernel_impl(x):\n    return x * 1\n")
+    options = ["--device", "cpu", "--effort", "quick", "--no-measure", "--run-id", "x", "-k", "relu and f32"]
+    first = torchstone("run", *KERNELS, "kernels", *options, "-x", cwd=tmp_path)
+    assert first.returncode == 1, first.stderr
+    assert first.stderr.splitlines()[-1].endswith("go on with --resume --run-id x")
+    kernel.write_text("def relu_kernel_impl(x):\n    return x.clamp(min=0)\n")
+    second = torchstone("run", "--resume", cwd=tmp_path)
+    assert second.returncode == 0, second.stderr
+    assert "going on with torchstone_runs/x" in second.stderr
+    assert "agrees" in second.stdout
+    again = torchstone("run", "--last-failed", "x", cwd=tmp_path)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "no case failed in torchstone_runs/x" in again.stdout
+
+
 def test_a_reader_that_leaves_early_causes_no_traceback(tmp_path: Path) -> None:
     result = in_process("bash", "-c", f"{sys.executable} -m torchstone list operators | true", cwd=tmp_path)
     assert "Traceback" not in result.stderr

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from docs.pages import ROOT
+from torchstone import registry
 from torchstone.cli import COMMANDS, torchstone
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
@@ -23,7 +24,12 @@ def command(name: str) -> click.Command:
 
 def real_options(name: str) -> dict[str, click.Option]:
     options = (parameter for parameter in command(name).params if isinstance(parameter, click.Option))
-    return {text: option for option in options for text in option.opts if text.startswith("--")}
+    return {text: option for option in options for text in _documented(option)}
+
+
+def _documented(option: click.Option) -> list[str]:
+    """Its long names; the short one where it has no other."""
+    return [text for text in option.opts if text.startswith("--")] or list(option.opts)
 
 
 def section(name: str) -> str:
@@ -33,12 +39,12 @@ def section(name: str) -> str:
 
 
 def options_in(text: str) -> set[str]:
-    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) | set(re.findall(r"`(-k)\b", text))
 
 
 def rows(name: str) -> dict[str, str]:
     """Option -> what the column of defaults says."""
-    return dict(re.findall(r"^\| `(--[a-z-]+)[^`]*` \| ([^|]*) \|", section(name), re.MULTILINE))
+    return dict(re.findall(r"^\| `(--?[a-z-]+)[^`]*` \| ([^|]*) \|", section(name), re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -65,3 +71,14 @@ def test_the_program_itself_has_no_option_that_is_not_named() -> None:
 
 def test_there_is_a_section_for_every_command_and_no_other() -> None:
     assert re.findall(r"^## torchstone (.*)$", PAGE, re.MULTILINE) == list(COMMANDS)
+
+
+def test_the_page_on_plugins_names_an_option_for_every_group_and_the_option_is_there() -> None:
+    plugins = (ROOT / "docs" / "plugins.md").read_text()
+    rows = dict(re.findall(r"^\| `(torchstone\.\w+)` \|.*\| ([^|]*) \|$", plugins, re.MULTILINE))
+    groups = (registry.suites, registry.backends, registry.executors, registry.profilers)
+    assert set(rows) == {names.group for names in groups}
+    for group, told in rows.items():
+        options = real_options("profile" if group == registry.profilers.group else "run")
+        assert options_in(told) <= set(options), group
+        assert options_in(told), group

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator
 
 import pytest
 
+from torchstone.cli import main
 from torchstone.errors import UsageError
 from torchstone.executors import FakeExecutor
 from torchstone.redteam import Expectation, Finding, Fixture, judge_corpus, read_corpus, run
@@ -87,7 +89,9 @@ def test_a_finding_says_who_was_credited(name: str, verdict: Verdict, status: st
 def test_repeats_are_counted_and_unknown_names_refused() -> None:
     executor = FakeExecutor(lambda _: AGREES)
     assert [f.repeat for f in judge_corpus("cpu", ["f50_decoy"], 3, executor)] == [0, 1, 2]
-    with pytest.raises(UsageError, match="no fixture 'nonsense'"):
+    with pytest.raises(
+        UsageError, match=r"unknown fixture 'nonsense'\. \d+ names are known; 'torchstone redteam --list'"
+    ):
         list(judge_corpus("cpu", ["nonsense"], executor=executor))
     with pytest.raises(UsageError, match="runs on cuda"):
         list(judge_corpus("cuda", ["f50_decoy"], executor=executor))
@@ -121,3 +125,20 @@ def test_credit_counts_if_it_comes_again(
     (found,) = judge_corpus("cpu", ["a12_slow_only_later"], executor=FakeExecutor(lambda _: AGREES))
     assert found.status == status
     assert left == []
+
+
+def test_fixtures_are_listed_without_being_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "LocalExecutor", None)
+    assert main(["redteam", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[0] for line in lines] == [fixture.id for fixture in read_corpus()]
+    assert "h_twin_relu\thonest\tcpu\tthe operator, called plainly" in lines
+    assert main(["redteam", "--list", "--device", "cuda", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["fixtures"]
+    assert {fixture["device"] for fixture in told} == {"cuda"}
+    assert main(["redteam", "--only", "h_twin_rel"]) == 2
+    said = capsys.readouterr().err
+    assert "Did you mean 'h_twin_relu'?" in said
+    assert said.endswith("names are known; 'torchstone redteam --list' lists them.\n")

@@ -128,3 +128,8 @@ def test_a_base_name_means_the_overloads_with_tensors() -> None:
 def test_an_unknown_name_is_told_with_what_there_is(name: str, hint: str) -> None:
     with pytest.raises(UsageError, match=hint):
         overloads_of(name)
+
+
+def test_a_name_like_no_other_is_answered_with_how_many_there_are() -> None:
+    with pytest.raises(UsageError, match=r"unknown operator of ATen 'nosuch'\. \d{4} names are known\.$"):
+        overloads_of("nosuch")

@@ -72,3 +72,20 @@ def test_an_option_that_a_suite_has_no_use_for_is_refused(query: CaseQuery, opti
 
 def test_a_suite_that_leaves_nothing_out_says_nothing() -> None:
     assert left_out(SmokeSuite(), CaseQuery()) == {}
+
+
+def test_an_expression_may_name_gradients_or_what_they_belong_to() -> None:
+    def chosen(expression: str) -> set[str]:
+        query = CaseQuery(("relu", "mul"), ("float32",), mode="fwd+bwd", expression=expression)
+        return {case.operator for case in select_cases("smoke", SmokeSuite(), query)}
+
+    assert chosen("relu") == {"aten.relu.default", "torchstone_grad.relu.default"}
+    assert chosen("torchstone_grad and mul") == {"torchstone_grad.mul.Tensor"}
+    assert chosen("not torchstone_grad") == {"aten.relu.default", "aten.mul.Tensor"}
+
+
+def test_keys_choose_among_the_cases_of_a_query() -> None:
+    every = select_cases("smoke", SmokeSuite(), CaseQuery(("relu",)))
+    chosen = (every[3], every[1])
+    query = CaseQuery(("relu",), keys=tuple(case.key for case in chosen))
+    assert select_cases("smoke", SmokeSuite(), query) == (every[1], every[3])

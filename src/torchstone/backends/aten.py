@@ -7,7 +7,10 @@ from torchstone.schema import Implementation, ImportPath
 
 
 class AtenBackend:
-    """Offers every operator; the worker resolves it through the dispatcher."""
+    """PyTorch's own operators, all of them.
+
+    The worker resolves each through the dispatcher.
+    """
 
     def __init__(self, options: BackendOptions) -> None:
         del options  # nothing about ATen depends on the request

@@ -19,7 +19,10 @@ class BackendOptions(msgspec.Struct, frozen=True):
 
 
 class Backend(Protocol):
-    """Where implementations come from. Constructed with :class:`BackendOptions`."""
+    """Where implementations come from. Constructed with :class:`BackendOptions`.
+
+    A backend that serves a fixed number of operators may say so in its class: ``operator_count``.
+    """
 
     def implementation(self, operator: str) -> Implementation | None:
         """What this backend offers for the overload (`aten.add.Tensor`), or None."""

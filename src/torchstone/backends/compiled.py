@@ -62,7 +62,10 @@ def compiled(*arguments):
 
 
 class CompileBackend:
-    """Offers every operator; what cannot be compiled shows in the worker."""
+    """What torch.compile makes of each operator.
+
+    Offers every operator; what cannot be compiled shows in the worker.
+    """
 
     def __init__(self, options: BackendOptions) -> None:
         self._language: Language = "triton" if options.device_type == "cuda" else "cpp"

@@ -57,7 +57,10 @@ _LAYOUT = "Expected one folder per operator, such as relu/relu.py or add__Tensor
 
 
 class DirectoryBackend:
-    """Offers what the folders under ``kernels_dir`` hold, as they were when the backend was made."""
+    """Your own kernels, a folder for each operator: --kernels-dir FOLDER.
+
+    Offers what the folders hold as they were when the backend was made.
+    """
 
     def __init__(self, options: BackendOptions) -> None:
         root = _require_folder(options.kernels_dir)

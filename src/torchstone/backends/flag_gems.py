@@ -64,7 +64,7 @@ def kernel(*args, **kwargs):
 
 
 class FlagGemsBackend:
-    """Offers what the installed FlagGems registers."""
+    """Triton kernels of the installed package FlagGems; needs a GPU."""
 
     def __init__(self, options: BackendOptions) -> None:
         module = _require_package()

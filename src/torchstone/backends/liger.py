@@ -10,6 +10,7 @@ tensor) and the fused losses; and cross entropy, whose kernel overwrites its inp
 from __future__ import annotations
 
 import importlib.util
+from typing import ClassVar
 
 from torchstone.backends.base import BackendOptions
 from torchstone.errors import UsageError
@@ -184,7 +185,9 @@ ADAPTERS = {
 
 
 class LigerBackend:
-    """Offers the operators for which there is an adapter."""
+    """Triton kernels of the installed package Liger-Kernel; needs a GPU."""
+
+    operator_count: ClassVar[int] = len(ADAPTERS)
 
     def __init__(self, options: BackendOptions) -> None:
         if importlib.util.find_spec("liger_kernel") is None:

@@ -18,7 +18,7 @@ _OF_A_PROBLEM = re.compile(r"(?:.*__)?(?:level_?(?P<level>\d+)__)?p?(?P<number>\
 
 
 class SolutionsBackend:
-    """Offers what lies under ``kernels_dir``."""
+    """Solutions of kernelbench's problem files, with a ModelNew each: --kernels-dir FOLDER."""
 
     def __init__(self, options: BackendOptions) -> None:
         if options.kernels_dir is None or not options.kernels_dir.is_dir():

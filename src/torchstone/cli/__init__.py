@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from torchstone.cli.lazy import LazyGroup
+from torchstone.cli.rows import WIDEST
 from torchstone.errors import TorchstoneError
 
 COMMANDS = {
@@ -48,7 +49,11 @@ def _print_version(context: click.Context, parameter: click.Parameter, wanted: b
         context.exit()
 
 
-@click.group(cls=LazyGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    commands_at=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
+)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )

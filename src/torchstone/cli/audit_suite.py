@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("suite")
 @click.option("--ops", multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
 @click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
-@case_options
+@case_options()
 @click.option("--device", default="cpu", show_default=True, metavar="cpu|cuda", help="Where adversaries and torch run.")
 @click.option(
     "--processes",

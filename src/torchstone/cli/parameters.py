@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from torchstone.cli.option_groups import OTHER, option
+
 if TYPE_CHECKING:
     from torchstone.schema import Case
 
@@ -56,20 +58,27 @@ def split_commas(values: tuple[str, ...]) -> tuple[str, ...] | None:
     return names or None
 
 
-def report_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def report_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options that say how results are told: ``wide``, ``durations``, ``junit``."""
-    wide = click.option("--wide", is_flag=True, help="All columns, also where the terminal is too narrow for them.")
-    slowest = click.option(
-        "--durations", type=click.IntRange(min=1), metavar="N", help="Also the N slowest cases, stage by stage."
+    wide = option(
+        "--wide", group=group, is_flag=True, help="All columns, also where the terminal is too narrow for them."
     )
-    junit = click.option(
+    slowest = option(
+        "--durations",
+        group=group,
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Also the N slowest cases, stage by stage.",
+    )
+    junit = option(
         "--junit",
+        group=group,
         callback=_writable_file,
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
         help="Also write JUnit XML, for CI servers.",
     )
-    return wide(slowest(junit(command)))
+    return lambda command: wide(slowest(junit(command)))
 
 
 def _writable_file(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
@@ -81,35 +90,39 @@ def _writable_file(context: click.Context, parameter: click.Parameter, value: Pa
     return value
 
 
-def case_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def case_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options that choose among a suite's cases: ``source``, ``largest``, ``sample``, ``overhead_dominated``."""
-    source = click.option(
+    source = option(
         "--source",
         "--alternative-torchbench-data-path",
         "source",
         metavar="PATH|hf://…",
         help="File of recorded calls, for suites that read one.",
+        group=group,
     )
-    largest = click.option(
+    largest = option(
         "--topn-inputs",
         "--topn",
         "largest",
         type=click.IntRange(min=1),
         metavar="N",
         help="Only the N cases of each operator with the most bytes.",
+        group=group,
     )
-    sample = click.option(
+    sample = option(
         "--sample",
         "sample",
         type=click.IntRange(min=1),
         metavar="N",
         help="Only N cases, every operator in turn.",
+        group=group,
     )
-    overhead = click.option(
+    overhead = option(
         "--check-overhead-dominated-ops",
         "--overhead-dominated",
         "overhead_dominated",
         is_flag=True,
         help="Only calls known to take hardly longer than starting a kernel.",
+        group=group,
     )
-    return source(largest(sample(overhead(command))))
+    return lambda command: source(largest(sample(overhead(command))))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from torchstone.cli.parameters import split_commas
+from torchstone.cli.rows import print_rows
 
 if TYPE_CHECKING:
     from torchstone.redteam import Finding
@@ -19,9 +20,12 @@ _COLUMNS = ("fixture", "kind", "case", "verdict", "expected", "status", "credit"
 @click.command(short_help="Attack this installation with known cheats and show what is stopped.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--only", multiple=True, metavar="IDS", help="Fixtures, comma separated; all of the device's otherwise.")
+@click.option(
+    "--list", "as_list", is_flag=True, help="List the fixtures and run none; of every device without --device."
+)
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="How often to judge each.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
-def redteam(device: str, only: tuple[str, ...], repeats: int, as_json: bool) -> int:
+def redteam(device: str, only: tuple[str, ...], as_list: bool, repeats: int, as_json: bool) -> int:
     """Judge a corpus of cheats and of honest look-alikes: which are stopped here, by what, and which are not.
 
     Exit code 0: every cheat was stopped or won nothing, every honest kernel agrees. 1: some did not.
@@ -29,6 +33,9 @@ def redteam(device: str, only: tuple[str, ...], repeats: int, as_json: bool) -> 
     from torchstone.redteam import judge_corpus
     from torchstone.runs.devices import resolve_device
 
+    if as_list:
+        _list(None if device == "auto" else device.partition(":")[0], split_commas(only), as_json)
+        return 0
     findings = list(judge_corpus(resolve_device(device), split_commas(only), repeats))
     code = 0 if all(finding.as_expected for finding in findings) else 1
     if as_json:
@@ -38,6 +45,19 @@ def redteam(device: str, only: tuple[str, ...], repeats: int, as_json: bool) -> 
     else:
         _print(findings)
     return code
+
+
+def _list(device: str | None, ids: tuple[str, ...] | None, as_json: bool) -> None:
+    from torchstone.redteam import choose_fixtures
+    from torchstone.schema import encode
+
+    found = choose_fixtures(device, ids)
+    if as_json:
+        shown = ("id", "kind", "device", "title", "expected")
+        rows = [{name: getattr(fixture, name) for name in shown} for fixture in found]
+        click.echo(encode({"fixtures": rows}).decode())
+    else:
+        print_rows((fixture.id, fixture.kind, fixture.device, fixture.title) for fixture in found)
 
 
 def _print(findings: list[Finding]) -> None:

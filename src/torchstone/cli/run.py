@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from torchstone.cli.earlier_runs import NothingFailed, with_earlier
+from torchstone.cli.option_groups import GroupedCommand, option
 from torchstone.cli.parameters import case_of, case_options, report_options, size_in_bytes, split_commas
 
 if TYPE_CHECKING:
@@ -18,57 +20,175 @@ if TYPE_CHECKING:
 _SECONDS = click.FloatRange(min=0, min_open=True)
 
 
-@click.command(short_help="Judge a backend's kernels on a suite of cases.")
-@click.option("--suite", show_default="smoke", help="Where the cases come from.")
-@click.option("--case", callback=case_of, metavar="JSON|@FILE", help="Judge on this case instead of a suite's.")
-@click.option(
-    "--backend",
-    "backends",
-    multiple=True,
-    default=("aten",),
-    show_default="aten",
-    metavar="NAMES",
-    help="Where the kernels come from; several, comma separated, are compared.",
+_WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
+    "What to judge",
+    "Which kernels",
+    "Where",
+    "How thoroughly",
+    "Limits",
+    "Output",
 )
-@click.option("--ops", multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
-@click.option("--kernels-dir", type=click.Path(path_type=Path), help="Folder of kernels, for backends that read one.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
-@case_options
-@click.option(
+
+
+@click.command(cls=GroupedCommand, groups=GROUPS, short_help="Judge a backend's kernels on a suite of cases.")
+@option(
+    "--suite",
+    group=_WHAT,
+    metavar="NAME",
+    show_default="smoke",
+    help="Where the cases come from; see 'torchstone list suites'.",
+)
+@option("--ops", group=_WHAT, multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
+@option(
+    "-k",
+    "expression",
+    group=_WHAT,
+    metavar="EXPR",
+    help="Cases whose operator or arguments contain the words: 'relu and not bf16'.",
+)
+@option(
+    "--dtype",
+    "dtypes",
+    group=_WHAT,
+    multiple=True,
+    metavar="NAMES",
+    help="float32,bf16 …; the suite's choice otherwise.",
+)
+@option(
     "--mode",
+    group=_WHAT,
     type=click.Choice(["fwd", "bwd", "fwd+bwd"]),
     default="fwd",
     show_default=True,
     help="Judge results, results with gradients, or both.",
 )
-@click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
-@click.option(
-    "--cache", type=click.Choice(["cold", "warm"]), default="cold", show_default=True, help="For timed calls."
+@option(
+    "--last-failed",
+    group=_WHAT,
+    metavar="RUN",
+    help="Only the cases that failed in this run folder or run id, with its options.",
 )
-@click.option("--run-id", help="Name of the run's folder; made from the time otherwise.")
-@click.option("--resume", is_flag=True, help="Go on with the run of that id, keeping what it has.")
-@click.option("--output-dir", type=click.Path(path_type=Path), default=Path("torchstone_runs"), show_default=True)
-@click.option("--isolation", type=click.Choice(["strict", "best", "none"]), default="best", show_default=True)
-@click.option("--executor", default="local", show_default=True, help="Where the jobs run.")
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads of each side.")
-@click.option("--judges", type=click.IntRange(min=1), default=1, show_default=True, help="How many share a device.")
-@click.option("--no-measure", is_flag=True, help="Check only, time nothing.")
-@click.option("--require-authored-kernel", is_flag=True, help="Work that torch or a library does is not the kernel's.")
-@click.option("--load-timeout", type=_SECONDS, metavar="SECONDS", help="For importing a kernel.")
-@click.option("--compile-timeout", type=_SECONDS, metavar="SECONDS", help="For a case's first call.")
-@click.option("--check-timeout", type=_SECONDS, metavar="SECONDS", help="For checking a case.")
-@click.option("--measure-timeout", type=_SECONDS, metavar="SECONDS", help="For timing a case.")
-@click.option("--timeout-multiplier", type=_SECONDS, default=1.0, metavar="X", help="Stretches all four.")
-@click.option("--memory-limit", callback=size_in_bytes, metavar="SIZE", help="Memory of a kernel's processes: 8GiB.")
-@click.option("--scratch-limit", callback=size_in_bytes, metavar="SIZE", help="Files a kernel may write: 2GiB.")
-@click.option("--process-limit", type=click.IntRange(min=1), metavar="N", help="Processes a kernel may start: 256.")
-@click.option("--p", type=_SECONDS, default=1.0, show_default=True, help="Speedup that perf@p asks for.")
-@click.option("--fail-on-missing", is_flag=True, help="Exit 1 if the backend lacks an operator.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
-@click.option("--quiet", is_flag=True, help="No progress and no tables, only the closing line.")
-@click.option("-v", "--verbose", is_flag=True, help="One line for each case as it is judged, on stderr.")
-@report_options
+@option("--case", group=_WHAT, callback=case_of, metavar="JSON|@FILE", help="Judge on this case instead of a suite's.")
+@case_options(_WHAT)
+@option(
+    "--backend",
+    "backends",
+    group=_KERNELS,
+    multiple=True,
+    metavar="NAMES",
+    default=("aten",),
+    show_default="aten",
+    help="Where the kernels come from ('torchstone list backends'); several, comma separated, are compared.",
+)
+@option(
+    "--kernels-dir",
+    group=_KERNELS,
+    type=click.Path(path_type=Path),
+    help="Folder of kernels, for backends that read one.",
+)
+@option(
+    "--require-authored-kernel",
+    group=_KERNELS,
+    is_flag=True,
+    help="Work that torch or a library does is not the kernel's.",
+)
+@option("--device", group=_WHERE, default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@option(
+    "--threads",
+    group=_WHERE,
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="CPU threads of each side.",
+)
+@option(
+    "--judges",
+    group=_WHERE,
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="How many share a device.",
+)
+@option(
+    "--isolation",
+    group=_WHERE,
+    type=click.Choice(["strict", "best", "none"]),
+    default="best",
+    show_default=True,
+    help="What must stand between kernels and this machine: all layers, those it has, or none.",
+)
+@option("--executor", group=_WHERE, metavar="NAME", default="local", show_default=True, help="Where the jobs run.")
+@option(
+    "--effort",
+    group=_THOROUGHLY,
+    type=click.Choice(["quick", "normal", "thorough"]),
+    default="normal",
+    show_default=True,
+    help="How many calls are checked, and how long is measured.",
+)
+@option("--no-measure", group=_THOROUGHLY, is_flag=True, help="Check only, time nothing.")
+@option("-x", "--fail-fast", group=_THOROUGHLY, is_flag=True, help="Stop after the first case that is not right.")
+@option(
+    "--cache",
+    group=_THOROUGHLY,
+    type=click.Choice(["cold", "warm"]),
+    default="cold",
+    show_default=True,
+    help="For timed calls.",
+)
+@option("--load-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="For importing a kernel.")
+@option("--compile-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="For a case's first call.")
+@option("--check-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="For checking a case.")
+@option("--measure-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="For timing a case.")
+@option("--timeout-multiplier", group=_LIMITS, type=_SECONDS, default=1.0, metavar="X", help="Stretches all four.")
+@option(
+    "--memory-limit",
+    group=_LIMITS,
+    callback=size_in_bytes,
+    metavar="SIZE",
+    help="Memory of a kernel's processes: 8GiB.",
+)
+@option(
+    "--scratch-limit", group=_LIMITS, callback=size_in_bytes, metavar="SIZE", help="Files a kernel may write: 2GiB."
+)
+@option(
+    "--process-limit",
+    group=_LIMITS,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes a kernel may start: 256.",
+)
+@option(
+    "--output-dir",
+    group=_OUTPUT,
+    type=click.Path(path_type=Path),
+    default=Path("torchstone_runs"),
+    show_default=True,
+    help="Where run folders are made.",
+)
+@option("--run-id", group=_OUTPUT, help="Name of the run's folder; made from the time otherwise.")
+@option(
+    "--resume",
+    group=_OUTPUT,
+    is_flag=True,
+    help="Go on with the run of that id, or with the newest unfinished one, with the options it was begun with.",
+)
+@option("--quiet", group=_OUTPUT, is_flag=True, help="No progress and no tables, only the closing line.")
+@option("--json", "as_json", group=_OUTPUT, is_flag=True, help="One JSON object on stdout, nothing else.")
+@option("--fail-on-missing", group=_OUTPUT, is_flag=True, help="Exit 1 if the backend lacks an operator.")
+@option(
+    "--p",
+    group=_OUTPUT,
+    type=_SECONDS,
+    metavar="X",
+    default=1.0,
+    show_default=True,
+    help="Speedup that perf@p asks for.",
+)
+@option("-v", "--verbose", group=_OUTPUT, is_flag=True, help="One line for each case as it is judged, on stderr.")
+@report_options(_OUTPUT)
 def run(**given: Any) -> int:
     """Judge a backend's kernels on a suite of cases, and keep every result in a run folder."""
     from torchstone.cli.exit_codes import exit_code
@@ -76,7 +196,10 @@ def run(**given: Any) -> int:
     from torchstone.reports import make_report
     from torchstone.runs import execute
 
-    request = _request(given)
+    try:
+        request = _request(given)
+    except NothingFailed as answer:
+        return _nothing_to_do(str(answer), as_json=given["as_json"])
     with watching(sys.stderr, quiet=given["quiet"], verbose=given["verbose"]) as observer:
         if request.isolation == "none":
             observer.warned(
@@ -97,7 +220,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
     if given["quiet"] and given["verbose"]:
         raise click.UsageError("give --quiet or --verbose, not both.")
     limits = {"memory_bytes": "memory_limit", "scratch_bytes": "scratch_limit", "processes": "process_limit"}
-    return RunRequest(
+    fields = dict(
         command=click.get_current_context().obj or (),
         backend=split_commas(given["backends"]) or (),
         operators=split_commas(given["ops"]),
@@ -108,9 +231,11 @@ def _request(given: dict[str, Any]) -> RunRequest:
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         suite=(given["suite"] or "smoke") if given["case"] is None else given["case"].suite,
         **{name: given[name] for name in ("case", "kernels_dir", "device", "effort", "run_id", "resume")},
+        **{name: given[name] for name in ("expression", "fail_fast")},
         **{name: given[name] for name in ("source", "largest", "sample", "overhead_dominated", "mode")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
     )
+    return RunRequest(**with_earlier(fields, given))
 
 
 def _deadlines(given: dict[str, Any]) -> Any:
@@ -126,14 +251,29 @@ def _deadlines(given: dict[str, Any]) -> Any:
 
 def _tell(result: RunResult[RunReport], code: int, given: dict[str, Any]) -> None:
     from torchstone.cli.output import print_json, print_report, write_junit
+    from torchstone.reports.text import counted
+    from torchstone.runs.folder import resuming_options
 
     report, folder, durations = result.report, result.folder, given["durations"]
     if given["junit"] is not None:
         write_junit(report, given["junit"])
     if given["as_json"]:
-        print_json(report, folder, durations=durations, interrupted=result.interrupted, exit_code=code)
+        stopped_early = result.left_by_fail_fast > 0
+        endings = {"interrupted": result.interrupted, "stopped_early": stopped_early, "exit_code": code}
+        print_json(report, folder, durations=durations, **endings)
     else:
         print_report(report, folder, quiet=given["quiet"], wide=given["wide"], durations=durations)
+    resuming = resuming_options(folder)
     if result.interrupted:
-        more = f"interrupted; go on with --resume --run-id {result.folder.name}"
-        click.echo(more, err=True)
+        click.echo(f"interrupted; go on with {resuming}", err=True)
+    elif result.left_by_fail_fast:
+        why = f"stopped early (-x): {counted(result.left_by_fail_fast, 'case')} not judged"
+        click.echo(f"{why}; go on with {resuming}", err=True)
+
+
+def _nothing_to_do(message: str, *, as_json: bool) -> int:
+    from torchstone.cli.exit_codes import ALL_AGREE
+    from torchstone.schema import encode
+
+    click.echo(encode({"exit_code": ALL_AGREE, "message": message}).decode() if as_json else message)
+    return ALL_AGREE

@@ -44,7 +44,7 @@ def _svg_file(context: click.Context, parameter: click.Parameter, value: Path | 
     help="All that is known about the cases whose operator and arguments contain this, or of this job key.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
-@report_options
+@report_options()
 def show(
     run_folder: Path,
     p: float,

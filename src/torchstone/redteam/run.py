@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from torchstone.errors import UsageError
+from torchstone.errors import UsageError, unknown_name
 from torchstone.executors.base import Executor, ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.measuring import Speedup, timing
@@ -84,19 +84,22 @@ def judge_corpus(
     effort: Effort = "normal",
 ) -> Iterator[Finding]:
     """Judge the fixtures for this device (``cpu``, ``cuda`` or ``cuda:N``), and the twins they are measured against."""
-    chosen = _chosen(device.partition(":")[0], None if ids is None else set(ids))
+    chosen = choose_fixtures(device.partition(":")[0], ids)
     limits = LIMITS if device == "cpu" else _DEVICE_LIMITS
     runner = executor or LocalExecutor(ExecutorOptions(device=device, limits=limits))
     for repeat in range(repeats):
         yield from _judge_once(chosen, runner, repeat, effort)
 
 
-def _chosen(device: str, ids: set[str] | None) -> list[Fixture]:
+def choose_fixtures(device: str | None, ids: Iterable[str] | None) -> list[Fixture]:
+    """The fixtures of these ids (None: all) for ``cpu`` or ``cuda`` (None: both)."""
     corpus = read_corpus()
-    unknown = (ids or set()) - {fixture.id for fixture in corpus}
-    if unknown:
-        raise UsageError(f"no fixture '{sorted(unknown)[0]}'. 'torchstone redteam' lists them.")
-    found = [fixture for fixture in corpus if fixture.device == device and (ids is None or fixture.id in ids)]
+    wanted = None if ids is None else set(ids)
+    known = {fixture.id for fixture in corpus}
+    for unknown in sorted((wanted or set()) - known):
+        raise unknown_name("fixture", unknown, known, "'torchstone redteam --list'")
+    here = (fixture for fixture in corpus if device in (None, fixture.device))
+    found = [fixture for fixture in here if wanted is None or fixture.id in wanted]
     if not found:
         raise UsageError(f"none of these fixtures runs on {device}. Choose another --device.")
     return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +23,7 @@ from torchstone.backends import Problem
 from torchstone.durable import write_all_atomically, write_atomically
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.runs import journal
-from torchstone.runs.request import IDENTITY, RunRequest
+from torchstone.runs.request import IDENTITY, OUTPUT_DIR, RunRequest
 from torchstone.schema import (
     Implementation,
     Manifest,
@@ -158,7 +159,7 @@ def read_run(folder: Path) -> StoredRun:
     contents = journal.read(folder / journal.RECORDS)
     latest = {record.job_key: record for record in contents.records}
     problems = _read(folder / PROBLEMS, tuple[Problem, ...]) or ()
-    return StoredRun(tuple(latest.values()), manifest, problems, contents.note, _read(folder / PLAN, PlannedRun))
+    return StoredRun(tuple(latest.values()), manifest, problems, contents.note, read_plan(folder))
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
@@ -171,9 +172,14 @@ def _read(path: Path, kind: type[T]) -> T | None:
         raise InfrastructureError(f"{path} is damaged ({error}). Delete it.") from error
 
 
+def read_plan(folder: Path) -> PlannedRun | None:
+    """What was planned; None: the run was stopped before it had a plan, or an older version made it."""
+    return _read(folder / PLAN, PlannedRun)
+
+
 def keep_plan(folder: Path, cases: tuple[PlannedCases, ...], began: RunPart) -> PlannedRun:
     """Write what is planned before the first case is judged; a resumed run adds a part to the earlier ones."""
-    earlier = _read(folder / PLAN, PlannedRun)
+    earlier = read_plan(folder)
     planned = PlannedRun(cases, (*(earlier.parts if earlier else ()), began))
     with writing_to(folder):
         write_atomically(folder / PLAN, encode(planned))
@@ -202,6 +208,13 @@ def bring_in_order(
         there = {path.name for path in kept.iterdir()}
         sources = {f"{offer.key}.json": offer for offer in offers if offer is not None}
         write_all_atomically(kept, {name: encode(sources[name]) for name in sources.keys() - there})
+
+
+def resuming_options(folder: Path) -> str:
+    """The options with which `torchstone run` goes on with the run in this folder; the others are remembered."""
+    parent = folder.parent
+    words = ["--resume", "--run-id", folder.name, *(["--output-dir", str(parent)] if parent != OUTPUT_DIR else [])]
+    return shlex.join(words)
 
 
 def save_reports(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -13,7 +13,7 @@ from torchstone import registry
 from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import Cache, Case, Deadlines, Effort, IsolationLevel, Limits
 from torchstone.suites import Mode
-from torchstone.suites.sources import identity_of
+from torchstone.suites.sources import HUB, identity_of
 
 DTYPES = (
     "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
@@ -28,6 +28,9 @@ DTYPE_ALIASES = {
     "i8": "int8", "u8": "uint8", "b8": "bool",
 }  # fmt: skip
 
+OUTPUT_DIR = Path("torchstone_runs")
+"""Where run folders are made unless told otherwise."""
+
 IDENTITY = (
     "suite",
     "case",
@@ -39,6 +42,8 @@ IDENTITY = (
     "sample",
     "mode",
     "overhead_dominated",
+    "expression",
+    "case_keys",
     "device",
     "effort",
     "measured",
@@ -75,6 +80,10 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Only so many cases in all, every operator in turn."""
     overhead_dominated: bool = False
     """Only calls that are known to take hardly longer than starting a kernel."""
+    expression: str | None = None
+    """Only cases whose operator or label fits it: ``relu and not bf16``."""
+    case_keys: tuple[str, ...] | None = None
+    """Only the cases with these keys: those that failed in an earlier run."""
     effort: Effort = "normal"
     cache: Cache = "cold"
     """Whether the arguments of timed calls lie in the device's cache."""
@@ -82,7 +91,9 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the run's folder; None is made from the time."""
     resume: bool = False
     """Go on with the run of that id, keeping what it has."""
-    output_dir: Path = Path("torchstone_runs")
+    fail_fast: bool = False
+    """Stop after the first case that is not right, see `fails`."""
+    output_dir: Path = OUTPUT_DIR
     """Where run folders are made."""
     isolation: IsolationLevel = "best"
     deadlines: Deadlines = Deadlines()
@@ -136,7 +147,7 @@ def check(request: RunRequest) -> RunRequest:
             f"run id '{request.run_id}' is not a plain folder name. Use letters, digits, '_', '-', '.', '+'."
         )
     if request.resume and request.run_id is None:
-        raise UsageError("--resume needs --run-id: which run shall go on?")
+        raise UsageError("resume needs a run_id: which run shall go on?")
     return msgspec.structs.replace(
         request,
         suite=registry.suites.canonical(request.suite),
@@ -159,23 +170,33 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
     return {
         "suite": request.suite,
         "case": None if request.case is None else request.case.key,
+        "case_recipe": None if request.case is None else msgspec.to_builtins(request.case),
         "backend": request.backend if isinstance(request.backend, str) else sorted(request.backend),
         "operators": None if request.operators is None else sorted(request.operators),
         "dtypes": None if request.dtypes is None else sorted(request.dtypes),
         "source": identity_of(request.source),
-        "source_path": request.source,
+        "source_path": _absolute_source(request.source),
         "largest": request.largest,
         "sample": request.sample,
         "mode": request.mode,
         "overhead_dominated": request.overhead_dominated,
-        "kernels_dir": None if request.kernels_dir is None else str(request.kernels_dir),
+        "expression": request.expression,
+        "case_keys": None if request.case_keys is None else sorted(request.case_keys),
+        "kernels_dir": None if request.kernels_dir is None else str(request.kernels_dir.absolute()),
         "device": device,
         "effort": request.effort,
         "cache": request.cache,
         "measured": request.measured,
         "require_authored": request.require_authored,
         "threads": request.threads,
+        "judges": request.judges,
+        "executor": request.executor,
         "isolation": request.isolation,
         "deadlines": msgspec.to_builtins(request.deadlines),
         "limits": msgspec.to_builtins(request.limits),
     }
+
+
+def _absolute_source(source: str | None) -> str | None:
+    """A path that still leads there when a run is resumed from another folder."""
+    return source if source is None or source.startswith(HUB) else str(Path(source).absolute())

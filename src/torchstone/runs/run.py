@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from torchstone.errors import TorchstoneError, UsageError, unknown_name
 from torchstone.executors import Executor, ExecutorOptions
 from torchstone.runs import folder as folders
 from torchstone.runs.devices import device_type, resolve_device
+from torchstone.runs.failing import fails
 from torchstone.runs.interruption import Interruption
 from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
@@ -38,6 +39,7 @@ from torchstone.schema import (
 from torchstone.suites import CaseQuery, ListedSuite, Suite, left_out, names_operator, select_cases
 
 ExecutorFactory = Callable[[ExecutorOptions], Executor]
+Ending = Literal["complete", "interrupted", "failed"]
 
 
 class Observer(Protocol):
@@ -101,6 +103,8 @@ class RunResult(Generic[R]):
     """Ctrl-C or SIGTERM ended it early; what was done is kept."""
     problems: tuple[Problem, ...]
     """What the backend found and could not use."""
+    left_by_fail_fast: int = 0
+    """Cases that were not judged because `fail_fast` ended the run; `resume` judges them."""
 
 
 def execute(
@@ -132,6 +136,7 @@ def execute(
         notes = (
             *_told(problems),
             *_told_left_out(request, device, suite),
+            _told_not_found(request, cases),
             journal.note,
             folders.note_circumstances(folder, manifest),
         )
@@ -145,11 +150,14 @@ def execute(
         for note in filter(None, notes):
             observer.warned(note)
         observer.planned(plan, folder)
-        interrupted = _judge(executor, plan, journal, observer)
+        ending = _judge(executor, plan, journal, observer, fail_fast=request.fail_fast)
         first = folders.read_manifest(folder)
         made = report(journal.records, problems, RunDescription(first, planned))
         folders.save_reports(folder, made.files)
-        return RunResult(folder, made, journal.records, interrupted, problems)
+        left = max(plan.total - len(journal.records), 0)
+        return RunResult(
+            folder, made, journal.records, ending == "interrupted", problems, left if ending == "failed" else 0
+        )
 
 
 def choose_cases(request: RunRequest, device: str, suite: Suite) -> tuple[Case, ...]:
@@ -158,10 +166,24 @@ def choose_cases(request: RunRequest, device: str, suite: Suite) -> tuple[Case, 
     cases = select_cases(request.suite, suite, query)
     for name in request.operators or ():
         if not any(names_operator(name, case.operator) for case in cases):
-            _refuse_operator(name, query, suite)
+            _refuse_operator(name, query, suite, request.suite)
     if not cases:
-        raise UsageError(f"suite '{request.suite}' has no case for this request. Ask for other dtypes or operators.")
+        raise UsageError(_no_case(request))
     return cases
+
+
+def _no_case(request: RunRequest) -> str:
+    if request.case_keys is not None:
+        return (
+            f"no case that failed ({len(request.case_keys)}) is in this selection of suite '{request.suite}'. "
+            "Ask with the options of that run, or leave out --last-failed."
+        )
+    if request.expression is not None:
+        return (
+            f"no case of suite '{request.suite}' fits -k '{request.expression}'. Its words must be parts of an "
+            f"operator's name or of arguments; 'torchstone list operators --suite {request.suite}' lists operators."
+        )
+    return f"suite '{request.suite}' has no case for this request. Ask for other dtypes or operators."
 
 
 def query_of(request: RunRequest, device: str) -> CaseQuery:
@@ -175,14 +197,19 @@ def query_of(request: RunRequest, device: str) -> CaseQuery:
         request.sample,
         request.overhead_dominated,
         request.mode,
+        expression=request.expression,
+        keys=request.case_keys,
     )
 
 
-def _refuse_operator(name: str, query: CaseQuery, suite: Suite) -> None:
+def _refuse_operator(name: str, query: CaseQuery, suite: Suite, suite_name: str) -> None:
+    """Raises, unless the suite has cases of the operator that only an expression or keys leave out."""
+    if any(names_operator(name, case.operator) for case in suite.cases(query)):
+        return
     known = sorted({case.operator for case in suite.cases(msgspec.structs.replace(query, operators=None, dtypes=None))})
     if any(names_operator(name, operator) for operator in known):
         raise UsageError(f"operator '{name}' has no case in {', '.join(query.dtypes or ())}. Ask for other dtypes.")
-    raise unknown_name("operator", name, known)
+    raise unknown_name("operator", name, known, f"'torchstone list operators --suite {suite_name}'")
 
 
 def choose_implementations(cases: tuple[Case, ...], backend: Backend) -> Offers:
@@ -276,8 +303,15 @@ def _told_left_out(request: RunRequest, device: str, suite: Suite) -> tuple[str,
     return tuple(f"suite '{request.suite}' leaves out {count}: {reason}" for reason, count in reasons.items())
 
 
-def _judge(executor: Executor, plan: Plan, journal: Journal, observer: Observer) -> bool:
-    """Run every job and journal every record; whether it was interrupted."""
+def _told_not_found(request: RunRequest, cases: tuple[Case, ...]) -> str:
+    """That some of the keys asked for are no cases now; empty if all are."""
+    wanted = set(request.case_keys or ())
+    lost = len(wanted - {case.key for case in cases})
+    return f"{lost} of the {len(wanted)} cases that failed are left out by other options or the suite." if lost else ""
+
+
+def _judge(executor: Executor, plan: Plan, journal: Journal, observer: Observer, *, fail_fast: bool) -> Ending:
+    """Run every job, or those up to the first failure, and journal every record; how it ended."""
     interruption = Interruption()
 
     def keep(record: Record) -> None:
@@ -291,17 +325,19 @@ def _judge(executor: Executor, plan: Plan, journal: Journal, observer: Observer)
         try:
             for record in _each_once(answers, plan, observer):
                 keep(record)
+                if fail_fast and fails(record.verdict):
+                    return "failed"
         except KeyboardInterrupt:
-            return True
+            return "interrupted"
         except TorchstoneError:
             folder = journal.path.parent
             kept = f"records kept in {folder}: {len(journal.records)}"
-            observer.warned(f"{kept}; go on with --resume --run-id {folder.name}.")
+            observer.warned(f"{kept}; go on with {folders.resuming_options(folder)}.")
             raise
         finally:
             with interruption.held():
                 _close(answers)
-    return False
+    return "complete"
 
 
 def _each_once(answers: Iterator[Record], plan: Plan, observer: Observer) -> Iterator[Record]:

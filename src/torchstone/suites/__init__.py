@@ -1,6 +1,6 @@
 """WHERE CASES COME FROM."""
 
-from torchstone.suites.base import CaseQuery, ListedSuite, Mode, Suite, names_operator, selects
+from torchstone.suites.base import CaseQuery, ListedSuite, Mode, Suite, SuiteSize, names_operator, selects, size_of
 from torchstone.suites.selection import input_bytes, keep_largest, keep_sample, left_out, select_cases
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "ListedSuite",
     "Mode",
     "Suite",
+    "SuiteSize",
     "input_bytes",
     "keep_largest",
     "keep_sample",
@@ -15,4 +16,5 @@ __all__ = [
     "names_operator",
     "select_cases",
     "selects",
+    "size_of",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -30,15 +30,35 @@ class CaseQuery(msgspec.Struct, frozen=True):
     """Only calls that are known to take hardly longer than starting a kernel."""
     mode: Mode = "fwd"
     """Results, gradients, or both. For every suite, see `select_cases`."""
+    expression: str | None = None
+    """Only cases whose operator or label fits it, see `parse_expression`; None is all. For every suite."""
+    keys: tuple[str, ...] | None = None
+    """Only the cases with these keys; None is all. For every suite."""
+
+
+class SuiteSize(NamedTuple):
+    """How large a suite is."""
+
+    operators: int
+    cases: int
+
+
+def size_of(operators: Iterable[str]) -> SuiteSize:
+    """The size of a suite, from the operator of each of its cases."""
+    listed = tuple(operators)
+    return SuiteSize(len(set(listed)), len(listed))
 
 
 class Suite(Protocol):
-    """Where cases come from."""
+    """Where cases come from.
+
+    A suite that knows its size without work may say so: ``known_size(query) -> SuiteSize | None``.
+    """
 
     def cases(self, query: CaseQuery) -> Iterable[Case]:
         """The cases that fit the query, in a stable order.
 
-        ``largest``, ``sample`` and ``mode`` are not its business, see `select_cases`.
+        ``largest``, ``sample``, ``mode``, ``expression`` and ``keys`` are not its business, see `select_cases`.
         """
         ...
 

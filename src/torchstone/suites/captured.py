@@ -79,7 +79,7 @@ def read_captured(path: Path) -> Captured:
 
 
 class CapturedSuite:
-    """The calls of one file."""
+    """Operator calls of your own program, recorded by 'torchstone capture': --source FILE."""
 
     name: ClassVar[str] = SUITE
     uses: ClassVar[frozenset[str]] = frozenset({"source"})

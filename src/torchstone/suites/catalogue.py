@@ -9,12 +9,14 @@ import contextlib
 import gzip
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 
 from torchstone.durable import cache_folder, write_atomically
 from torchstone.schema import Case, content_key
 
+T = TypeVar("T")
 Progress = Callable[[int, int, str], None]
 """How many steps are done, of how many, and what they are."""
 
@@ -36,6 +38,16 @@ class Catalogue(msgspec.Struct, frozen=True):
     exclusions: tuple[Exclusion, ...] = ()
 
 
+class _OperatorOfCase(msgspec.Struct, frozen=True):
+    operator: str
+
+
+class _Operators(msgspec.Struct, frozen=True):
+    """A catalogue of which only the names of operators are read."""
+
+    cases: tuple[_OperatorOfCase, ...]
+
+
 def merged(exclusions: Iterable[Exclusion]) -> tuple[Exclusion, ...]:
     """The same operator with the same reason from the same source, counted together."""
     counts: Counter[tuple[str, str, str]] = Counter()
@@ -53,12 +65,20 @@ class KeptCatalogue:
 
     def read(self) -> Catalogue | None:
         """None: nothing there, or not readable."""
+        return self._decoded(Catalogue)
+
+    def _decoded(self, kind: type[T]) -> T | None:
         if self.path is None:
             return None
         try:
-            return msgspec.msgpack.decode(gzip.decompress(self.path.read_bytes()), type=Catalogue)
+            return msgspec.msgpack.decode(gzip.decompress(self.path.read_bytes()), type=kind)
         except (OSError, EOFError, ValueError, msgspec.MsgspecError):
             return None
+
+    def operators(self) -> tuple[str, ...] | None:
+        """The operator of each case, for who only counts: far quicker than reading the cases. None as for `read`."""
+        found = self._decoded(_Operators)
+        return None if found is None else tuple(case.operator for case in found.cases)
 
     def write(self, catalogue: Catalogue) -> None:
         """A folder that cannot be written to is none: the catalogue is then built again the next time."""

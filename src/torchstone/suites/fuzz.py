@@ -31,7 +31,10 @@ _DRAWS = 120
 
 
 class FuzzSuite:
-    """Learns how the operators of a query can be called, and draws cases of each."""
+    """Edge cases generated from the schemas of operators: --ops NAMES, otherwise those of smoke.
+
+    Learns how the operators of a query can be called, and draws cases of each.
+    """
 
     def __init__(self) -> None:
         self._progress: Progress = lambda done, total, what: None
@@ -98,7 +101,7 @@ def overloads_of(name: str) -> tuple[str, ...]:
     base = bare.partition(".")[0]
     packet = getattr(torch.ops.aten, base, None)
     if packet is None:
-        raise unknown_name("operator", name, _near(base, dir(torch._C._VariableFunctions)))
+        raise unknown_name("operator of ATen", name, _names_in_aten())
     query = CaseQuery((name,))
     full = (f"aten.{base}.{overload}" for overload in packet.overloads())
     found = tuple(operator for operator in full if selects(query, operator))
@@ -108,11 +111,12 @@ def overloads_of(name: str) -> tuple[str, ...]:
     return kept
 
 
-def _near(base: str, names: Iterable[str]) -> tuple[str, ...]:
-    """ATen has thousands of names: those that could be meant."""
-    import difflib
+def _names_in_aten() -> Iterable[str]:
+    """The base name of every operator that ATen has."""
+    import torch
 
-    return tuple(difflib.get_close_matches(base, [name for name in names if not name.startswith("_")], n=5))
+    every: list[str] = torch._C._dispatch_get_all_op_names()
+    return {name.removeprefix("aten::").partition(".")[0] for name in every if name.startswith("aten::")}
 
 
 def _is_usual(operator: str) -> bool:

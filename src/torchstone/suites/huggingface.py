@@ -23,7 +23,7 @@ MODELS_FILE = _DATA / "huggingface_100_models.json"
 
 
 class HuggingFaceSuite(TraceSuite):
-    """Its source is its own."""
+    """Operator calls of 100 well-known Hugging Face models in a step of training."""
 
     name = "huggingface_100"
     uses: ClassVar[frozenset[str]] = frozenset()

@@ -41,7 +41,7 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class KernelBenchSuite:
-    """The problems of a folder and its subfolders."""
+    """Problem files with a Model, from a folder of yours: --source FOLDER."""
 
     uses = frozenset({"source"})
 

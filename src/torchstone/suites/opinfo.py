@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from torchstone.errors import UsageError
 from torchstone.schema import Case
-from torchstone.suites.base import CaseQuery, selects
+from torchstone.suites.base import CaseQuery, SuiteSize, selects, size_of
 from torchstone.suites.catalogue import Catalogue, Exclusion, KeptCatalogue, Progress
 from torchstone.suites.layouts import may_be_laid_out
 
@@ -22,7 +22,10 @@ _OTHER_DEVICES = "float32"
 
 
 class OpInfoSuite:
-    """Finds cases in catalogues, and builds those that are not there yet."""
+    """PyTorch's own test samples (OpInfo): every ATen overload that they call.
+
+    The cases are found in catalogues; those that are not there yet are built.
+    """
 
     def __init__(self) -> None:
         self._progress: Progress = lambda done, total, what: None
@@ -35,6 +38,13 @@ class OpInfoSuite:
         """The cases that fit the query, each once, in the order of OpInfo's database."""
         found = [case for book in self._catalogues(query) for case in book.cases if selects(query, case.operator)]
         return tuple(may_be_laid_out(case) for case in {case.key: case for case in found}.values())
+
+    def known_size(self, query: CaseQuery) -> SuiteSize | None:
+        """How many operators and cases the query has, if every catalogue that it needs is kept."""
+        kept = [_kept(query.device_type, dtype).operators() for dtype in _dtypes(query)]
+        if any(operators is None for operators in kept):
+            return None
+        return size_of(name for operators in kept for name in operators or () if selects(query, name))
 
     def exclusions(self, query: CaseQuery) -> tuple[Exclusion, ...]:
         """What samples called and is no case."""
@@ -49,11 +59,10 @@ class OpInfoSuite:
         return dict(counts.most_common())
 
     def _catalogues(self, query: CaseQuery) -> list[Catalogue]:
-        dtypes = query.dtypes or (DEFAULT_DTYPES.get(query.device_type, _OTHER_DEVICES),)
-        return [self._catalogue(query.device_type, dtype) for dtype in dtypes]
+        return [self._catalogue(query.device_type, dtype) for dtype in _dtypes(query)]
 
     def _catalogue(self, device_type: str, dtype: str) -> Catalogue:
-        kept = KeptCatalogue("opinfo", _torch_version(), device_type, dtype, CATALOGUE_VERSION)
+        kept = _kept(device_type, dtype)
         known = kept.read()
         if known is not None:
             return known
@@ -62,6 +71,14 @@ class OpInfoSuite:
         built = build(device_type, dtype, self._progress)
         kept.write(built)
         return built
+
+
+def _dtypes(query: CaseQuery) -> tuple[str, ...]:
+    return query.dtypes or (DEFAULT_DTYPES.get(query.device_type, _OTHER_DEVICES),)
+
+
+def _kept(device_type: str, dtype: str) -> KeptCatalogue:
+    return KeptCatalogue("opinfo", _torch_version(), device_type, dtype, CATALOGUE_VERSION)
 
 
 def _torch_version() -> str:

@@ -1,5 +1,5 @@
-"""From a query to cases, for any suite: what a suite has no use for is refused, and only the largest, or a
-sample, are kept.
+"""From a query to cases, for any suite: what a suite has no use for is refused, and only the cases that an expression
+names, the largest, a sample, or those of given keys are kept.
 
 Separate from the suites, so that none of them, and none of another package, can ignore an option.
 """
@@ -9,13 +9,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
 from torchstone.errors import UsageError
-from torchstone.schema import Case, content_key, tensors_of
+from torchstone.schema import Case, content_key, gradient_operator, tensors_of
 from torchstone.suites.base import CaseQuery, Suite
+from torchstone.suites.case_expression import parse_expression
 
 _ELEMENT_BYTES = {"64": 8, "32": 4, "16": 2}
 _OPTIONS = {"source": "--source", "overhead_dominated": "--overhead-dominated"}
@@ -25,12 +26,29 @@ _OPTIONS = {"source": "--source", "overhead_dominated": "--overhead-dominated"}
 def select_cases(name: str, suite: Suite, query: CaseQuery) -> tuple[Case, ...]:
     """The cases of the suite of that name that fit the query."""
     _refuse_unused(name, suite, query)
-    cases = tuple(suite.cases(query))
+    fits = _fitting(query.expression)
+    cases = tuple(case for case in suite.cases(query) if fits(case) or (query.mode != "fwd" and fits(_gradient(case))))
     if query.largest is not None:
         cases = keep_largest(cases, query.largest)
     if query.sample is not None:
         cases = keep_sample(cases, query.sample)
-    return cases if query.mode == "fwd" else (*(cases if query.mode == "fwd+bwd" else ()), *_gradients(cases)[0])
+    if query.mode != "fwd":
+        cases = (*(cases if query.mode == "fwd+bwd" else ()), *_gradients(cases)[0])
+    keys = None if query.keys is None else frozenset(query.keys)
+    return tuple(case for case in cases if fits(case) and (keys is None or case.key in keys))
+
+
+def _fitting(expression: str | None) -> Callable[[Case], bool]:
+    """Whether the operator and the label of a case fit the expression."""
+    if expression is None:
+        return lambda case: True
+    matches = parse_expression(expression)
+    return lambda case: matches(f"{case.operator} {case.label}")
+
+
+def _gradient(case: Case) -> Case:
+    """The case under the name of its gradient: what an expression may mean before gradients are made."""
+    return msgspec.structs.replace(case, operator=gradient_operator(case.operator))
 
 
 def left_out(suite: Suite, query: CaseQuery) -> Mapping[str, int]:

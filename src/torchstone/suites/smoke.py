@@ -25,7 +25,7 @@ from torchstone.schema import (
     Uniform,
     tensors_of,
 )
-from torchstone.suites.base import CaseQuery, names_operator, selects
+from torchstone.suites.base import CaseQuery, SuiteSize, names_operator, selects, size_of
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 EXACT = ("int64", "int32", "int16", "int8", "uint8", "bool")
@@ -53,7 +53,7 @@ EXCUSES = {
 
 
 class SmokeSuite:
-    """The built-in suite that every installation can run."""
+    """Every kind of operator once or twice, small enough for a minute on two cores."""
 
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
         """The cases that fit the query, grouped by operator.
@@ -71,6 +71,10 @@ class SmokeSuite:
                 f"Ask for a floating-point dtype ({', '.join(FLOATS)}) or leave the dtype out."
             )
         return found
+
+    def known_size(self, query: CaseQuery) -> SuiteSize:
+        """How many operators and cases the query has: the table says it."""
+        return size_of(case.operator for case in self.cases(query))
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -40,7 +40,7 @@ class Selection(NamedTuple):
 
 
 class TraceSuite:
-    """Recorded calls that their source counts as part of the benchmark."""
+    """Operator calls recorded from models in training, those that the dataset counts as its benchmark."""
 
     name: ClassVar[str] = "torchbench"
     whole: ClassVar[bool] = False
@@ -78,7 +78,7 @@ class TraceSuite:
         rows: list[Recorded] = []
         reasons: Counter[str] = Counter()
         everything = self._recorded(query)
-        _require_known_operators(query, everything)
+        _require_known_operators(query, everything, self.name)
         for recorded in everything:
             if not selects(query, recorded.operator):
                 continue
@@ -125,17 +125,17 @@ class TraceSuite:
 
 
 class WholeTraceSuite(TraceSuite):
-    """Every recorded call, whatever its source says about it."""
+    """Every operator call of torchbench's dataset, whatever it says about the call."""
 
     name = "torchbench-all"
     whole = True
 
 
-def _require_known_operators(query: CaseQuery, rows: list[Recorded]) -> None:
+def _require_known_operators(query: CaseQuery, rows: list[Recorded], suite: str) -> None:
     known = {recorded.operator for recorded in rows}
     for name in query.operators or ():
         if not any(names_operator(name, operator) for operator in known):
-            raise unknown_name("recorded operator", name, known)
+            raise unknown_name("recorded operator", name, known, f"'torchstone list operators --suite {suite}'")
 
 
 def _is_overhead_dominated(recorded: Recorded) -> bool:

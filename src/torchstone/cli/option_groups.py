@@ -1,0 +1,55 @@
+"""Options with a heading: a command whose help shows its options in named groups.
+
+An option says its group where it is declared. Options without one come last, under "Other".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+OTHER = "Other"
+"""Heading of the options that name no group, `--help` among them."""
+
+_NAMES_WIDTH = 30
+"""Columns for the names of options in every group alike; longer names stand on a line of their own."""
+
+
+class GroupedOption(click.Option):
+    """An option that knows under which heading it is shown."""
+
+    def __init__(self, *args: Any, group: str = OTHER, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """Shows its options under headings: in the order of `groups`, and within one in the order of declaration."""
+
+    def __init__(self, *args: Any, groups: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._groups = tuple(groups)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {name: [] for name in self._groups}
+        for parameter in self.get_params(ctx):
+            shown = parameter.get_help_record(ctx)
+            if shown is not None:
+                rows.setdefault(_group_of(parameter), []).append(shown)
+        rows[OTHER] = rows.pop(OTHER, [])
+        widest = max(len(names) for listed in rows.values() for names, _ in listed)
+        for group, listed in rows.items():
+            if listed:
+                with formatter.section(group):
+                    formatter.write_dl([(names.ljust(min(widest, _NAMES_WIDTH)), text) for names, text in listed])
+
+
+def option(*names: str, group: str = OTHER, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``click.option`` with a group. Commands that show no groups may use it too."""
+    return click.option(*names, cls=GroupedOption, group=group, **settings)
+
+
+def _group_of(parameter: click.Parameter) -> str:
+    return parameter.group if isinstance(parameter, GroupedOption) else OTHER

@@ -1,0 +1,105 @@
+"""Earlier runs as the beginning of another: the options they were begun with, what failed in them, which is unfinished.
+
+Separate from the run folder, which knows files and nothing of requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from torchstone.errors import InfrastructureError, TorchstoneError, UsageError, unknown_name
+from torchstone.runs import journal
+from torchstone.runs.failing import fails
+from torchstone.runs.folder import MANIFEST, read_manifest, read_plan, read_run
+from torchstone.runs.request import RunRequest
+from torchstone.schema import Case, Unjudged
+
+_STORED_AS = {"case": "case_recipe", "source": "source_path"}
+"""Fields of a request whose name in a manifest's configuration means an identity; what they were is beside it."""
+
+
+def remembered(folder: Path) -> dict[str, Any]:
+    """The fields of the request that the run in this folder was begun with, as far as its manifest has them."""
+    stored = read_manifest(folder).configuration
+    fields = {field.name: field.type for field in msgspec.structs.fields(RunRequest)}
+    try:
+        return {
+            name: msgspec.convert(stored[key], kind, dec_hook=_decoded)
+            for name, kind in fields.items()
+            if (key := _STORED_AS.get(name, name)) in stored
+        }
+    except msgspec.ValidationError as error:
+        raise InfrastructureError(
+            f"{folder / MANIFEST} has options that this torchstone does not know ({error}). "
+            "Use the torchstone that wrote it."
+        ) from error
+
+
+def was_begun(folder: Path) -> bool:
+    """Whether the folder has a manifest: a run that was killed at once left none."""
+    return (folder / MANIFEST).exists()
+
+
+def _decoded(kind: type, value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(kind)
+
+
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    judged: int
+    """Cases with a record that a resumed run keeps."""
+    planned: int | None
+    """All of its cases; None: the run ended before it had a plan, or an older version made it."""
+
+    @property
+    def unfinished(self) -> bool:
+        """Without a plan, a run is known to be unfinished only if it has no record."""
+        return not self.judged if self.planned is None else self.judged < self.planned
+
+
+def progress_of(folder: Path) -> Progress:
+    """How far the run in this folder is."""
+    records = journal.read(folder / journal.RECORDS).records
+    judged = {record.job_key for record in records if not isinstance(record.verdict, Unjudged)}
+    planned = read_plan(folder)
+    return Progress(len(judged), None if planned is None else planned.total)
+
+
+def newest_unfinished(output_dir: Path) -> tuple[Path, Progress]:
+    """The run that was begun last among those with cases left, and how far it is."""
+    for folder in _newest_first(output_dir):
+        try:
+            progress = progress_of(folder)
+        except TorchstoneError:  # a damaged run is no reason against the others
+            continue
+        if progress.unfinished:
+            return folder, progress
+    raise UsageError(f"there is no unfinished run in {output_dir}. Leave out --resume to start one.")
+
+
+def _newest_first(output_dir: Path) -> Iterator[Path]:
+    begun = [(path.stat().st_mtime_ns, path.parent) for path in output_dir.glob(f"*/{MANIFEST}")]
+    return (folder for _, folder in sorted(begun, reverse=True))
+
+
+def find_run(text: str, output_dir: Path) -> Path:
+    """The folder that a user means by a path or by a run id."""
+    for folder in (Path(text), output_dir / text):
+        if (folder / MANIFEST).is_file():
+            return folder
+    if Path(text).is_dir():
+        raise UsageError(f"{text} is no run folder: there is no {Path(text) / MANIFEST}.")
+    raise unknown_name("run", text, (folder.name for folder in _newest_first(output_dir)))
+
+
+def failed_cases(folder: Path, *, missing_too: bool = False) -> tuple[Case, ...]:
+    """The cases of the run for which it would not exit with 0."""
+    records = read_run(folder).records
+    return tuple(record.case for record in records if fails(record.verdict, missing_too=missing_too))
