@@ -190,13 +190,13 @@ def test_a_kernel_that_knows_only_the_stated_shape_fails_on_a_hidden_variant() -
         ),
     )
     assert isinstance(wrong, Disagrees)
-    assert wrong.message.startswith("hidden variant (T([")
+    assert wrong.message.startswith("also tried with ")
     assert wrong.replay is not None
     assert wrong.replay.case.tags == ("hidden",)
     assert isinstance(raising, Crashed)
-    assert raising.message.startswith("hidden variant (T([")
+    assert raising.message.startswith("also tried with ")
     assert isinstance(refusing, Unsupported)
-    assert refusing.reason.startswith("hidden variant (T([")
+    assert refusing.reason.startswith("also tried with ")
     assert isinstance(opted_out, Agrees)
 
 
@@ -211,7 +211,7 @@ def test_a_replay_makes_the_call_that_failed_and_no_other() -> None:
         Job(RELU, HONEST, replay=msgspec.structs.replace(before.replay, index=before.replay.count)),
     )
     assert isinstance(again, Disagrees)
-    assert again.message.removeprefix("hidden variant") in before.message
+    assert again.message in before.message
     assert again.replay == before.replay
     assert again.errors.smallest_wrong_error == pytest.approx(1.0, rel=1e-5)
     assert again.errors.largest_wrong_error == pytest.approx(1.0, rel=1e-5)

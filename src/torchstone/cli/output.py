@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,11 @@ from typing import Any
 from torchstone.reports import RunReport
 from torchstone.reports.render import closing_line, make_console, render
 from torchstone.schema import encode
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None where stdout is none, and lines are not broken."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_report(report: RunReport, folder: Path, quiet: bool = False) -> None:

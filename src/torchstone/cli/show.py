@@ -58,6 +58,7 @@ def show(run_folder: Path, p: float, roofline: Path | None, case_text: str | Non
 
 
 def _print_cases(report: RunReport, run_folder: Path, text: str, as_json: bool) -> None:
+    from torchstone.cli.output import terminal_width
     from torchstone.errors import UsageError
     from torchstone.reports.detail import details, matching
     from torchstone.reports.text import one_line
@@ -69,7 +70,7 @@ def _print_cases(report: RunReport, run_folder: Path, text: str, as_json: bool) 
     if as_json:
         click.echo(encode({"run_folder": str(run_folder), "records": [item.record for item in found]}))
     else:
-        click.echo(details(found))
+        click.echo(details(found, terminal_width()))
 
 
 def _some_operators(report: RunReport) -> str:
