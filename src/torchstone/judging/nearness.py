@@ -171,12 +171,18 @@ def _describe(subject: Subject, wrong: torch.Tensor, worst: int, native_over: fl
     if values.bound is None:
         found, right = shown_apart(got, native)
         return f"{where}got {found}, expected {right}; {inputs}"
-    bound, error = float(values.bound[index]), abs(got - wanted)
-    allowed = shown(bound) if bound else "0 (this operator only moves values)"
     found, right = shown_apart(got, wanted)
-    text = f"{where}got {found}, expected {right}, error {shown(error)}, allowed {allowed}{shown_factor(error, bound)}"
-    fares = f"torch's own result there: {shown(native)}, its worst error {native_over:.2g} of the allowed"
-    return f"{text}; {inputs}; {fares}"
+    text = f"{where}got {found}, expected {right}{_against_bound(abs(got - wanted), float(values.bound[index]))}"
+    fares = f", torch's worst error {native_over:.2g} of the allowed" if native_over else ""
+    return f"{text}; {inputs}; torch's own result there: {shown(native)}{fares}"
+
+
+def _against_bound(error: float, bound: float) -> str:
+    """Nothing where one of the two is NaN or infinite: that they are not equal is all that counts."""
+    if not math.isfinite(error):
+        return ""
+    allowed = shown(bound) if bound else "0 (this operator only moves values)"
+    return f", error {shown(error)}, allowed {allowed}{shown_factor(error, bound)}"
 
 
 def _over(error: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
