@@ -38,7 +38,9 @@ def replay(
     if isinstance(found, replaying.NothingFailed):
         _print_json([], _AGREES) if as_json else click.echo(str(found))
         return _AGREES
+    order = {item.record.job_key: place for place, item in enumerate(found)}
     results = list(replaying.replay(found, device, replaying.threads_of(path), save))
+    results.sort(key=lambda result: order[result.source.record.job_key])
     code = max((_code(result) for result in results), default=_AGREES)
     if as_json:
         _print_json(results, code)
