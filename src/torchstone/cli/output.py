@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,11 @@ from torchstone.reports.failures import failure_entries
 from torchstone.reports.junit import junit_xml
 from torchstone.reports.render import closing_line, render
 from torchstone.schema import encode
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None where stdout is none, and lines are not broken."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_report(

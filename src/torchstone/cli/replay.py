@@ -1,4 +1,4 @@
-"""``torchstone replay``: make the call of a recorded disagreement again."""
+"""``torchstone replay``: make the call of a recorded failure again."""
 
 from __future__ import annotations
 
@@ -13,26 +13,40 @@ if TYPE_CHECKING:
 _REPRODUCES, _AGREES, _NO_ANSWER = 1, 0, 3
 
 
-@click.command(short_help="Make the calls of recorded disagreements again, with the same values.")
+@click.command(short_help="Make the calls of recorded failures again, with the same values.")
 @click.argument("path", type=click.Path(path_type=Path), metavar="RUN_FOLDER")
 @click.option("--job", "job_key", metavar="KEY", help="Only this job: its key, or the beginning of it.")
 @click.option("--operator", metavar="NAME", help="Only this operator; a base name means every overload.")
 @click.option("--device", metavar="TEXT", help="cpu, cuda or cuda:N; where it happened otherwise.")
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.pt",
+    help="Write arguments, result and expectation for torch.load; of several failures FILE-1.pt, FILE-2.pt.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
-def replay(path: Path, job_key: str | None, operator: str | None, device: str | None, as_json: bool) -> int:
-    """Make the calls of recorded disagreements again, with the same values, and say whether they fail again."""
+def replay(
+    path: Path, job_key: str | None, operator: str | None, device: str | None, save: Path | None, as_json: bool
+) -> int:
+    """Make the calls of recorded failures again, with the same values, and say whether they fail again."""
+    from torchstone.cli.output import terminal_width
     from torchstone.runs import replay as replaying
 
     if job_key is not None and operator is not None:
         raise click.UsageError("give --job or --operator, not both.")
     found = replaying.find(path, job_key, operator)
-    results = list(replaying.replay(found, device, replaying.threads_of(path)))
+    if isinstance(found, replaying.NothingFailed):
+        _print_json([], _AGREES) if as_json else click.echo(str(found))
+        return _AGREES
+    order = {item.record.job_key: place for place, item in enumerate(found)}
+    results = list(replaying.replay(found, device, replaying.threads_of(path), save))
+    results.sort(key=lambda result: order[result.source.record.job_key])
     code = max((_code(result) for result in results), default=_AGREES)
     if as_json:
         _print_json(results, code)
     else:
         for result in results:
-            _tell(result)
+            click.echo(told(result, terminal_width()))
     return code
 
 
@@ -61,22 +75,26 @@ def _as_data(result: Replayed) -> dict[str, Any]:
         "reproduces": _code(result) == _REPRODUCES,
         "recorded": result.source.record.verdict,
         "now": result.verdict,
+        "saved": None if result.saved is None else str(result.saved),
     }
 
 
-def _tell(result: Replayed) -> None:
-    """What was called, what came of it, and how far the wrong elements lie from the right ones."""
+def told(result: Replayed, width: int | None = None) -> str:
+    """What was called, what came of it, the kernel's own traceback and output, and where the values were saved."""
+    from torchstone.reports.failure_text import hanging, kernels_own_lines
     from torchstone.reports.text import one_line
     from torchstone.schema import Disagrees, explain, verdict_name
 
-    source = result.source
-    click.echo(f"{source.record.case.operator}({one_line(source.replay.case.label)})  job {source.record.job_key}")
+    source, verdict = result.source, result.verdict
     answer = {_REPRODUCES: "fails again", _AGREES: "agrees now"}.get(_code(result), "no answer")
-    click.echo(f"  {answer}: {verdict_name(result.verdict)}: {one_line(explain(result.verdict), limit=2000)}")
-    if isinstance(result.verdict, Disagrees):
-        errors = result.verdict.errors
-        if errors.smallest_wrong_error is not None:
-            click.echo(
-                f"  wrong elements differ by {errors.smallest_wrong_error:.6g} at least, "
-                f"{errors.largest_wrong_error:.6g} at most"
-            )
+    lines = [f"{source.record.case.operator}({one_line(source.replay.case.label)})  job {source.record.job_key}"]
+    lines += hanging(f"  {answer}: {verdict_name(verdict)}: {one_line(explain(verdict), limit=2000)}", "    ", width)
+    if isinstance(verdict, Disagrees) and verdict.errors.smallest_wrong_error is not None:
+        lines.append(
+            f"  wrong elements differ by {verdict.errors.smallest_wrong_error:.6g} at least, "
+            f"{verdict.errors.largest_wrong_error:.6g} at most"
+        )
+    lines += kernels_own_lines(verdict, result.log_tail)
+    if result.saved is not None:
+        lines.append(f"  saved: {result.saved}")
+    return "\n".join(lines)

@@ -80,6 +80,7 @@ def show(
 
 
 def _print_cases(report: RunReport, run_folder: Path, text: str, as_json: bool) -> None:
+    from torchstone.cli.output import terminal_width
     from torchstone.errors import UsageError
     from torchstone.reports.detail import details, matching
     from torchstone.reports.text import one_line
@@ -91,7 +92,7 @@ def _print_cases(report: RunReport, run_folder: Path, text: str, as_json: bool) 
     if as_json:
         click.echo(encode({"run_folder": str(run_folder), "records": [item.record for item in found]}))
     else:
-        click.echo(details(found))
+        click.echo(details(found, terminal_width()))
 
 
 def _some_operators(report: RunReport) -> str:

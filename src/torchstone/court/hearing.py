@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+import msgspec
 import torch
 
 from torchstone import schema
@@ -137,6 +138,9 @@ class Hearing:
         self._next_try, self._patience_seconds = 0.0, _FIRST_PATIENCE_SECONDS
         self._is_apart = self._has_been_apart = False
         """Whether forward and backward passes are, and have been."""
+        self._in_hand: Callable[[], Sequence[DrawnCall]] = _no_calls
+        self.testimony: Testimony | None = None
+        """What the last block left behind, kept only where a call is saved."""
 
     @property
     def worker(self) -> PausableWorker:
@@ -243,8 +247,8 @@ class Hearing:
 
     def _disagreement(self, found: Mismatch, expected: Expected) -> schema.Disagrees:
         replay = wording.replay_of(expected.call)
-        message = found.message + (f"\n(planted values: {replay.planted})" if replay.planted else "")
-        message += f"\n({PASSES_APART})" if self._is_apart else ""
+        message = found.message + wording.about_inputs(replay, self.job.case)
+        message += f" ({PASSES_APART})" if self._is_apart else ""
         return schema.Disagrees(self.stage, found.reason, message, found.errors, replay)
 
     def call_and_verify_chained(self, stand: Stand, series: Series, chain: Chain) -> tuple[int, int]:
@@ -271,10 +275,12 @@ class Hearing:
         stand.present(calls)
         backward = self._backward_order(stand, calls)
         self._is_apart = bool(backward)
-        testimony = self.allow(lambda deadline: stand.call(len(calls), deadline, chain, backward))
+        with self.making(lambda: () if chain is not None else calls):
+            testimony = self.allow(lambda deadline: stand.call(len(calls), deadline, chain, backward))
         done = testimony.done
         if done.odd_call is not None:
             raise VerdictError(wording.odd_structure(self.stage, expected(done.odd_call), done))
+        self.testimony = testimony if self.job.save_to is not None else None
         for guard in BLOCK_GUARDS:
             objection = guard.examine(testimony)
             if objection is not None:
@@ -393,8 +399,35 @@ class Hearing:
         if self._worker is not None:
             self.outcome.log_tail = self._worker.log_tail
 
+    @contextmanager
+    def making(self, calls: Callable[[], Sequence[DrawnCall]]) -> Iterator[None]:
+        """The candidate makes these calls inside: if it crashes, a replay makes them again. None if they are unknown.
+
+        A function, since only a crash asks for them.
+        """
+        self._in_hand = calls
+        yield
+        self._in_hand = _no_calls
+
+    def crash_replay(self, failure: Exception | None = None) -> schema.Replay | None:
+        """The call in which the candidate crashed; all calls in hand, where it died and left no word."""
+        calls = self._in_hand()
+        if not calls:
+            return None
+        told = failure.failure if isinstance(failure, CandidateFailedError) else None
+        # What a device reports may be the fault of an earlier call.
+        if told is not None and told.kind != "device" and told.call is not None and 0 <= told.call < len(calls):
+            return wording.replay_of(calls[told.call])
+        return wording.replay_of_block(calls)
+
     def verdict_for(self, failure: Exception) -> schema.Verdict:
         """What a failure of the candidate's side means."""
+        verdict = self._verdict_for(failure)
+        if isinstance(verdict, schema.Crashed):
+            return msgspec.structs.replace(verdict, replay=self.crash_replay(failure))
+        return verdict
+
+    def _verdict_for(self, failure: Exception) -> schema.Verdict:
         stage = self.stage
         match failure:
             case OverranError():
@@ -415,6 +448,10 @@ class Hearing:
                     raise WorkerLostError("the worker was killed from outside") from failure
                 return wording.verdict_for_ending(stage, ending.exit_code, ending.signal_number)
         raise AssertionError(f"no verdict for {failure!r}")
+
+
+def _no_calls() -> Sequence[DrawnCall]:
+    return ()
 
 
 def _fresh_calls(reference: Reference, seed: int, count: int) -> list[DrawnCall]:

@@ -255,7 +255,9 @@ class CandidateGraphs(Graphs):
         self._stand.finish_device_work()
         self.latencies_ns.append(self._stand.device_latency_ns())
         values = self.series(calls).storages
-        times = self._hearing.allow(lambda deadline: captured.play(values, deadline))
+        # The arguments of chained calls are not in the seed alone.
+        with self._hearing.making(self.series(calls).calls if self.way == "captured" else tuple):
+            times = self._hearing.allow(lambda deadline: captured.play(values, deadline))
         self._verify(captured, self.series(calls))
         return times
 
@@ -280,7 +282,7 @@ class CandidateGraphs(Graphs):
             case Mismatch(reason=reason, message=message, errors=errors, call=index):
                 # The arguments of chained calls are not in the seed alone.
                 replay = wording.replay_of(series.calls()[index]) if chain is None else None
-                message += f"\n(planted values: {replay.planted})" if replay is not None and replay.planted else ""
+                message += wording.about_inputs(replay, self._hearing.job.case) if replay is not None else ""
                 raise VerdictError(schema.Disagrees(stage, reason, message, errors, replay))
         self._hearing.verified += series.count
 

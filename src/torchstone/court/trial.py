@@ -10,6 +10,7 @@ import secrets
 import time
 import traceback
 from contextlib import ExitStack
+from pathlib import Path
 
 import msgspec
 import torch
@@ -31,6 +32,7 @@ from torchstone.court.hearing import (
 )
 from torchstone.court.layout import Layout
 from torchstone.court.parties import ReferenceLostError
+from torchstone.court.saving import save_call
 from torchstone.court.stand import Stand
 from torchstone.court.variants import check_hidden
 from torchstone.errors import TorchstoneError, UsageError
@@ -166,21 +168,36 @@ class Trial:
                 hearing.wear(stand, _WORN_NS)
 
     def _replay(self, replay: schema.Replay) -> None:
-        """One call of an earlier trial again, with the values it had, compared in full."""
+        """One call of an earlier trial again, with the values it had, compared in full.
+
+        Or several, one by one, where it is not known in which of them a process died.
+        """
         hearing, device = self._hearing, self._room.device
         with self._room.place_in_lane():
             desk = desk_of(replay.case, device)
             reference = Reference(replay.case, device, desk)
-            calls = [_drawn_again(replay, desk)]
-            expected = reference.expect_many(calls, with_bounds=True)
+            made: list[schema.Replay | schema.BlockCall] = [replay, *replay.others]
+            calls = [_drawn_again(replay.case, each, desk) for each in made]
+            expected = reference.expect_many(calls, with_bounds=len(calls) == 1)
             layout = Layout(replay.case, expected[0])
             hearing.take_worker()
             with (
                 hearing.in_stage("compile", self._job.deadlines.compile_seconds),
                 hearing.standing(replay.case, layout, 1) as stand,
             ):
-                hearing.call_and_verify(stand, calls, expected)
+                for wanted in expected:
+                    self._make_again(stand, wanted)
                 hearing.allow(stand.release)
+
+    def _make_again(self, stand: Stand, wanted: Expected) -> None:
+        """However the call ends, its values are saved if that was asked for."""
+        hearing, save_to = self._hearing, self._job.save_to
+        hearing.testimony = None
+        try:
+            hearing.call_and_verify(stand, [wanted.call], [wanted])
+        finally:
+            if save_to is not None:
+                save_call(Path(save_to), wanted, hearing.testimony)
 
     def _attribute(self, stand: Stand, has_arguments: bool) -> None:
         """A last, unscored call tells what did the work; under a policy, work that torch did is not the candidate's.
@@ -235,7 +252,13 @@ def judge(
             verdict = schema.Unjudged(str(lost))
         except WorkerLostError:
             # If it happens every time, something that the candidate does makes the system kill it.
-            verdict = schema.Crashed(trial.hearing.stage, "signal", "killed each time it ran", signal="SIGKILL")
+            verdict = schema.Crashed(
+                trial.hearing.stage,
+                "signal",
+                "killed each time it ran",
+                signal="SIGKILL",
+                replay=trial.hearing.crash_replay(),
+            )
             if trial.hearing.stage == "measure" or trial.hearing.outcome.measurement is not None:
                 attempts = max(attempts, _LOST_WORKERS - 2)  # dying until the clock is kind must not pay
         except TorchstoneError as error:
@@ -300,9 +323,9 @@ def _fault(error: Exception, room: Courtroom) -> schema.Verdict:
     return schema.Unjudged(f"the judge stumbled ({type(error).__name__} at {where}): {error}"[:500])
 
 
-def _drawn_again(replay: schema.Replay, device: torch.device) -> DrawnCall:
+def _drawn_again(case: schema.Case, replay: schema.Replay | schema.BlockCall, device: torch.device) -> DrawnCall:
     """The call that a record tells of. Records can be edited; what makes no sense is the user's mistake."""
     if not 0 <= replay.index < replay.count <= max(_MOST_SETS.values()):
         raise UsageError(f"there is no call {replay.index} of {replay.count} to make again.")
-    call = draw_calls(replay.case, replay.seed, replay.count, device)[replay.index]
+    call = draw_calls(case, replay.seed, replay.count, device)[replay.index]
     return plant(call, replay.planted) if replay.planted else call

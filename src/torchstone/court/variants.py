@@ -100,6 +100,7 @@ def _naming(hearing: Hearing, case: schema.Case) -> Iterator[None]:
     try:
         yield
     except VerdictError as early:
-        raise VerdictError(wording.on_variant(early.verdict, case)) from early
+        raise VerdictError(wording.on_variant(early.verdict, hearing.job.case, case)) from early
     except FAILURES as failure:
-        raise VerdictError(wording.on_variant(hearing.verdict_for(failure), case)) from failure
+        verdict = wording.on_variant(hearing.verdict_for(failure), hearing.job.case, case)
+        raise VerdictError(verdict) from failure

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 
 import msgspec
 import torch
 
 from torchstone import schema
-from torchstone.judging import DrawnCall, Expected
+from torchstone.court.variant_wording import difference, scale
+from torchstone.judging import DrawnCall, Expected, inputs_of
 from torchstone.workers.protocol import Done, Failed, OtherLeaf, PlainLeaf, TensorLeaf, received_plain
 
 _NAMED = frozenset(int(known) for known in signal.Signals)
+_MOST_OF_BLOCK = 64
+"""Calls of a block that a record names: timed blocks have up to a thousand."""
 
 
 def replay_of(call: DrawnCall) -> schema.Replay:
     """What it takes to make a call again."""
     return schema.Replay(call.case, call.seed, call.count, call.index, call.planted)
+
+
+def replay_of_block(calls: Sequence[DrawnCall]) -> schema.Replay:
+    """What it takes to make calls again of which one ended the process, nobody knows which."""
+    first, *others = calls[:_MOST_OF_BLOCK]
+    same = (call for call in others if call.case == first.case)
+    told = tuple(schema.BlockCall(call.seed, call.count, call.index, call.planted) for call in same)
+    return msgspec.structs.replace(replay_of(first), others=told)
 
 
 def odd_structure(stage: schema.Stage, wanted: Expected, done: Done) -> schema.Verdict:
@@ -67,9 +79,15 @@ def delegated(found: schema.Attribution) -> str:
     return ""
 
 
-def on_variant(verdict: schema.Verdict, case: schema.Case) -> schema.Verdict:
-    """The verdict with the variant's arguments in its message. Refusing a variant is a failure like any other."""
-    where = f"hidden variant ({case.label}): "
+def about_inputs(replay: schema.Replay, stated: schema.Case) -> str:
+    """`` (inputs included values up to ±100)``; empty for a call on ordinary values."""
+    told = inputs_of(replay.planted) or scale(stated, replay.case)
+    return f" ({told})" if told else ""
+
+
+def on_variant(verdict: schema.Verdict, stated: schema.Case, variant: schema.Case) -> schema.Verdict:
+    """The verdict, saying how the variant differs from the stated case. Refusing a variant is a failure like any."""
+    where = f"also tried with {difference(stated, variant)}, and there: "
     match verdict:
         case schema.Disagrees() | schema.Crashed() | schema.Cheated():
             return msgspec.structs.replace(verdict, message=where + verdict.message)

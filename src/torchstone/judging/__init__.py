@@ -16,6 +16,7 @@ from torchstone.judging.itself import (
 )
 from torchstone.judging.jitter import is_hidden, strides_like
 from torchstone.judging.outcome import Agreement, Mismatch, worst_of
+from torchstone.judging.plan_phrases import inputs_of
 from torchstone.judging.preparable import preparable_share
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
 from torchstone.judging.series import Series, UncapturableError
@@ -49,6 +50,7 @@ __all__ = [
     "draw_calls",
     "has_the_kinds_of",
     "hidden_cases",
+    "inputs_of",
     "is_hidden",
     "plans_among_timed",
     "plant",

@@ -73,7 +73,7 @@ def _compared(
     if isinstance(random, Mismatch):
         return random
     wanted = {} if random or expected.batch.reference.undefined else values()
-    subjects = list(subjects_of(wanted, outputs, inputs_after))
+    subjects = list(subjects_of(expected.call, wanted, outputs, inputs_after))
     changes: list[Change | LostSigns] = [
         *(Change(position, expected, inputs_after[position]) for position in kept(expected)),
         *_signs_to_keep(expected, outputs, inputs_after),

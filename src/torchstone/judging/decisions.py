@@ -54,7 +54,7 @@ _EVERY_SHARED = 8
 _EVERY_NEGATIVE = 4
 _SMALL = tuple(sign * k / 2.0 for k in range(1, 14) for sign in (1.0, -1.0))
 """Integers and halves."""
-_MODERATE, _LARGE = (16.0, 80.0), (90.0, 100.0)
+_MODERATE, LARGE = (16.0, 80.0), (90.0, 100.0)
 """Magnitudes of hundreds. Not where ``exp`` overflows in float16 or float32: honest formulas differ by a factor."""
 _MOST_OF_MAX = 0.45
 """An exponent of the largest number of the dtype: a sum of squares of these is still finite."""
@@ -410,7 +410,7 @@ def _within(fill: schema.Fill, dtype: torch.dtype, numbers: Sequence[float]) -> 
 
 
 def _hundreds(lot: Lot, tensor: DrawnTensor, count: int) -> torch.Tensor:
-    moderate, large = lot.uniform(*_MODERATE, count), lot.uniform(*_LARGE, count)
+    moderate, large = lot.uniform(*_MODERATE, count), lot.uniform(*LARGE, count)
     return torch.where(lot.below(2, count) == 0, moderate, large) * lot.signs(count)
 
 

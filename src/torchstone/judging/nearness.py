@@ -21,10 +21,12 @@ import torch
 
 from torchstone.judging import bounds
 from torchstone.judging.evaluation import Place
+from torchstone.judging.input_values import inputs_at
+from torchstone.judging.inputs import DrawnCall
 from torchstone.judging.outcome import Mismatch, Reason
 from torchstone.judging.probing import pieces
 from torchstone.judging.reference import Values
-from torchstone.judging.wording import counted, shown, shown_apart
+from torchstone.judging.wording import counted, shown, shown_apart, shown_factor
 from torchstone.schema import ErrorStatistics
 
 RELATIVE_ERROR_FLOOR = 1e-10
@@ -37,18 +39,19 @@ TALLIED = 7
 class Subject:
     """One tensor beside what it must hold."""
 
+    call: DrawnCall
     place: Place
     values: Values
     got: torch.Tensor
 
 
 def subjects_of(
-    wanted: dict[Place, Values], outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
+    call: DrawnCall, wanted: dict[Place, Values], outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> Iterator[Subject]:
     """Returned tensors first, then written storages."""
     for place, values in wanted.items():
         source = outputs if place.kind == "output" else inputs_after
-        yield Subject(place, values, source[place.position])
+        yield Subject(call, place, values, source[place.position])
 
 
 def tally(subject: Subject) -> torch.Tensor:
@@ -86,12 +89,13 @@ def together(subject: Subject, found: ErrorStatistics, rms: float, bias: float) 
     own = _rms_and_bias(replace(subject, got=subject.values.native))[0 if rms >= bias else 1]
     error = (subject.got.to(subject.values.centre.dtype) - subject.values.centre).abs() / spread.weight
     index = _unravelled(int(error.nan_to_num(nan=0.0, posinf=0.0).argmax()), subject.got.shape)
-    got, wanted = subject.got[index].item(), subject.values.centre[index].item()
+    got, wanted = shown_apart(subject.got[index].item(), subject.values.centre[index].item())
     message = (
         f"output {subject.place.position}: every element is within its bound, but the {name} of the errors is "
-        f"{shown(over * float(allowed))} typical ones of an honest kernel, bound {shown(float(allowed))}: lower "
-        f"precision inside, or a bias; worst at {list(index)}: got {got:.9g}, expected {wanted:.9g}\n"
-        f"torch's own is at {float(own):.2g} of the bound"
+        f"{shown(over * float(allowed))} typical ones of an honest kernel, allowed {shown(float(allowed))}"
+        f"{shown_factor(over, 1.0)}: lower precision inside, or a bias; worst at {list(index)}: got {got}, "
+        f"expected {wanted}; {inputs_at(subject.call, subject.place, index, subject.got.shape)}; "
+        f"torch's own is at {float(own):.2g} of the allowed"
     )
     return Mismatch("precision", message, statistics)
 
@@ -157,19 +161,28 @@ def _wrong(values: Values, got: torch.Tensor) -> torch.Tensor:
 
 
 def _describe(subject: Subject, wrong: torch.Tensor, worst: int, native_over: float) -> str:
-    """How many are wrong, where it is worst, got, expected, error against bound, how torch fares."""
+    """How many are wrong, where it is worst, got, expected, error against bound, the inputs, how torch fares."""
     values = subject.values
     index = _unravelled(worst, subject.got.shape)
     got, native, wanted = subject.got[index].item(), values.native[index].item(), values.centre[index].item()
     name = f"{subject.place.kind} {subject.place.position}" + (" after the call" * (subject.place.kind == "argument"))
     where = f"{name}: {int(wrong.sum())} of {counted(wrong.numel(), 'element')} wrong; worst at {list(index)}: "
+    inputs = inputs_at(subject.call, subject.place, index, subject.got.shape)
     if values.bound is None:
-        return f"{where}got {got}, expected {native}"
-    bound = float(values.bound[index])
-    allowed = shown(bound) if bound else "0 (only moved values are right here)"
+        found, right = shown_apart(got, native)
+        return f"{where}got {found}, expected {right}; {inputs}"
     found, right = shown_apart(got, wanted)
-    text = f"{where}got {found}, expected {right}, error {shown(abs(got - wanted))}, bound {allowed}"
-    return f"{text}\ntorch's own result there: {shown(native)}; torch is at worst at {native_over:.2g} of its bound"
+    text = f"{where}got {found}, expected {right}{_against_bound(abs(got - wanted), float(values.bound[index]))}"
+    fares = f", torch's worst error {native_over:.2g} of the allowed" if native_over else ""
+    return f"{text}; {inputs}; torch's own result there: {shown(native)}{fares}"
+
+
+def _against_bound(error: float, bound: float) -> str:
+    """Nothing where one of the two is NaN or infinite: that they are not equal is all that counts."""
+    if not math.isfinite(error):
+        return ""
+    allowed = shown(bound) if bound else "0 (this operator only moves values)"
+    return f", error {shown(error)}, allowed {allowed}{shown_factor(error, bound)}"
 
 
 def _over(error: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:

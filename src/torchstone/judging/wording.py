@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+import cmath
+import math
 from typing import Any
 
-_DIGITS = (6, 9, 17)
+_DIGITS = range(6, 18)
+"""Significant digits of a number in a message; 17 tell any two numbers of float64 apart."""
+_FEW_DIGITS = range(3, 18)
+_OF_DIFFERENCE = 0.1
+"""How far the difference of two shown numbers may be from the true one, as a share of it."""
 
 
 def shown(value: Any, digits: int = _DIGITS[0]) -> str:
     return f"{value:.{digits}g}" if isinstance(value, (float, complex)) else str(value)
 
 
-def shown_apart(one: Any, other: Any) -> tuple[str, str]:
-    """Both with as many digits as it takes to tell them apart."""
-    pairs = [(shown(one, digits), shown(other, digits)) for digits in _DIGITS]
-    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+def shown_apart(one: Any, other: Any, digits: range = _DIGITS) -> tuple[str, str]:
+    """Both with as many digits as it takes to see how far they are apart."""
+    pairs = [(shown(one, count), shown(other, count)) for count in digits]
+    return next((pair for pair in pairs if _shows_the_difference(pair, one, other)), pairs[-1])
+
+
+def shown_factor(error: float, allowed: float) -> str:
+    """`` (12.5 times that)`` after the allowed error, with enough digits to differ from 1; empty if it is no number."""
+    if not allowed or not math.isfinite(error / allowed):
+        return ""
+    return f" ({shown_apart(error / allowed, 1.0, _FEW_DIGITS)[0]} times that)"
 
 
 def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _shows_the_difference(pair: tuple[str, str], one: Any, other: Any) -> bool:
+    if one == other:
+        return True
+    if not (isinstance(one, (float, complex)) and isinstance(other, (float, complex))):
+        return pair[0] != pair[1]
+    difference = complex(one) - complex(other)
+    if not cmath.isfinite(difference):
+        return pair[0] != pair[1]
+    off = complex(pair[0]) - complex(pair[1]) - difference
+    allowed = _OF_DIFFERENCE * math.hypot(difference.real, difference.imag)
+    return pair[0] != pair[1] and math.hypot(off.real, off.imag) <= allowed

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from torchstone.reports.failure_text import hanging, kernels_own_lines
 from torchstone.reports.summary import CaseResult
 from torchstone.reports.text import byte_size, counted, microseconds, of_limit, one_line, ratio
-from torchstone.schema import Attribution, DeviceState, KernelCode, KernelShare, Measurement, explain, verdict_name
+from torchstone.schema import (
+    Agrees,
+    Attribution,
+    DeviceState,
+    KernelCode,
+    KernelShare,
+    Measurement,
+    explain,
+    verdict_name,
+)
 
 _NAME_CHARACTERS = 80
 _INDENT = 18
@@ -27,16 +37,19 @@ def matching(results: Iterable[CaseResult], text: str) -> list[CaseResult]:
     ]
 
 
-def details(results: Sequence[CaseResult]) -> str:
-    """A paragraph for each."""
-    return "\n\n".join("\n".join(_paragraph(item)) for item in results)
+def details(results: Sequence[CaseResult], width: int | None = None) -> str:
+    """A paragraph for each, its lines broken before ``width`` columns; None: as long as they are."""
+    return "\n\n".join("\n".join(_paragraph(item, width)) for item in results)
 
 
-def _paragraph(result: CaseResult) -> Iterator[str]:
+def _paragraph(result: CaseResult, width: int | None) -> Iterator[str]:
     record = result.record
     yield f"{one_line(record.case.operator)}  {one_line(record.case.label)}"
     for name, text in _lines(result):
-        yield f"  {name:<{_INDENT}}{one_line(text, limit=1000)}".rstrip()
+        line = f"  {name:<{_INDENT}}{one_line(text, limit=1000)}".rstrip()
+        yield from hanging(line, " " * (_INDENT + 2), width)
+    if not isinstance(record.verdict, Agrees):
+        yield from kernels_own_lines(record.verdict, record.log_tail)
 
 
 def _lines(result: CaseResult) -> Iterator[tuple[str, str]]:

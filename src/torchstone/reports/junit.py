@@ -54,9 +54,9 @@ def _case(record: Record, suite: str) -> ElementTree.Element:
         told = {"message": one_line(explain(verdict), limit=1000), "type": verdict_name(verdict)}
         outcome = ElementTree.SubElement(case, _outcome(verdict), told)
         if isinstance(verdict, Crashed) and verdict.traceback:
-            outcome.text = printable_lines(verdict.traceback)
+            outcome.text = "\n".join(printable_lines(verdict.traceback))
     if record.log_tail:
-        ElementTree.SubElement(case, "system-out").text = printable_lines(record.log_tail)
+        ElementTree.SubElement(case, "system-out").text = "\n".join(printable_lines(record.log_tail))
     return case
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_LIMIT = 300
+_LIMIT = 500
+"""Characters of a text in a table: a mismatch with its inputs and what is said of these takes about 400."""
 
 
 def one_line(text: str, limit: int = _LIMIT) -> str:
@@ -18,15 +19,18 @@ def one_line(text: str, limit: int = _LIMIT) -> str:
     return f"{safe[:half]} … {safe[-half:]}"
 
 
+def printable_lines(text: str, limit: int = _LIMIT) -> list[str]:
+    """Line by line with its indentation: control and invisible characters escaped, a long middle left out."""
+    found = []
+    for line in text.expandtabs(4).strip("\n").split("\n"):
+        indent = len(line) - len(line.lstrip(" "))
+        found.append(" " * min(indent, limit) + one_line(line, limit))
+    return found
+
+
 def markdown_cell(text: str, limit: int = _LIMIT) -> str:
     """The same, with nothing that Markdown or HTML would act on."""
     return re.sub(r"([\\`*_|\[\]<>])", r"\\\1", one_line(text, limit))
-
-
-def printable_lines(text: str) -> str:
-    """Several lines, each printable: control and invisible characters escaped, white space kept."""
-    lines = text.expandtabs().splitlines()
-    return "\n".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in lines)
 
 
 def counted(count: int, what: str, several: str = "") -> str:

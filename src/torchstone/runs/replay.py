@@ -1,11 +1,13 @@
-"""Making the call of a recorded disagreement again: same values, same source, a real judge and a real worker.
+"""Making the call of a recorded failure again: same values, same source, a real judge and a real worker.
 
 Separate from running, because nothing is planned or journalled: a replay answers one question and leaves no record.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -17,20 +19,38 @@ from torchstone.errors import UsageError
 from torchstone.executors import Executor, ExecutorOptions
 from torchstone.runs import journal
 from torchstone.runs.folder import IMPLEMENTATIONS, MANIFEST, read_manifest
-from torchstone.schema import Disagrees, Implementation, Job, Record, Replay, Verdict, decode
+from torchstone.runs.saved_calls import SavedCalls, saved_calls
+from torchstone.schema import (
+    Agrees,
+    Crashed,
+    Disagrees,
+    Implementation,
+    Job,
+    Missing,
+    Record,
+    Replay,
+    Unsupported,
+    Verdict,
+    decode,
+    verdict_name,
+)
 from torchstone.suites.base import names_operator
+
+_NO_FAILURE = (Agrees, Missing, Unsupported)
+"""Verdicts after which there is no failure to see again."""
 
 
 class Replayable(NamedTuple):
-    """A disagreement with all that is needed to see it again."""
+    """A failure with all that is needed to see it again."""
 
     record: Record
     implementation: Implementation
     replay: Replay
+    """The call that failed. Of a kernel that failed to load, any call: it is loaded again first."""
 
-    @property
-    def job(self) -> Job:
-        return Job(self.record.case, self.implementation, "quick", measured=False, replay=self.replay)
+    def job(self, save_to: Path | None = None) -> Job:
+        path = None if save_to is None else str(save_to)
+        return Job(self.record.case, self.implementation, "quick", measured=False, replay=self.replay, save_to=path)
 
 
 class Replayed(NamedTuple):
@@ -38,37 +58,100 @@ class Replayed(NamedTuple):
 
     source: Replayable
     verdict: Verdict
+    log_tail: str = ""
+    """The last bytes of what the kernel printed."""
+    saved: Path | None = None
+    """The file with the values of the call, if it was asked for and the call was made."""
 
 
-def find(path: Path, job_key: str | None = None, operator: str | None = None) -> list[Replayable]:
-    """The disagreements of a run folder, or of its journal, that fit. Raises where there are none."""
+class NothingFailed(NamedTuple):
+    """There is nothing to replay, and nothing to be sorry about."""
+
+    verdicts: Counter[str]
+    """How many records have which verdict."""
+
+    def __str__(self) -> str:
+        if set(self.verdicts) == {"agrees"}:
+            return "nothing to replay: every case agrees"
+        return f"nothing to replay: no case failed ({_counts(self.verdicts)})"
+
+
+def find(path: Path, job_key: str | None = None, operator: str | None = None) -> list[Replayable] | NothingFailed:
+    """The failures of a run folder, or of its journal, that fit. Raises where none of them can be replayed."""
     records = _records_file(path)
     latest = {record.job_key: record for record in journal.read(records).records}
     chosen = [record for record in latest.values() if _fits(record, job_key, operator)]
     if not chosen:
         raise UsageError(f"{records} has no record {_wanted(job_key, operator)}.")
+    if all(isinstance(record.verdict, _NO_FAILURE) for record in chosen):
+        return NothingFailed(_verdicts(chosen))
+    calls = {record.job_key: call for record in chosen if (call := _call_of(record)) is not None}
+    once: dict[str, Record] = {}
+    for record in chosen:
+        if record.job_key in calls:
+            once.setdefault(_identity(record), record)
     found = [
-        Replayable(record, _implementation(records.parent, record), record.verdict.replay)
-        for record in chosen
-        if isinstance(record.verdict, Disagrees) and record.verdict.replay is not None
+        Replayable(record, _implementation(records.parent, record), calls[record.job_key]) for record in once.values()
     ]
     if not found:
-        raise UsageError(f"no record {_wanted(job_key, operator)} in {records} is a disagreement that can be replayed.")
+        raise UsageError(
+            f"no record {_wanted(job_key, operator)} in {records} names a call that can be made again: "
+            f"{_counts(_verdicts(chosen))}."
+        )
     return found
 
 
-def replay(found: list[Replayable], device: str | None = None, threads: int | None = None) -> Iterator[Replayed]:
-    """Each disagreement again, where it happened unless another device is named."""
+def _call_of(record: Record) -> Replay | None:
+    match record.verdict:
+        case Crashed(stage="load"):
+            return Replay(record.case, seed=0)
+        case Disagrees(replay=call) | Crashed(replay=call):
+            return call
+    return None
 
+
+def _identity(record: Record) -> str:
+    """A kernel that fails to load does so for each of its cases: once is enough."""
+    at_load = isinstance(record.verdict, Crashed) and record.verdict.stage == "load"
+    return record.implementation.key if at_load else record.job_key
+
+
+def _verdicts(records: list[Record]) -> Counter[str]:
+    return Counter(verdict_name(record.verdict) for record in records)
+
+
+def _counts(verdicts: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in verdicts.most_common())
+
+
+def replay(
+    found: list[Replayable], device: str | None = None, threads: int | None = None, save: Path | None = None
+) -> Iterator[Replayed]:
+    """Each failure again, where it happened unless another device is named.
+
+    ``save``: the file for the values of the call; of several failures ``case-1.pt``, ``case-2.pt``, in their order.
+    """
+    with ExitStack() as stack:
+        keys = [item.record.job_key for item in found]
+        saving = None if save is None else stack.enter_context(saved_calls(save, keys))
+        for source, record in _judged(found, device, threads, saving):
+            saved = None if saving is None else saving.keep(source.record.job_key)
+            yield Replayed(source, record.verdict, record.log_tail, saved)
+
+
+def _judged(
+    found: list[Replayable], device: str | None, threads: int | None, saving: SavedCalls | None
+) -> Iterator[tuple[Replayable, Record]]:
     def place(item: Replayable) -> tuple[str, str]:
         return device or item.record.device, item.record.isolation.demanded
 
     for (where, isolation), group in groupby(sorted(found, key=place), key=place):
-        items = {item.job.key: item for item in group}
+        jobs = [(item, item.job(saving.written_to(item.record.job_key) if saving else None)) for item in group]
+        items = {job.key: item for item, job in jobs}
         options = msgspec.convert({"device": where, "isolation": isolation, "threads": threads or 1}, ExecutorOptions)
         executor: Executor = registry.executors.factory("local")(options)
-        for record in executor.run([item.job for item in items.values()]):
-            yield Replayed(items[record.job_key], record.verdict)
+        for record in executor.run([job for _, job in jobs]):
+            yield items[record.job_key], record
 
 
 def threads_of(path: Path) -> int:

@@ -61,6 +61,7 @@ from torchstone.schema.profile import Profile, ProfiledKernel, ProfilerResult, P
 from torchstone.schema.record import Isolation, Layer, Record
 from torchstone.schema.verdict import (
     Agrees,
+    BlockCall,
     Cheated,
     Crashed,
     Delegated,
@@ -86,6 +87,7 @@ __all__ = [
     "AsMade",
     "Attribution",
     "Block",
+    "BlockCall",
     "Booleans",
     "Cache",
     "Case",

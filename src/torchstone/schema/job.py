@@ -63,6 +63,8 @@ class Job(msgspec.Struct, frozen=True, dict=True):
     """What lies in the device's cache when a timed call begins."""
     replay: Replay | None = None
     """Make this one call again instead of judging the case."""
+    save_to: str | None = None
+    """File that the judge writes the arguments, the result and the expectation of a replay to. No part of the key."""
 
     @cached_property
     def key(self) -> str:

@@ -33,6 +33,15 @@ class ErrorStatistics(msgspec.Struct, frozen=True):
     """Mean of the errors of a whole result, divided by its bound."""
 
 
+class BlockCall(msgspec.Struct, frozen=True):
+    """Another call of the same case that was made together with a failed one. The fields are those of `Replay`."""
+
+    seed: int
+    count: int = 1
+    index: int = 0
+    planted: str = ""
+
+
 class Replay(msgspec.Struct, frozen=True):
     """All that is needed to make one call again with the same values, on the same kind of device."""
 
@@ -45,6 +54,8 @@ class Replay(msgspec.Struct, frozen=True):
     """Which of them it was."""
     planted: str = ""
     """The plan of the values that were planted into it; empty: none."""
+    others: tuple[BlockCall, ...] = ()
+    """Calls that were made together with this one, where a process died and nobody can say in which call."""
 
 
 class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
@@ -63,7 +74,8 @@ class Disagrees(msgspec.Struct, frozen=True, tag="disagrees"):
     """`precision`: every element is within its bound, but all errors together are too large or lean to one side.
     `bounds`: something was written outside every buffer."""
     message: str
-    """Where, got, expected, error against bound. Names the hidden variant if it was one."""
+    """Where, got, expected, error against what is allowed, the inputs there. Says how a hidden variant differs from the
+    stated case if it was one."""
     errors: ErrorStatistics = ErrorStatistics()
     replay: Replay | None = None
     """The call that went wrong."""
@@ -87,6 +99,8 @@ class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
     traceback: str | None = None
     exit_code: int | None = None
     signal: str | None = None
+    replay: Replay | None = None
+    """The call in which it happened; None: it happened in no call, or in one whose arguments are not known."""
 
 
 class TimedOut(msgspec.Struct, frozen=True, tag="timed_out"):
@@ -131,6 +145,15 @@ def verdict_name(verdict: Verdict) -> str:
     return str(verdict.__struct_config__.tag)
 
 
+_STAGE_TEXTS: dict[Stage, str] = {"compile": "first call"}
+"""Stages that people know by another word: of most kernels the first call compiles nothing."""
+
+
+def stage_text(stage: Stage) -> str:
+    """The stage as messages name it."""
+    return _STAGE_TEXTS.get(stage, stage)
+
+
 def explain(verdict: Verdict) -> str:
     """One line for people."""
     return " ".join(_explain(verdict).split())
@@ -141,11 +164,11 @@ def _explain(verdict: Verdict) -> str:
         case Agrees(calls_verified=calls):
             return f"{calls} calls verified"
         case Disagrees(message=message, stage=stage) | Crashed(message=message, stage=stage):
-            return f"{stage}: {message}"
+            return f"{stage_text(stage)}: {message}"
         case Cheated(guard=guard, message=message, stage=stage):
-            return f"{stage}: {guard}: {message}"
+            return f"{stage_text(stage)}: {guard}: {message}"
         case TimedOut(stage=stage, limit_seconds=limit, elapsed_seconds=elapsed):
-            return f"{stage}: stopped after {elapsed:.1f} s (limit {limit:g} s)"
+            return f"{stage_text(stage)}: stopped after {elapsed:.1f} s (limit {limit:g} s)"
         case Unsupported(by=by, reason=reason):
             return f"{by}: {reason}"
         case Delegated(message=message):

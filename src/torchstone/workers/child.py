@@ -219,7 +219,8 @@ class _Server:
             try:
                 reply: Reply = self._answer(command, descriptor)
             except BaseException as error:  # noqa: BLE001 - a candidate may raise anything, SystemExit included
-                reply = _failure(command.token, error)
+                raised_in = self._bound.raised_in if isinstance(command, Call) and self._bound is not None else None
+                reply = msgspec.structs.replace(_failure(command.token, error), call=raised_in)
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError, AttributeError):
                     stream.flush()
@@ -334,6 +335,8 @@ class _BoundCase:
         self._prepared = [] if candidate is None else self._prepare(candidate)
         self._kept: list[Any] = []
         """Results of the last calls: the judge reads them where they lie."""
+        self.raised_in: int | None = None
+        """The call of the last block that raised, if it can be said."""
         self._held: list[Any] = []
         """Results of earlier ones: the judge sees whether they stay as they are."""
         self._recordings: dict[tuple[int, bool, bool], Recording] = {}
@@ -421,6 +424,7 @@ class _BoundCase:
     ) -> Done:
         """Call after call. Nothing but the calls is done between them, unless each is to wait for the one before."""
         self._kept.clear()
+        self.raised_in = None
         calls = self.prepared(candidate)[first : first + count]
         link = self._link(chain)
         passes = [call.function for call in calls if backward and isinstance(call.function, Passes)]
@@ -429,8 +433,12 @@ class _BoundCase:
         if backward and len(passes) == len(calls):
             results = made_apart(passes, backward)
         elif link is None:
-            for function, args, kwargs in calls:
-                results.append(function(*args, **kwargs))
+            try:
+                for function, args, kwargs in calls:
+                    results.append(function(*args, **kwargs))
+            except BaseException:
+                self.raised_in = first + len(results)
+                raise
         else:
             for index, (function, args, kwargs) in enumerate(calls, first):
                 results.append(function(*args, **kwargs))

@@ -281,6 +281,8 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     kind: Literal["exception", "exit", "memory", "device", "unsupported"]
     message: str
     traceback: str
+    call: int | None = None
+    """Which of the calls raised, as far as the worker can tell. Only a replay depends on it."""
 
 
 class Attributed(msgspec.Struct, frozen=True, tag="attributed"):

@@ -1,0 +1,122 @@
+"""What a mismatch says to a person: digits that differ, the inputs at the worst element, what the inputs were like."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+
+import pytest
+import torch
+
+from judging.variants import case, tensor
+from torchstone import registry
+from torchstone.judging import Mismatch, Place, Reference, compare, decisions, draw_call, inputs_of
+from torchstone.judging.input_values import inputs_at
+from torchstone.judging.inputs import DrawnCall, calls_on
+from torchstone.judging.lots import ONCE
+from torchstone.judging.plan_phrases import PHRASES
+from torchstone.judging.wording import shown_apart, shown_factor
+from torchstone.schema import Case, Scalar, Sequence
+from torchstone.suites.base import CaseQuery
+
+CPU = torch.device("cpu")
+OUTPUT = Place("output", 0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shown"),
+    [
+        (1.0, 1.25, ("1", "1.25")),
+        (1.0000001192092896, 1.0, ("1.00000012", "1")),
+        (1.0000052, 1.0000049, ("1.0000052", "1.0000049")),
+        (math.nan, 2.0, ("nan", "2")),
+        (math.inf, 65504.0, ("inf", "65504")),
+        (7, 8, ("7", "8")),
+        (1 + 1j, 1 + 1.0000000001j, ("1+1j", "1+1.0000000001j")),
+        (2.0, 2.0, ("2", "2")),
+    ],
+)
+def test_numbers_that_differ_are_shown_with_the_digits_in_which_they_do(
+    one: complex, other: complex, shown: tuple[str, str]
+) -> None:
+    assert shown_apart(one, other) == shown
+
+
+def test_the_factor_over_the_allowed_error_is_never_shown_as_one() -> None:
+    assert shown_factor(0.25, 1.25e-7) == " (2e+06 times that)"
+    assert shown_factor(1.0001, 1.0) == " (1.0001 times that)"
+    assert shown_factor(math.nan, 1.0) == shown_factor(1.0, 0.0) == ""
+
+
+def given(operator: str, *arguments: object, values: tuple[list[float], ...]) -> DrawnCall:
+    """A call with these values."""
+    stated = case(operator, *arguments)  # type: ignore[arg-type]
+    return calls_on(stated, [torch.tensor([each]) for each in values], 0, 1, CPU)[0]
+
+
+def test_inputs_of_a_pointwise_operator_are_those_broadcast_to_the_element() -> None:
+    call = given("aten.add.Tensor", tensor(2, 3), tensor(3), values=([0.0, 1.0, 2.0, 3.0, 4.0, 5.5], [7.0, 8.0, 0.1]))
+    assert inputs_at(call, OUTPUT, (1, 2), (2, 3)) == "inputs there: self = 5.5, other = 0.100000001"
+
+
+def test_scalar_arguments_are_named_with_the_inputs() -> None:
+    call = given("aten.clamp.default", tensor(2), -1.5, 2.0, values=([3.0, -4.0],))
+    assert inputs_at(call, OUTPUT, (1,), (2,)) == "inputs there: self = -4, min = -1.5, max = 2.0"
+
+
+def test_of_other_operators_the_arguments_are_named() -> None:
+    call = given("aten.sum.dim_IntList", tensor(2, 3, strides=(1, 2)), values=([1.0, -2.5, 0.0, 4.0, 3.0, 2.0],))
+    call = draw_from(call, (*call.case.args, Sequence((Scalar(1),))))
+    told = inputs_at(call, OUTPUT, (1,), (2,))
+    assert told == "arguments: self float32 [2, 3] strides [1, 2] (from -2.5 to 4), dim [1]"
+
+
+def test_the_tensors_of_a_list_are_numbered_and_nan_is_told() -> None:
+    pair = Case("test", "aten.cat.default", (Sequence((tensor(2), tensor(1))),))
+    call = calls_on(pair, [torch.tensor([[1.0, 2.0]]), torch.tensor([[math.nan]])], 0, 1, CPU)[0]
+    told = inputs_at(call, OUTPUT, (0,), (3,))
+    assert told == "arguments: tensors[0] float32 [2] (from 1 to 2), tensors[1] float32 [1] (with NaN)"
+
+
+def draw_from(call: DrawnCall, arguments: tuple[object, ...]) -> DrawnCall:
+    stated = Case("test", call.case.operator, arguments)  # type: ignore[arg-type]
+    return calls_on(stated, [each.storage.unsqueeze(0) for each in call.tensors], 0, 1, CPU)[0]
+
+
+def test_a_written_argument_is_described_though_its_memory_has_gaps() -> None:
+    stated = Case("test", "aten.add_.Tensor", (tensor(3, strides=(2,)), tensor(3)))
+    expected = Reference(stated, CPU).expect(draw_call(stated, 3, CPU))
+    after = [each.clone() for each in expected.inputs_after]
+    after[0][0] += 1.0
+    outputs = [output.native for output in expected.outputs]
+    found = compare(expected, outputs, after)
+    assert isinstance(found, Mismatch)
+    assert "arguments: self float32 [3] strides [2] (from " in found.message
+
+
+def written_plans() -> set[str]:
+    """The names that planting knows, read from its source: what is not among them cannot be in a record."""
+    tree = ast.parse(inspect.getsource(decisions._write))
+    patterns = [node.value for node in ast.walk(tree) if isinstance(node, ast.MatchValue)]
+    return {node.value for node in patterns if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_every_plan_that_a_record_can_name_has_a_phrase() -> None:
+    assert set(PHRASES) == written_plans()
+    assert all(phrase and phrase == phrase.strip() for phrase in PHRASES.values())
+
+
+def test_plans_of_real_cases_have_phrases() -> None:
+    cases = list(registry.suites.factory("smoke")().cases(CaseQuery()))
+    plans = {plan for each in cases for once in (True, False) for plan in decisions.plans_for(each, once=once)}
+    assert any(plan.endswith(ONCE) for plan in plans)
+    assert all(inputs_of(plan) for plan in plans)
+    assert inputs_of("") == ""
+
+
+def test_the_phrase_of_hundreds_names_the_values_that_are_planted() -> None:
+    call = decisions.plant(draw_call(case("aten.relu.default", tensor(4096)), 5, CPU), "hundreds")
+    largest = call.args[0].abs().max().item()
+    assert inputs_of("hundreds") == "inputs included values up to ±100"
+    assert 90 < largest <= 100
