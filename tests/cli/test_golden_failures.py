@@ -1,12 +1,10 @@
 """What a person reads about a failure, word for word: of one case, and of a replay.
 
-Rendered by the real functions from fixed values. After a change on purpose: ``TORCHSTONE_WRITE_GOLDEN=1 pytest`` here,
-and read the difference.
+Rendered by the real functions from fixed values.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import msgspec
 import pytest
 import torch
 
+from golden import require_golden
 from torchstone.cli.replay import told
 from torchstone.court.wording import about_inputs, on_variant, replay_of, verdict_for_ending
 from torchstone.judging import DrawnCall, Place, Values
@@ -41,7 +40,6 @@ from torchstone.schema import (
     Verdict,
 )
 
-GOLDEN = Path(__file__).parent / "golden"
 CPU = torch.device("cpu")
 KERNEL = Implementation("directory", "aten.add.Tensor", SourceFiles((SourceFile("add.py", ""),), "add", "add.py"))
 ADD = Case("smoke", "aten.add.Tensor", (Tensor((2, 3), "float32", Normal()), Tensor((3,), "float32", Normal())))
@@ -134,8 +132,4 @@ def rendered(width: int) -> str:
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_what_is_said_about_failures_is_what_was_agreed_on(width: int) -> None:
-    path, text = GOLDEN / f"failures-{width}.txt", rendered(width)
-    if os.environ.get("TORCHSTONE_WRITE_GOLDEN"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    assert text == path.read_text()
+    require_golden(f"failed_case_{width}", rendered(width))

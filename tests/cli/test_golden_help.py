@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from test_program import environment
 
-GOLDEN = Path(__file__).parent / "golden"
+from golden import require_golden
+
 COMMANDS = {
     "run_help": ["run", "--help"],
     "list_suites": ["list", "suites"],
@@ -49,7 +50,4 @@ def _read(descriptor: int) -> bytes:
 def test_a_terminal_shows_what_is_expected(name: str, columns: int, tmp_path: Path) -> None:
     shown = on_a_terminal(COMMANDS[name], columns, tmp_path)
     assert all(len(line) <= columns and line == line.rstrip() for line in shown.splitlines())
-    golden = GOLDEN / f"{name}_{columns}.txt"
-    if os.environ.get("TORCHSTONE_WRITE_GOLDEN"):
-        golden.write_text(shown)
-    assert shown == golden.read_text()
+    require_golden(f"{name}_{columns}", shown)

@@ -1,13 +1,11 @@
 """What people read of a run, word for word, from fixed records: no judge is started.
 
-The expected texts lie in ``tests/cli/golden``. After a wanted change run this file with ``UPDATE_GOLDEN=1``, and read
-what differs.
+The expected texts lie in ``tests/cli/golden``; `golden.py` says how to write them anew.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import re
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import making
 import msgspec
 import pytest
 
+from golden import require_golden
 from torchstone.cli.model import _print
 from torchstone.installing.comparison import Difference, ModelComparison, OperatorUse, Times
 from torchstone.reports import make_report
@@ -39,7 +38,6 @@ from torchstone.schema import (
     Verdict,
 )
 
-GOLDEN = Path(__file__).with_name("golden")
 FOLDER = Path("torchstone_runs/x")
 BEGAN = 1_772_366_400 * 10**9
 RELU, ADD, NORM = "aten.relu.default", "aten.add.Tensor", "aten.native_layer_norm.default"
@@ -145,10 +143,7 @@ def printed(
 
 
 def compare(name: str, text: str) -> None:
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text()
+    require_golden(name, text)
     assert all(line == line.rstrip() for line in text.splitlines())
 
 
