@@ -19,7 +19,7 @@ COMMANDS = {
     "run": ("torchstone.cli.run:run", "Judge a backend's kernels on a suite of cases."),
     "fuzz": ("torchstone.cli.fuzz:fuzz", "Search for the smallest case on which a kernel fails."),
     "show": ("torchstone.cli.show:show", "Show the results of a run folder again."),
-    "replay": ("torchstone.cli.replay:replay", "Make the calls of recorded disagreements again, with the same values."),
+    "replay": ("torchstone.cli.replay:replay", "Make the calls of recorded failures again, with the same values."),
     "profile": ("torchstone.cli.profile:profile", "Show where a kernel's time goes: torch's profiler, ncu, nsys."),
     "model": ("torchstone.cli.model:model", "Train a model with and without a folder of kernels, and compare."),
     "new-kernels": ("torchstone.cli.new_kernels:new_kernels", "Write a folder of stubs for a suite's operators."),
