@@ -37,7 +37,7 @@ import msgspec
 from torchstone.backends.base import BackendOptions, Problem
 from torchstone.backends.folder_names import KERNEL_SUFFIXES, age_of_attempt, operator_name
 from torchstone.backends.native import HEADERS, compiled_files, entry_in, is_native, language_of
-from torchstone.backends.python_source import imports_package
+from torchstone.backends.python_source import language_of_modules
 from torchstone.backends.shared_files import SharedFiles
 from torchstone.backends.source_files import MAX_BYTES, UnreadableError, read_source, require_inside, system_reason
 from torchstone.errors import UsageError
@@ -214,7 +214,7 @@ def _read_kernel(folder: Path, root: Path, preference: int, shared: SharedFiles)
     entry = entry_in(files, conventional) if is_native(newest) else conventional[0]
     origin = SourceFiles(files, entry, _shown((folder / newest).relative_to(root)))
     native = [file.name for file in compiled_files(files)]
-    language = language_of(native) if is_native(newest) else _language(files)
+    language = language_of(native) if is_native(newest) else language_of_modules(files)
     return FolderKernel(operator, preference, origin, language)
 
 
@@ -233,11 +233,6 @@ def _read_sources(folder: Path, names: Iterable[str], root: Path) -> Iterator[So
     for name in names:
         file, left = read_source(folder / name, root, left)
         yield file
-
-
-def _language(files: tuple[SourceFile, ...]) -> Language:
-    modules = (file for file in files if file.name.endswith(".py"))
-    return "triton" if any(imports_package(file.text, "triton") for file in modules) else "python"
 
 
 def _shown(path: Path) -> str:

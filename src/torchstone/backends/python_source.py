@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+from torchstone.schema import Language, SourceFile
 
 MAX_PARSED_CHARACTERS = 256 << 10
 """Longer text is not parsed and tells nothing: parsing megabytes built to be hard to parse takes gigabytes."""
@@ -37,8 +39,13 @@ def imports_in(text: str) -> tuple[Import, ...]:
     return () if tree is None else tuple(_imports(tree))
 
 
-def imports_package(text: str, package: str) -> bool:
-    """Whether the text imports the package or a part of it, anywhere."""
+def language_of_modules(files: Iterable[SourceFile]) -> Language:
+    """`triton` if any of the modules imports it, anywhere; other files do not count."""
+    modules = (file.text for file in files if file.name.endswith(".py"))
+    return "triton" if any(_imports_package(text, "triton") for text in modules) else "python"
+
+
+def _imports_package(text: str, package: str) -> bool:
     if package not in text:
         return False
     return any(found.level == 0 and found.module.partition(".")[0] == package for found in imports_in(text))
