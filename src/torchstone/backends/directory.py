@@ -34,7 +34,7 @@ from pathlib import Path
 
 import msgspec
 
-from torchstone.backends.base import BackendOptions, Problem
+from torchstone.backends.base import BackendOptions, HeldKernel, Problem
 from torchstone.backends.folder_names import KERNEL_SUFFIXES, age_of_attempt, operator_name
 from torchstone.backends.native import HEADERS, compiled_files, entry_in, is_native, language_of
 from torchstone.backends.python_source import language_of_modules
@@ -86,6 +86,13 @@ class DirectoryBackend:
         """What was found: `aten.add.Tensor` for a folder of that overload, `aten.add` for one of the operator alone."""
         return tuple(sorted(self._kernels))
 
+    def held(self) -> tuple[HeldKernel, ...]:
+        """Every kernel that was read and is preferred, with the overloads that its folder serves."""
+        return tuple(
+            HeldKernel(str(Path(kernel.origin.label).parent), served_by(operator))
+            for operator, kernel in sorted(self._kernels.items())
+        )
+
     def problems(self) -> tuple[Problem, ...]:
         """Every folder that offers nothing, with the reason, in the order in which folders are preferred."""
         return tuple(self._problems)
@@ -109,6 +116,11 @@ class DirectoryBackend:
             return "it holds no folders"
         first, *others = self._problems
         return f"{first.where}: {first.reason}" + (f" (and {len(others)} more)" if others else "")
+
+
+def served_by(operator: str) -> tuple[str, ...]:
+    """The overloads that a folder serves: the one in its name, or those of an operator alone."""
+    return (operator,) if operator.count(".") > 1 else tuple(f"{operator}.{name}" for name in BASE_NAME_OVERLOADS)
 
 
 class FolderKernel(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
 from torchstone.runs.plan import Plan, Terms, make_plan
 from torchstone.runs.request import RunRequest, check, configuration
+from torchstone.runs.unused_kernels import unused_kernels
 from torchstone.schema import (
     Case,
     Implementation,
@@ -33,6 +34,9 @@ from torchstone.schema import (
     with_problem,
 )
 from torchstone.suites import CaseQuery, ListedSuite, Suite, left_out, names_operator, select_cases
+
+_MOST_NAMED = 12
+"""Places that one warning names: two lines of a terminal."""
 
 ExecutorFactory = Callable[[ExecutorOptions], Executor]
 
@@ -116,7 +120,8 @@ def execute(
     backend = backend or _backend(request, device)
     cases = choose_cases(request, device, suite)
     offers = choose_implementations(cases, backend)
-    problems = problems_of(backend)
+    unused = unused_kernels(backend, request.suite, suite, query_of(request, device), cases)
+    problems = (*problems_of(backend), *unused)
     manifest = collect(configuration(request, device))
     executor = (executor_factory or registry.executors.factory(request.executor))(
         _executor_options(request, device, manifest)
@@ -233,7 +238,16 @@ def _terms(request: RunRequest, device: str, manifest: Manifest) -> Terms:
 
 
 def _told(problems: tuple[Problem, ...]) -> tuple[str, ...]:
-    return tuple(f"{problem.where}: {problem.reason}" for problem in problems)
+    """A line for each reason. Many kernels may share one; the reports name them all."""
+    places: dict[str, list[str]] = {}
+    for problem in problems:
+        places.setdefault(problem.reason, []).append(problem.where)
+    return tuple(f"{_named(where)}: {reason}" for reason, where in places.items())
+
+
+def _named(places: list[str]) -> str:
+    more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
+    return ", ".join(places[:_MOST_NAMED]) + more
 
 
 def _told_left_out(request: RunRequest, device: str, suite: Suite) -> tuple[str, ...]:

@@ -36,6 +36,12 @@ class OpInfoSuite:
         found = [case for book in self._catalogues(query) for case in book.cases if selects(query, case.operator)]
         return tuple(may_be_laid_out(case) for case in {case.key: case for case in found}.values())
 
+    def operators(self, query: CaseQuery) -> frozenset[str] | None:
+        """Every operator in the query's dtypes, if the catalogues of these are kept; none is built to answer this."""
+        books = [_kept(query.device_type, dtype).read() for dtype in _dtypes(query)]
+        known = [book for book in books if book is not None]
+        return frozenset(case.operator for book in known for case in book.cases) if len(known) == len(books) else None
+
     def exclusions(self, query: CaseQuery) -> tuple[Exclusion, ...]:
         """What samples called and is no case."""
         found = [item for book in self._catalogues(query) for item in book.exclusions]
@@ -49,11 +55,10 @@ class OpInfoSuite:
         return dict(counts.most_common())
 
     def _catalogues(self, query: CaseQuery) -> list[Catalogue]:
-        dtypes = query.dtypes or (DEFAULT_DTYPES.get(query.device_type, _OTHER_DEVICES),)
-        return [self._catalogue(query.device_type, dtype) for dtype in dtypes]
+        return [self._catalogue(query.device_type, dtype) for dtype in _dtypes(query)]
 
     def _catalogue(self, device_type: str, dtype: str) -> Catalogue:
-        kept = KeptCatalogue("opinfo", _torch_version(), device_type, dtype, CATALOGUE_VERSION)
+        kept = _kept(device_type, dtype)
         known = kept.read()
         if known is not None:
             return known
@@ -62,6 +67,14 @@ class OpInfoSuite:
         built = build(device_type, dtype, self._progress)
         kept.write(built)
         return built
+
+
+def _dtypes(query: CaseQuery) -> tuple[str, ...]:
+    return query.dtypes or (DEFAULT_DTYPES.get(query.device_type, _OTHER_DEVICES),)
+
+
+def _kept(device_type: str, dtype: str) -> KeptCatalogue:
+    return KeptCatalogue("opinfo", _torch_version(), device_type, dtype, CATALOGUE_VERSION)
 
 
 def _torch_version() -> str:
