@@ -7,6 +7,7 @@ in the worker, never pickled and never called here.
 from __future__ import annotations
 
 import inspect
+import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -201,7 +202,10 @@ def as_implementation(kernel: Kernel, operator: str, entry: str | None = None, f
 
 
 def _looks_like_path(text: str) -> bool:
-    return "\n" not in text and (text.endswith(".py") or is_native(text))
+    """One line with a kernel's suffix. With blanks in it, it must be a file: model output may end in `see relu.py`."""
+    if "\n" in text or not (text.endswith(".py") or is_native(text)):
+        return False
+    return len(text.split()) == 1 or os.path.isfile(text)
 
 
 def _from_text(text: str, operator: str, entry: str | None, name: str, label: str, files: Files) -> Implementation:

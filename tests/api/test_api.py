@@ -81,6 +81,7 @@ def test_the_entry_point_is_found_or_asked_for() -> None:
     assert entry("x = '\\d'\ndef whatever(a, b): pass\n") == "whatever"
     for unclear in ("", "x = 1\n", "def one(): pass\ndef two(): pass\n", "def (", "\0", "-" * 100_000 + "1"):
         assert entry(unclear) == "add_kernel_impl", unclear
+    assert entry("I would put it into relu.py") == "add_kernel_impl", "no path"
     assert entry("#" * (1 << 20) + "\ndef add(a, b): pass\n") == "add"
 
 
@@ -162,6 +163,8 @@ def test_files_that_cannot_travel_are_refused(files: Any, message: str) -> None:
         (relu_by_hand, "relu", {}, "not a full name"),
         (lambda x: x, RELU, {}, "top level"),
         (Path("nowhere.py"), RELU, {}, "cannot be read"),
+        ("nowhere.py", RELU, {}, "cannot be read"),
+        ("no\0where.py", RELU, {}, "cannot be read"),
         (relu_by_hand, RELU, {"efort": "quick"}, "unknown setting: efort"),
         (relu_by_hand, RELU, {"suite": "smok", "device": "cpu"}, "Did you mean 'smoke'"),
         (relu_by_hand, RELU, {"device": "gpu"}, "not understood"),

@@ -149,3 +149,10 @@ def test_imports_of_what_is_not_there_or_no_python_are_left_to_the_worker(tmp_pa
 def test_a_single_folder_is_read_with_what_it_shares(tmp_path: Path) -> None:
     write(tmp_path, **{"common_ops.py": "x = 1", "relu/relu.py": "import common_ops"})
     assert [file.name for file in kernel_in(tmp_path / "relu").origin.files] == ["relu.py", "common_ops.py"]
+
+
+def test_the_pages_tell_the_limits_of_the_code() -> None:
+    pages = Path(__file__).parents[2] / "docs"
+    assert f"At most {MAX_FILES} shared files" in (pages / "backends.md").read_text()
+    assert f"count towards its {MAX_BYTES >> 20} MiB" in (pages / "backends.md").read_text()
+    assert f"At most {MAX_FILES} files and\n{MAX_BYTES >> 20} MiB." in (pages / "api.md").read_text()

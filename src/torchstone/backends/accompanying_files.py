@@ -48,7 +48,7 @@ def read_text(path: Path, kind: str) -> str:
     """The text of a file that the caller named."""
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # not there, not UTF-8, or no name that a file can have
         raise UsageError(f"{kind} '{path}' cannot be read: {error}.") from error
 
 
@@ -60,5 +60,5 @@ def _require_usable(name: str, taken: set[str]) -> None:
     if name in taken or any(str(folder) in taken for folder in path.parents):
         raise UsageError(f"files= has the name '{name}' twice, or it is the kernel's own. Use another name.")
     module = path.parts[0].removesuffix(".py")
-    if module in RESERVED and (path.suffix == ".py"):
+    if module in RESERVED and path.suffix == ".py":
         raise UsageError(f"files= has '{name}', and '{module}' is a module of Python or of torch. Use another name.")
