@@ -6,8 +6,8 @@ in the worker, never pickled and never called here.
 
 from __future__ import annotations
 
-import ast
 import inspect
+import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from torchstone import registry
-from torchstone.backends import folder_name
-from torchstone.backends.native import entry_in, is_native, language_of
+from torchstone.backends.accompanying_files import Files, accompanying, encodable, read_text
+from torchstone.backends.entries import conventional_names, python_entry
+from torchstone.backends.native import compiled_files, entry_in, is_native, language_of
+from torchstone.backends.python_source import language_of_modules
 from torchstone.errors import UsageError
 from torchstone.executors import Executor, ExecutorOptions
 from torchstone.reports import Summary, summarise
@@ -34,7 +36,6 @@ from torchstone.schema import (
     Implementation,
     IsolationLevel,
     Job,
-    Language,
     Limits,
     Record,
     SourceFile,
@@ -115,24 +116,32 @@ def capture(path: str | Path, *, operators: Iterable[str] | None = None) -> Iter
         yield recorded
 
 
-def check(kernel: Kernel, operator: str, *, entry: str | None = None, **settings: Any) -> Evaluation:
+def check(kernel: Kernel, operator: str, *, entry: str | None = None, files: Files = (), **settings: Any) -> Evaluation:
     """Is the kernel right? Every case of the operator is judged, nothing is timed."""
-    return _judge({operator: as_implementation(kernel, operator, entry)}, _settings(settings), "check")[operator]
+    offered = {operator: as_implementation(kernel, operator, entry, files)}
+    return _judge(offered, _settings(settings), "check")[operator]
 
 
-def measure(kernel: Kernel, operator: str, *, entry: str | None = None, **settings: Any) -> Evaluation:
+def measure(
+    kernel: Kernel, operator: str, *, entry: str | None = None, files: Files = (), **settings: Any
+) -> Evaluation:
     """How fast is it? Only cases that are meant for timing; a wrong kernel has no speed, its verdict says why."""
-    return _judge({operator: as_implementation(kernel, operator, entry)}, _settings(settings), "measure")[operator]
+    offered = {operator: as_implementation(kernel, operator, entry, files)}
+    return _judge(offered, _settings(settings), "measure")[operator]
 
 
-def evaluate(kernel: Kernel, operator: str, *, entry: str | None = None, **settings: Any) -> Evaluation:
+def evaluate(
+    kernel: Kernel, operator: str, *, entry: str | None = None, files: Files = (), **settings: Any
+) -> Evaluation:
     """Both: every case is checked, and those meant for timing are timed."""
-    return _judge({operator: as_implementation(kernel, operator, entry)}, _settings(settings), "evaluate")[operator]
+    offered = {operator: as_implementation(kernel, operator, entry, files)}
+    return _judge(offered, _settings(settings), "evaluate")[operator]
 
 
-def evaluate_many(kernels: Mapping[str, Kernel], **settings: Any) -> dict[str, Evaluation]:
-    """Evaluate a kernel for each operator, on every device that was asked for at once."""
-    offered = {operator: as_implementation(kernel, operator) for operator, kernel in kernels.items()}
+def evaluate_many(kernels: Mapping[str, Kernel], *, files: Files = (), **settings: Any) -> dict[str, Evaluation]:
+    """Evaluate a kernel for each operator, on every device that was asked for at once. The files go with every one."""
+    files = files if isinstance(files, (Mapping, str, Path)) else tuple(files)
+    offered = {operator: as_implementation(kernel, operator, files=files) for operator, kernel in kernels.items()}
     return _judge(offered, _settings(settings), "evaluate")
 
 
@@ -180,70 +189,47 @@ def _cases(operator: str, settings: Settings, device: str) -> Iterable[Case]:
     return found
 
 
-def as_implementation(kernel: Kernel, operator: str, entry: str | None = None) -> Implementation:
+def as_implementation(kernel: Kernel, operator: str, entry: str | None = None, files: Files = ()) -> Implementation:
     """The kernel as data. Operators are named in full: ``aten.relu.default``."""
     if operator.count(".") < 2:
         raise UsageError(f"operator '{operator}' is not a full name. Write for instance 'aten.add.Tensor'.")
     if isinstance(kernel, Path) or (isinstance(kernel, str) and _looks_like_path(kernel)):
         path = Path(kernel)
-        return _from_text(_read(path), operator, entry, path.name, str(path))
+        return _from_text(read_text(path, "kernel file"), operator, entry, path.name, str(path), files)
     if isinstance(kernel, str):
-        return _from_text(kernel, operator, entry, "kernel.py", "source text")
-    return _from_function(kernel, operator)
+        return _from_text(encodable(kernel), operator, entry, "kernel.py", "source text", files)
+    return _from_function(kernel, operator, files)
 
 
 def _looks_like_path(text: str) -> bool:
-    return "\n" not in text and (text.endswith(".py") or is_native(text))
+    """One line with a kernel's suffix. With blanks in it, it must be a file: model output may end in `see relu.py`."""
+    if "\n" in text or not (text.endswith(".py") or is_native(text)):
+        return False
+    return len(text.split()) == 1 or os.path.isfile(text)
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"kernel file '{path}' cannot be read: {error}.") from error
-
-
-def _from_text(text: str, operator: str, entry: str | None, name: str, label: str) -> Implementation:
-    files = (SourceFile(name, text),)
+def _from_text(text: str, operator: str, entry: str | None, name: str, label: str, files: Files) -> Implementation:
+    sources = (SourceFile(name, text), *accompanying(files, name))
     if is_native(name):
-        native_entry = entry or entry_in(files, _conventional_names(operator))
-        return Implementation("api", operator, SourceFiles(files, native_entry, label), language_of((name,)))
-    language: Language = "triton" if "import triton" in text else "python"
-    origin = SourceFiles(files, entry or _find_entry(text, operator), label)
-    return Implementation("api", operator, origin, language)
+        native_entry = entry or entry_in(sources, conventional_names(operator))
+        language = language_of(file.name for file in compiled_files(sources))
+        return Implementation("api", operator, SourceFiles(sources, native_entry, label), language)
+    origin = SourceFiles(sources, entry or python_entry(text, operator), label)
+    return Implementation("api", operator, origin, language_of_modules(sources))
 
 
-def _conventional_names(operator: str) -> tuple[str, ...]:
-    base = operator.split(".")[1]
-    return (f"{folder_name(operator)}_kernel_impl", f"{base}_kernel_impl", base)
-
-
-def _find_entry(text: str, operator: str) -> str:
-    """The conventional name, or the only function there is."""
-    conventional = _conventional_names(operator)
-    try:
-        functions = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    except (SyntaxError, ValueError):
-        return conventional[0]  # it will not load, and the verdict says why
-    for name in conventional:
-        if name in functions:
-            return name
-    if len(functions) == 1:
-        return functions[0]
-    raise UsageError(f"the source has no '{conventional[0]}'. Name its function with entry=….")
-
-
-def _from_function(function: Callable[..., Any], operator: str) -> Implementation:
+def _from_function(function: Callable[..., Any], operator: str, files: Files) -> Implementation:
     name = getattr(function, "__name__", None)
     qualified = getattr(function, "__qualname__", "")
     if not inspect.isfunction(function) or name is None or "<" in qualified or "." in qualified:
         raise UsageError("only functions at the top level of a file can be judged. Pass source text or a path instead.")
     file = inspect.getsourcefile(function)
     if file is not None and Path(file).is_file():
-        return _from_text(_read(Path(file)), operator, name, Path(file).name, f"{file}:{name}")
+        text = read_text(Path(file), "kernel file")
+        return _from_text(text, operator, name, Path(file).name, f"{file}:{name}", files)
     try:
         text = textwrap.dedent(inspect.getsource(function))
     except OSError as error:
         raise UsageError(f"the source of '{name}' is not known. Pass source text or a path instead.") from error
     # A notebook cell: the function alone travels, so it must import what it uses.
-    return _from_text(f"import torch\n\n{text}", operator, name, "kernel.py", f"notebook:{name}")
+    return _from_text(f"import torch\n\n{text}", operator, name, "kernel.py", f"notebook:{name}", files)

@@ -9,7 +9,7 @@ import pytest
 
 import torchstone
 from torchstone.api import as_implementation
-from torchstone.schema import SourceFiles
+from torchstone.schema import Crashed, SourceFiles
 
 RELU = "aten.relu.default"
 
@@ -76,8 +76,85 @@ def test_the_entry_point_is_found_or_asked_for() -> None:
     assert entry("def helper(): pass\ndef add__Tensor_kernel_impl(a, b): pass\n") == "add__Tensor_kernel_impl"
     assert entry("def helper(): pass\ndef add_kernel_impl(a, b): pass\n") == "add_kernel_impl"
     assert entry("def whatever(a, b): pass\n") == "whatever"
-    with pytest.raises(torchstone.UsageError, match="entry="):
-        entry("def one(): pass\ndef two(): pass\n")
+    assert entry("from torch import add\ndef whatever(a, b): pass\n") == "whatever"
+    assert entry("def one(): pass\ndef two(): pass\nif one:\n    add_kernel_impl = one\n") == "add_kernel_impl"
+    assert entry("x = '\\d'\ndef whatever(a, b): pass\n") == "whatever"
+    for unclear in ("", "x = 1\n", "def one(): pass\ndef two(): pass\n", "def (", "\0", "-" * 100_000 + "1"):
+        assert entry(unclear) == "add_kernel_impl", unclear
+    assert entry("I would put it into relu.py") == "add_kernel_impl", "no path"
+    assert entry("#" * (1 << 20) + "\ndef add(a, b): pass\n") == "add"
+
+
+def test_what_the_source_is_is_a_verdict_and_files_travel_along(tmp_path: Path) -> None:
+    """One judged run: a loop over model output must not die of any of these."""
+    native = tmp_path / "sin.cpp"
+    native.write_text("int one() {\n  return 1;\n}\n")
+    kernels: dict[str, Any] = {
+        "aten.relu.default": "",
+        "aten.neg.default": "def one(x): return -x\ndef two(x): return -x\n",
+        "aten.sin.default": native,
+        "aten.abs.default": "def abs(x):\n    'half of a character: \ud800'\n    return x.abs()\n",
+        "aten.exp.default": "from common.powers import power\nimport numbers_of\n\n"
+        "def exp(x):\n    return power(numbers_of.E, x)\n",
+    }
+    files = {
+        "common/__init__.py": "",
+        "common/powers.py": "import torch\n\ndef power(base, x):\n    return torch.exp(x * base)\n",
+        "numbers_of.py": "E = 1\n",
+    }
+    shapes = [(operator, (5,)) for operator in kernels] + [("aten.neg.default", (7,))]
+    cases = tuple(
+        torchstone.Case("mine", operator, (torchstone.Tensor(shape, "float32", torchstone.Normal()),))
+        for operator, shape in shapes
+    )
+    results = torchstone.evaluate_many(kernels, files=files, cases=cases, device="cpu", effort="quick")
+    name = "the expected name of the kernel"
+    assert [len(result.records) for result in results.values()] == [1, 2, 1, 1, 1]
+    assert results["aten.abs.default"].agrees, results["aten.abs.default"].failures()
+    assert results["aten.exp.default"].agrees, results["aten.exp.default"].failures()
+    for operator, message in {
+        "aten.relu.default": f"kernel.py defines no function 'relu_kernel_impl', {name}; it defines no functions",
+        "aten.neg.default": f"kernel.py defines no function 'neg_kernel_impl', {name}; it defines one, two",
+        "aten.sin.default": f"sin.cpp defines no function 'sin__default_kernel_impl', {name}; it defines one",
+    }.items():
+        for record in results[operator].records:
+            assert isinstance(record.verdict, Crashed), record.verdict
+            assert record.verdict.stage == "load"
+            assert message in record.verdict.message
+
+
+def test_files_are_given_as_texts_or_as_paths(tmp_path: Path) -> None:
+    (tmp_path / "tiles.py").write_text("import triton\n")
+    given = as_implementation("def relu(x): ...", RELU, files=[tmp_path / "tiles.py"])
+    assert given.key == as_implementation("def relu(x): ...", RELU, files={"tiles.py": "import triton\n"}).key
+    assert given.key != as_implementation("def relu(x): ...", RELU).key
+    assert given.language == "triton"
+    assert isinstance(given.origin, SourceFiles)
+    assert [file.name for file in given.origin.files] == ["kernel.py", "tiles.py"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"../tiles.py": ""}, "plain relative names"),
+        ({"/tmp/tiles.py": ""}, "plain relative names"),
+        ({"a//b.py": ""}, "plain relative names"),
+        ({"": ""}, "plain relative names"),
+        ({"a\nb.py": ""}, "plain relative names"),
+        ({"kernel.py": ""}, "the kernel's own"),
+        ({"a": "", "a/b.py": ""}, "twice"),
+        ({"random.py": ""}, "'random' is a module of Python or of torch"),
+        ({"torch/nn.py": ""}, "'torch' is a module of Python or of torch"),
+        ({"tiles.py": b""}, "maps names to text"),
+        ("tiles.py", "Put the path into a list"),
+        (["nowhere.py"], "file 'nowhere.py' cannot be read"),
+        ({f"part_{number}.py": "" for number in range(65)}, "65 files; at most 64"),
+        ({"big.py": "#" * ((4 << 20) + 1)}, "more than 4 MiB"),
+    ],
+)
+def test_files_that_cannot_travel_are_refused(files: Any, message: str) -> None:
+    with pytest.raises(torchstone.UsageError, match=message):
+        torchstone.check("def relu(x): ...", RELU, files=files)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +163,8 @@ def test_the_entry_point_is_found_or_asked_for() -> None:
         (relu_by_hand, "relu", {}, "not a full name"),
         (lambda x: x, RELU, {}, "top level"),
         (Path("nowhere.py"), RELU, {}, "cannot be read"),
+        ("nowhere.py", RELU, {}, "cannot be read"),
+        ("no\0where.py", RELU, {}, "cannot be read"),
         (relu_by_hand, RELU, {"efort": "quick"}, "unknown setting: efort"),
         (relu_by_hand, RELU, {"suite": "smok", "device": "cpu"}, "Did you mean 'smoke'"),
         (relu_by_hand, RELU, {"device": "gpu"}, "not understood"),

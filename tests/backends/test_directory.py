@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from torchstone import registry
 from torchstone.backends import BackendOptions
-from torchstone.backends.directory import LANGUAGE_MAX_CHARACTERS, MAX_BYTES, DirectoryBackend
+from torchstone.backends.directory import DirectoryBackend
+from torchstone.backends.python_source import MAX_PARSED_CHARACTERS
+from torchstone.backends.source_files import MAX_BYTES
 from torchstone.errors import UsageError
 from torchstone.schema import SourceFiles
 
@@ -274,7 +276,7 @@ def test_a_byte_order_mark_is_left_out_of_the_text(tmp_path: Path) -> None:
         ("import triton\n\0", "python"),
         ("x = '\\d'\nimport triton\n", "triton"),
         ("import triton\nx = " + "-" * 100_000 + "1\n", "python"),
-        ("import triton\n" + "#" * LANGUAGE_MAX_CHARACTERS, "python"),
+        ("import triton\n" + "#" * MAX_PARSED_CHARACTERS, "python"),
     ],
 )
 def test_the_language_is_read_from_the_imports(tmp_path: Path, text: str, language: str) -> None:

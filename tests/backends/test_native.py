@@ -23,6 +23,7 @@ from torchstone.schema import (
     Normal,
     Record,
     Scalar,
+    SourceFile,
     SourceFiles,
     Tensor,
     Unsupported,
@@ -198,6 +199,22 @@ def test_an_argument_without_default_must_be_given() -> None:
         by_position(3)("x")
 
 
+# ---- what is seen before anything is built
+
+
+def test_a_source_without_the_entry_point_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
+    from torchstone.workers.building import BuildError, native_kernel
+
+    text = "at::Tensor one(at::Tensor x) {\n  if (x.dim()) {\n  }\n  return x;\n}\nstatic int two()\n{\n}\n"
+    for name in ("relu.cpp", "relu.cu"):
+        with pytest.raises(BuildError) as refused:
+            native_kernel(SourceFiles((SourceFile(name, text),), "relu"), "aten.relu.default", tmp_path)
+        expected = f"{name} defines no function 'relu', the expected name of the kernel; it defines one, two"
+        assert str(refused.value) == expected
+    bound = SourceFiles((SourceFile("relu.cpp", "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}"),), "relu")
+    assert callable(native_kernel(bound, "aten.relu.default", tmp_path))
+
+
 # ---- real builds
 
 
@@ -213,7 +230,12 @@ def case(operator: str, tensors: int, **named: Scalar) -> Case:
 
 
 def test_c_plus_plus_is_built_in_the_sandbox_and_judged(tmp_path: Path) -> None:
-    write(tmp_path, **{"add__Tensor/add__Tensor.cpp": CPP, "relu/relu.cpp": '#include "nowhere.h"\nat::Tensor relu();'})
+    including = CPP.replace("static_cast<float>(alpha)", "shared::narrow(alpha)").replace(
+        "\n", '\n#include "narrow.h"\n', 1
+    )
+    write(tmp_path, **{"narrow.h": "namespace shared { inline float narrow(double value) { return value; } }\n"})
+    write(tmp_path, **{"add__Tensor/add__Tensor.cpp": including})
+    write(tmp_path, **{"relu/relu.cpp": '#include "nowhere.h"\nat::Tensor relu();'})
     write(tmp_path, **{"exp/exp.cu": CUDA.replace("relu", "exp")})
     plain, scaled, broken, elsewhere = judge(
         tmp_path,

@@ -114,3 +114,22 @@ def test_a_run_that_stopped_at_a_failure_goes_on_after_the_kernel_is_mended(tmp_
 def test_a_reader_that_leaves_early_causes_no_traceback(tmp_path: Path) -> None:
     result = in_process("bash", "-c", f"{sys.executable} -m torchstone list operators | true", cwd=tmp_path)
     assert "Traceback" not in result.stderr
+
+
+def test_shared_helpers_travel_and_folders_that_no_case_uses_are_named(tmp_path: Path) -> None:
+    for name in ("relu", "rleu", "tanh"):
+        (tmp_path / "kernels" / name).mkdir(parents=True)
+        text = f"from common_ops import clip\n\ndef {name}_kernel_impl(x):\n    return clip(x)\n"
+        (tmp_path / "kernels" / name / f"{name}.py").write_text(text)
+    (tmp_path / "kernels" / "common_ops.py").write_text("def clip(x):\n    return x.clamp(min=0)\n")
+    asked = ("--ops", "relu", "--device", "cpu", "--effort", "quick", "--no-measure", "--run-id", "r")
+    result = torchstone("run", *KERNELS, "kernels", *asked, cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "6 cases: 6 agrees" in " ".join(result.stdout.split())
+    summary = (tmp_path / "torchstone_runs" / "r" / "OVERALL_SUMMARY.md").read_text()
+    for name, reason in {
+        "rleu": "torch has no such operator or overload; did you mean 'relu'?",
+        "tanh": "suite 'smoke' does not ask for this operator; ",
+    }.items():
+        assert result.stderr.count(f"warning: {name}: {reason}") == 1
+        assert f"| {name} | {reason}" in summary

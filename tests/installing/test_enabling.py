@@ -200,6 +200,29 @@ def test_modules_beside_a_kernel_are_its_own(write_kernel: WriteKernel) -> None:
     assert "settings_beside" not in sys.modules
 
 
+def test_kernels_of_a_folder_share_what_lies_at_its_root(write_kernel: WriteKernel) -> None:
+    for name, lines in (("relu", "from common_ops import FACTOR"), ("neg", "from common.tiles import FACTOR")):
+        folder = write_kernel(name, "return torch.full_like(x, FACTOR)", "x", root="kernels/run_1")
+        path = folder / name / f"{name}.py"
+        path.write_text(f"import statistics\nassert statistics.mean\n{lines}\n" + path.read_text())
+    (folder.parent / "common").mkdir()
+    (folder.parent / "common" / "__init__.py").write_text("")
+    (folder.parent / "common" / "tiles.py").write_text("from .sizes import FACTOR\n")
+    (folder.parent / "common" / "sizes.py").write_text("FACTOR = 3\n")
+    (folder.parent / "statistics.py").write_text("")
+    (folder.parent / "common_ops.py").write_text("FACTOR = 1\n")
+    (folder / "common_ops.py").write_text("FACTOR = 2\n")
+    before = list(sys.meta_path)
+    sys.modules.pop("statistics", None)
+    with pytest.warns(UserWarning, match=r"statistics\.py: not given to kernels"):
+        installation = torchstone.enable(folder.parent, device="cpu")
+    with installation:
+        assert torch.relu(torch.ones(1)).item() == 2, "the run's own file before the root's"
+        assert torch.neg(torch.ones(1)).item() == 3
+    assert sys.meta_path == before
+    assert not {"common", "common.tiles", "common.sizes", "common_ops"} & set(sys.modules)
+
+
 # ---- kernels that fail
 
 

@@ -1,6 +1,6 @@
 """WHERE IMPLEMENTATIONS COME FROM."""
 
-from torchstone.backends.base import Backend, BackendOptions, ListedBackend, Problem
+from torchstone.backends.base import Backend, BackendOptions, HeldKernel, ListedBackend, Problem
 from torchstone.backends.folder_names import folder_name, operator_name
 
-__all__ = ["Backend", "BackendOptions", "ListedBackend", "Problem", "folder_name", "operator_name"]
+__all__ = ["Backend", "BackendOptions", "HeldKernel", "ListedBackend", "Problem", "folder_name", "operator_name"]

@@ -36,6 +36,15 @@ class Problem(msgspec.Struct, frozen=True):
     reason: str
 
 
+class HeldKernel(msgspec.Struct, frozen=True):
+    """One kernel that a backend holds, whoever asks for it. A backend that can list them has a method ``held()``."""
+
+    where: str
+    """Its folder or file, as problems name it."""
+    serves: tuple[str, ...]
+    """The overloads that it would be used for, of one operator."""
+
+
 class ListedBackend:
     """A backend of given implementations: the fake for tests, and how the API passes one kernel."""
 

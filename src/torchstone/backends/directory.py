@@ -17,6 +17,7 @@ Which kernel of several wins:
 3. in the same folder, the highest attempt or version as a number; a file without a number is older than all;
 4. of the same attempt, Python before CUDA before C++. A .cu and a .cpp of one attempt are one kernel; beside a .py of
    the same name they are files that it may read.
+Files that several kernels share lie beside the operators' folders (`shared_files`): modules, packages, headers.
 A folder from which its newest file cannot be read offers nothing (never an older attempt in its stead) and is a
 `Problem`; the next folder in the order takes its place.
 
@@ -25,33 +26,27 @@ Nothing here runs or imports a kernel. Text is read, no more; whether it is righ
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import stat
-import warnings
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from torchstone.backends.base import BackendOptions, Problem
-from torchstone.backends.folder_names import operator_name
-from torchstone.backends.native import HEADERS, SOURCES, entry_in, is_native, language_of
+from torchstone.backends.base import BackendOptions, HeldKernel, Problem
+from torchstone.backends.folder_names import KERNEL_SUFFIXES, age_of_attempt, operator_name
+from torchstone.backends.native import HEADERS, compiled_files, entry_in, is_native, language_of
+from torchstone.backends.python_source import language_of_modules
+from torchstone.backends.shared_files import SharedFiles
+from torchstone.backends.source_files import MAX_BYTES, UnreadableError, read_source, require_inside, system_reason
 from torchstone.errors import UsageError
 from torchstone.schema import Implementation, Language, SourceFile, SourceFiles
-
-MAX_BYTES = 4 << 20
-"""Source text of one kernel, its helper modules included."""
-LANGUAGE_MAX_CHARACTERS = 256 << 10
-"""Longer text is called plain Python: parsing megabytes built to be hard to parse takes gigabytes."""
 
 BASE_NAME_OVERLOADS = ("default", "Tensor")
 """The overloads that a folder named after an operator alone serves."""
 
-_KERNEL_SUFFIXES = (".py", *SOURCES)
-"""The preferred one first."""
-_SUFFIXES = (*_KERNEL_SUFFIXES, *HEADERS)
+_SUFFIXES = (*KERNEL_SUFFIXES, *HEADERS)
 _RUN = re.compile(r"(?:.*_)?run_(\d+(?:_\d+)*)", re.ASCII)
 _LAYOUT = "Expected one folder per operator, such as relu/relu.py or add__Tensor/add__Tensor_implementation_v1.py."
 
@@ -66,13 +61,17 @@ class DirectoryBackend:
         root = _require_folder(options.kernels_dir)
         self._kernels: dict[str, FolderKernel] = {}
         self._problems: list[Problem] = []
+        shared = SharedFiles(root)
         for preference, folder in enumerate(self._operator_folders(root)):
             try:
-                kernel = _read_kernel(folder, root, preference)
-            except (_UnreadableError, OSError) as error:
+                kernel = _read_kernel(folder, root, preference, shared)
+            except (UnreadableError, OSError) as error:
                 self._report(folder, root, error)
             else:
                 self._kernels.setdefault(kernel.operator, kernel)
+        packages = {_shown(folder.relative_to(root)) for folder in shared.packages}
+        self._problems = [problem for problem in self._problems if problem.where not in packages]
+        self._problems += shared.problems()
         if not self._kernels:
             raise UsageError(f"no kernel can be read from {_shown(root)}: {self._first_problem()}. {_LAYOUT}")
 
@@ -90,6 +89,13 @@ class DirectoryBackend:
         """What was found: `aten.add.Tensor` for a folder of that overload, `aten.add` for one of the operator alone."""
         return tuple(sorted(self._kernels))
 
+    def held(self) -> tuple[HeldKernel, ...]:
+        """Every kernel that was read and is preferred, with the overloads that its folder serves."""
+        return tuple(
+            HeldKernel(str(Path(kernel.origin.label).parent), served_by(operator))
+            for operator, kernel in sorted(self._kernels.items())
+        )
+
     def problems(self) -> tuple[Problem, ...]:
         """Every folder that offers nothing, with the reason, in the order in which folders are preferred."""
         return tuple(self._problems)
@@ -99,13 +105,13 @@ class DirectoryBackend:
         for place in _places(root):
             try:
                 names = sorted(_subfolders(place, root), key=_by_exactness)
-            except (_UnreadableError, OSError) as error:
+            except (UnreadableError, OSError) as error:
                 self._report(place, root, error)
             else:
                 yield from (place / name for name in names if place != root or not _is_place(name))
 
     def _report(self, folder: Path, root: Path, error: Exception) -> None:
-        reason = _system_reason(error) if isinstance(error, OSError) else str(error)
+        reason = system_reason(error) if isinstance(error, OSError) else str(error)
         self._problems.append(Problem(_shown(folder.relative_to(root)), reason))
 
     def _first_problem(self) -> str:
@@ -113,6 +119,11 @@ class DirectoryBackend:
             return "it holds no folders"
         first, *others = self._problems
         return f"{first.where}: {first.reason}" + (f" (and {len(others)} more)" if others else "")
+
+
+def served_by(operator: str) -> tuple[str, ...]:
+    """The overloads that a folder serves: the one in its name, or those of an operator alone."""
+    return (operator,) if operator.count(".") > 1 else tuple(f"{operator}.{name}" for name in BASE_NAME_OVERLOADS)
 
 
 class FolderKernel(msgspec.Struct, frozen=True):
@@ -127,16 +138,12 @@ class FolderKernel(msgspec.Struct, frozen=True):
 
 
 def kernel_in(folder: Path) -> FolderKernel:
-    """The kernel of this one operator folder, whatever lies beside it."""
+    """The kernel of this one operator folder, with what it shares with those beside it."""
     try:
-        return _read_kernel(folder, folder, 0)
-    except (_UnreadableError, OSError) as error:
-        reason = _system_reason(error) if isinstance(error, OSError) else str(error)
+        return _read_kernel(folder, folder, 0, SharedFiles(folder.parent))
+    except (UnreadableError, OSError) as error:
+        reason = system_reason(error) if isinstance(error, OSError) else str(error)
         raise UsageError(f"no kernel can be read from {_shown(folder)}: {reason}.") from error
-
-
-class _UnreadableError(Exception):
-    """Why a folder offers nothing."""
 
 
 # ---- places: the root itself, runs, kernels by hand
@@ -157,7 +164,7 @@ def _require_folder(kernels_dir: Path | None) -> Path:
 
 
 def _unreadable_root(root: Path, error: OSError) -> UsageError:
-    return UsageError(f"kernels folder {_shown(root)} cannot be read: {_system_reason(error)}. Allow it or copy it.")
+    return UsageError(f"kernels folder {_shown(root)} cannot be read: {system_reason(error)}. Allow it or copy it.")
 
 
 def _places(root: Path) -> Iterator[Path]:
@@ -189,7 +196,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _subfolders(folder: Path, root: Path) -> list[str]:
     """Names of the folders in a folder. Hidden ones and Python's caches are nobody's kernels."""
-    _require_inside(folder, root)
+    require_inside(folder, root)
     names = (name for name in os.listdir(folder) if not name.startswith(".") and name != "__pycache__")
     return [name for name in names if (folder / name).is_dir()]
 
@@ -202,26 +209,27 @@ def _by_exactness(name: str) -> tuple[bool, str]:
 # ---- one operator folder
 
 
-def _read_kernel(folder: Path, root: Path, preference: int) -> FolderKernel:
+def _read_kernel(folder: Path, root: Path, preference: int, shared: SharedFiles) -> FolderKernel:
     operator = operator_name(folder.name)
     if operator is None:
-        raise _UnreadableError("the name is no operator's; write for instance 'relu' or 'add__Tensor'")
-    _require_inside(folder, root)
+        raise UnreadableError("the name is no operator's; write for instance 'relu' or 'add__Tensor'")
+    require_inside(folder, root)
     names = sorted(name for name in os.listdir(folder) if Path(name).suffix in _SUFFIXES)
-    ages = {name: age for name in names if (age := _age(name, folder.name)) is not None}
+    ages = {name: age for name in names if (age := age_of_attempt(name, folder.name)) is not None}
     if not ages:
-        raise _UnreadableError(
-            "no kernel file; expected "
-            + " or ".join(f"{folder.name}{ending}.py" for ending in ("", "_attempt_1", "_implementation_v1"))
-        )
+        expected = (f"{folder.name}{ending}.py" for ending in ("", "_attempt_1", "_implementation_v1"))
+        unused = "; no kernel imports it as a package" if "__init__.py" in names else ""
+        raise UnreadableError(f"no kernel file; expected {' or '.join(expected)}{unused}")
     newest = max(ages, key=lambda name: ages[name])
-    files = tuple(_read_sources(folder, [newest, *_companions(newest, names, ages)], root))
-    if not files[0].text.strip():
-        raise _UnreadableError(f"{newest} is empty")
+    own = tuple(_read_sources(folder, [newest, *_companions(newest, names, ages)], root))
+    if not own[0].text.strip():
+        raise UnreadableError(f"{newest} is empty")
+    files = (*own, *shared.used_by(own, folder.parent))
     conventional = (f"{folder.name}_kernel_impl", folder.name)
     entry = entry_in(files, conventional) if is_native(newest) else conventional[0]
     origin = SourceFiles(files, entry, _shown((folder / newest).relative_to(root)))
-    language = language_of(_compiled(newest, files)) if is_native(newest) else _language(files)
+    native = [file.name for file in compiled_files(files)]
+    language = language_of(native) if is_native(newest) else language_of_modules(files)
     return FolderKernel(operator, preference, origin, language)
 
 
@@ -235,84 +243,11 @@ def _companions(newest: str, names: Iterable[str], ages: Container[str]) -> Iter
             yield name
 
 
-def _compiled(newest: str, files: Iterable[SourceFile]) -> Iterator[str]:
-    """Of the files that travel, those that are compiled."""
-    stem = Path(newest).stem
-    return (file.name for file in files if is_native(file.name) and Path(file.name).stem == stem)
-
-
-def _age(file: str, folder: str) -> tuple[int, str, int] | None:
-    """Higher is newer; None for a file that is no attempt at the kernel.
-
-    Between equal numbers the name decides, so that an implementation is newer than an attempt, then the language.
-    """
-    ending = re.compile(re.escape(folder) + r"(?:_attempt_(\d+)|_implementation(?:_v(\d+))?)?", re.ASCII)
-    path = Path(file)
-    found = ending.fullmatch(path.stem)
-    if found is None or path.suffix not in _KERNEL_SUFFIXES:
-        return None
-    number = found[1] or found[2]
-    return (int(number) if number else -1, path.stem, -_KERNEL_SUFFIXES.index(path.suffix))
-
-
 def _read_sources(folder: Path, names: Iterable[str], root: Path) -> Iterator[SourceFile]:
     left = MAX_BYTES
     for name in names:
-        path = folder / name
-        _require_inside(path, root)
-        if not path.is_file():
-            raise _UnreadableError(f"{name} is not a file" if path.exists() else f"{name} is a link to nothing")
-        with path.open("rb") as file:
-            data = file.read(left + 1)
-        if len(data) > left:
-            raise _UnreadableError(f"too large: more than {MAX_BYTES >> 20} MiB of source")
-        left -= len(data)
-        yield SourceFile(name, _text(name, data))
-
-
-def _text(name: str, data: bytes) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _UnreadableError(f"{name} is not UTF-8 (byte {error.start}); save it as UTF-8") from error
-
-
-def _require_inside(path: Path, root: Path) -> None:
-    """A link may lead anywhere in the kernels folder, not out of it: what it names would be copied into the run."""
-    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
-        raise _UnreadableError(f"{path.name} is a link out of the kernels folder; copy what it names")
-
-
-def _language(files: tuple[SourceFile, ...]) -> Language:
-    if sum(len(file.text) for file in files) > LANGUAGE_MAX_CHARACTERS:
-        return "python"
-    modules = (file for file in files if file.name.endswith(".py"))
-    return "triton" if any(_imports(file.text, "triton") for file in modules) else "python"
-
-
-def _imports(text: str, package: str) -> bool:
-    """Whether the text imports the package, anywhere. Text that is no Python imports nothing."""
-    if package not in text:
-        return False
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return any(module.partition(".")[0] == package for module in _imported_modules(tree))
-
-
-def _imported_modules(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            yield node.module
-
-
-def _system_reason(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()
+        file, left = read_source(folder / name, root, left)
+        yield file
 
 
 def _shown(path: Path) -> str:

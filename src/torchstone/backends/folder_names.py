@@ -1,4 +1,4 @@
-"""How a folder of kernels names its operator, and back.
+"""How a folder of kernels names its operator and its attempts, and back.
 
 A folder named after an overload writes the dot as two underscores: `add.Tensor` is `add__Tensor`, the in-place
 `add_.Tensor` is `add___Tensor`. Names are read from the right, so that what is left of the last two underscores
@@ -12,6 +12,12 @@ none. An operator with two underscores inside its name (`linalg__powsum`) can on
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
+
+from torchstone.backends.native import SOURCES
+
+KERNEL_SUFFIXES = (".py", *SOURCES)
+"""Of files that may be an attempt at the kernel, the preferred one first."""
 
 _NAME = re.compile(r"_*[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
@@ -29,3 +35,17 @@ def operator_name(folder: str) -> str | None:
     if not (_NAME.fullmatch(base) and _NAME.fullmatch(overload)):
         return None
     return f"aten.{base}.{overload}"
+
+
+def age_of_attempt(file: str, folder: str) -> tuple[int, str, int] | None:
+    """Higher is newer; None for a file that is no attempt at the kernel.
+
+    Between equal numbers the name decides, so that an implementation is newer than an attempt, then the language.
+    """
+    ending = re.compile(re.escape(folder) + r"(?:_attempt_(\d+)|_implementation(?:_v(\d+))?)?", re.ASCII)
+    path = PurePath(file)
+    found = ending.fullmatch(path.stem)
+    if found is None or path.suffix not in KERNEL_SUFFIXES:
+        return None
+    number = found[1] or found[2]
+    return (int(number) if number else -1, path.stem, -KERNEL_SUFFIXES.index(path.suffix))

@@ -24,6 +24,12 @@ def language_of(names: Iterable[str]) -> Language:
     return next(language for suffix, language in SOURCES.items() if suffix in suffixes)
 
 
+def compiled_files(files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
+    """Of a native kernel's files those that are compiled: the sources named like the first. Others are included."""
+    stem = PurePath(files[0].name).stem
+    return tuple(file for file in files if is_native(file.name) and PurePath(file.name).stem == stem)
+
+
 def entry_in(files: Iterable[SourceFile], names: Sequence[str]) -> str:
     """The first of the names that the files declare, define or call; the first of all if none is there."""
     text = "\n".join(file.text for file in files)
@@ -33,6 +39,14 @@ def entry_in(files: Iterable[SourceFile], names: Sequence[str]) -> str:
 def mentions(text: str, function: str) -> bool:
     """Whether the text has the function's name with a parenthesis behind it."""
     return re.search(rf"(?<![\w:.>]){re.escape(function)}\s*\(", text) is not None
+
+
+_DEFINITION = re.compile(r"^[\w:<>,&* \t]+[\s&*>](\w+)\s*\([^;{}()]*\)\s*\{", re.MULTILINE | re.ASCII)
+
+
+def functions_in(text: str) -> tuple[str, ...]:
+    """Names of functions that the text defines at the beginning of a line, for a message; it may miss some."""
+    return tuple(dict.fromkeys(_DEFINITION.findall(text)))
 
 
 _PLAIN_TYPES = {"const", "void", "bool", "int", "int32_t", "int64_t", "size_t", "float", "double"}

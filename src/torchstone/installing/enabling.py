@@ -12,7 +12,7 @@ from typing import Literal, Self
 import torch
 
 from torchstone.backends import BackendOptions, Problem, folder_name, operator_name
-from torchstone.backends.directory import BASE_NAME_OVERLOADS, DirectoryBackend
+from torchstone.backends.directory import DirectoryBackend, served_by
 from torchstone.errors import DeviceUnavailableError, UsageError, unknown_name
 from torchstone.installing import slots
 from torchstone.installing.loading import KernelLoadError, load_kernel
@@ -191,8 +191,7 @@ def _offers(backend: DirectoryBackend, wanted: _Wanted) -> list[Implementation]:
 
 def _overloads(found: str) -> list[str]:
     """The overloads that exist among those that a folder serves."""
-    names = (found,) if found.count(".") == 2 else tuple(f"{found}.{overload}" for overload in BASE_NAME_OVERLOADS)
-    return [name for name in names if slots.exists(name)]
+    return [name for name in served_by(found) if slots.exists(name)]
 
 
 def _kernel(implementation: Implementation, root: Path, device_type: str, fallback: bool) -> slots.Kernel | Problem:

@@ -1,7 +1,7 @@
 """From a folder's kernel to a function of this process.
 
 Separate from the workers' loading, which may take its whole process for one kernel: here many kernels share one, so
-each sees the modules of its own folder while it loads, and nothing of that is left behind for the next.
+each sees the modules that travel with it while it loads, and nothing of that is left behind for the next.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Iterator
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -42,7 +45,7 @@ def load_kernel(source: SourceFiles, root: Path) -> Loaded:
     module.__file__ = str(path)  # where it lies: Triton reads its kernels' source from there, and tracebacks show it
     sys.modules[module.__name__] = module
     try:
-        with _modules_beside(path, source):
+        with _importing(_KernelModules(source, path, root)):
             exec(compile(source.files[0].text, str(path), "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
@@ -54,19 +57,38 @@ def load_kernel(source: SourceFiles, root: Path) -> Loaded:
     return Loaded(found, module.__name__)
 
 
+class _KernelModules(MetaPathFinder):
+    """Finds the modules that travel with a kernel, in the files where they lie, and no others."""
+
+    def __init__(self, source: SourceFiles, kernel: Path, root: Path) -> None:
+        modules = (file.name for file in source.files[1:] if file.name.endswith(".py"))
+        self.files = {_module_name(name): _located(name, kernel, root) for name in modules}
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return spec_from_file_location(name, self.files[name]) if name in self.files else None
+
+
+def _module_name(file: str) -> str:
+    """`common/__init__.py` -> `common`, `common/tiles.py` -> `common.tiles`."""
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _located(name: str, kernel: Path, root: Path) -> Path:
+    """Where a file lies that the backend read: in the kernel's folder, in the folder around that, or at the root."""
+    around = (kernel.parent.parent, root)
+    folders = around if "/" in name else (kernel.parent, *around)
+    return next((path for folder in folders if (path := folder / name).is_file()), folders[0] / name)
+
+
 @contextlib.contextmanager
-def _modules_beside(path: Path, source: SourceFiles) -> Iterator[None]:
-    """The files beside the kernel can be imported meanwhile, whatever modules of the same names there are."""
-    names = [Path(file.name).stem for file in source.files[1:]]
-    hidden = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    folder = str(path.parent)
-    if names:
-        sys.path.insert(0, folder)
+def _importing(modules: _KernelModules) -> Iterator[None]:
+    """These modules can be imported meanwhile, whatever modules of the same names there are."""
+    hidden = {name: sys.modules.pop(name) for name in modules.files if name in sys.modules}
+    sys.meta_path.insert(0, modules)
     try:
         yield
     finally:
-        if names:
-            sys.path.remove(folder)
-        for name in names:
+        sys.meta_path.remove(modules)
+        for name in modules.files:
             sys.modules.pop(name, None)
         sys.modules.update(hidden)

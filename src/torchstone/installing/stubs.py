@@ -42,7 +42,7 @@ with what it will be called, and raises `NotImplementedError`.
 
 1. Write the function `<folder>_kernel_impl` of a stub, or put a next version beside it:
    `<folder>_implementation_v2.py`. The highest number is the one that counts. Other files of the folder can be
-   imported.
+   imported, and modules that kernels share at the root of this one.
 2. Judge them; operators that are still stubs are told as `unsupported`:
    `torchstone run --suite {suite} --backend directory --kernels-dir {folder} --ops NAMES`
 3. Where the time goes: `torchstone profile <folder>/<file>.py`.

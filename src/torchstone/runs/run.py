@@ -22,6 +22,7 @@ from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
 from torchstone.runs.plan import Plan, Terms, join, make_plan, planned_cases
 from torchstone.runs.request import RunRequest, check, configuration
+from torchstone.runs.unused_kernels import unused_kernels
 from torchstone.schema import (
     Case,
     Implementation,
@@ -37,6 +38,9 @@ from torchstone.schema import (
     with_problem,
 )
 from torchstone.suites import CaseQuery, ListedSuite, Suite, left_out, names_operator, select_cases
+
+_MOST_NAMED = 12
+"""Places that one warning names: two lines of a terminal."""
 
 ExecutorFactory = Callable[[ExecutorOptions], Executor]
 Ending = Literal["complete", "interrupted", "failed"]
@@ -126,7 +130,12 @@ def execute(
     backends = _backends(request, device, backend)
     cases = choose_cases(request, device, suite)
     offers = {name: _named(name, choose_implementations(cases, made), backends) for name, made in backends.items()}
-    problems = tuple(problem for made in backends.values() for problem in problems_of(made))
+    query = query_of(request, device)
+    problems = tuple(
+        problem
+        for made in backends.values()
+        for problem in (*problems_of(made), *unused_kernels(made, request.suite, suite, query, cases))
+    )
     manifest = collect(configuration(request, device))
     executor = (executor_factory or registry.executors.factory(request.executor))(
         _executor_options(request, device, manifest)
@@ -294,7 +303,16 @@ def _terms(request: RunRequest, backend: str, device: str, manifest: Manifest) -
 
 
 def _told(problems: tuple[Problem, ...]) -> tuple[str, ...]:
-    return tuple(f"{problem.where}: {problem.reason}" for problem in problems)
+    """A line for each reason. Many kernels may share one; the reports name them all."""
+    places: dict[str, list[str]] = {}
+    for problem in problems:
+        places.setdefault(problem.reason, []).append(problem.where)
+    return tuple(f"{_named(where)}: {reason}" for reason, where in places.items())
+
+
+def _named(places: list[str]) -> str:
+    more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
+    return ", ".join(places[:_MOST_NAMED]) + more
 
 
 def _told_left_out(request: RunRequest, device: str, suite: Suite) -> tuple[str, ...]:

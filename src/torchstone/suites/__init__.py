@@ -1,7 +1,7 @@
 """WHERE CASES COME FROM."""
 
 from torchstone.suites.base import CaseQuery, ListedSuite, Mode, Suite, SuiteSize, names_operator, selects, size_of
-from torchstone.suites.selection import input_bytes, keep_largest, keep_sample, left_out, select_cases
+from torchstone.suites.selection import input_bytes, keep_largest, keep_sample, known_operators, left_out, select_cases
 
 __all__ = [
     "CaseQuery",
@@ -12,6 +12,7 @@ __all__ = [
     "input_bytes",
     "keep_largest",
     "keep_sample",
+    "known_operators",
     "left_out",
     "names_operator",
     "select_cases",

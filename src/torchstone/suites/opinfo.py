@@ -46,6 +46,12 @@ class OpInfoSuite:
             return None
         return size_of(name for operators in kept for name in operators or () if selects(query, name))
 
+    def operators(self, query: CaseQuery) -> frozenset[str] | None:
+        """Every operator in the query's dtypes, if the catalogues of these are kept; none is built to answer this."""
+        books = [_kept(query.device_type, dtype).read() for dtype in _dtypes(query)]
+        known = [book for book in books if book is not None]
+        return frozenset(case.operator for book in known for case in book.cases) if len(known) == len(books) else None
+
     def exclusions(self, query: CaseQuery) -> tuple[Exclusion, ...]:
         """What samples called and is no case."""
         found = [item for book in self._catalogues(query) for item in book.exclusions]

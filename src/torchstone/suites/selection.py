@@ -61,6 +61,16 @@ def left_out(suite: Suite, query: CaseQuery) -> Mapping[str, int]:
     return found
 
 
+def known_operators(suite: Suite, query: CaseQuery) -> frozenset[str] | None:
+    """Every operator that the suite has cases of, if it can say so without work; None otherwise.
+
+    A suite that can has a method ``operators(query)``, of which the device, the dtypes and the source count.
+    """
+    method = getattr(suite, "operators", None)
+    found = method(query) if callable(method) else None
+    return None if found is None else frozenset(found)
+
+
 def _gradients(cases: tuple[Case, ...]) -> tuple[tuple[Case, ...], dict[str, int]]:
     from torchstone.suites.backward import backward_cases  # asks torch
 

@@ -76,6 +76,11 @@ class SmokeSuite:
         """How many operators and cases the query has: the table says it."""
         return size_of(case.operator for case in self.cases(query))
 
+    def operators(self, query: CaseQuery) -> tuple[str, ...]:
+        """Every operator of the table, whatever the query."""
+        del query
+        return tuple(dict.fromkeys(line.case.operator for line in TABLE))
+
 
 class Row(msgspec.Struct, frozen=True):
     """One line of the table: a case whose ``FLOAT`` tensors take each of the dtypes in turn."""

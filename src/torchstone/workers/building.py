@@ -23,7 +23,8 @@ from typing import Any
 import torch
 
 from torchstone import operators
-from torchstone.backends.native import declaration_in, is_native, mentions
+from torchstone.backends.entries import missing_entry
+from torchstone.backends.native import compiled_files, declaration_in, functions_in, mentions
 from torchstone.schema import SourceFiles
 from torchstone.workers.toolchain import find_cxx, find_nvcc
 
@@ -67,6 +68,7 @@ class BuildError(Exception):
 
 def native_kernel(source: SourceFiles, operator: str, folder: Path) -> Callable[..., Any]:
     """The function of that name in the source files that lie in the folder; they are built when it is first called."""
+    _require_entry(source)
     if source.files[0].name.endswith(".cu") and not torch.cuda.is_available():
         raise NotImplementedError("a CUDA kernel needs a GPU")
     call: Callable[..., Any] | None = None
@@ -78,6 +80,15 @@ def native_kernel(source: SourceFiles, operator: str, folder: Path) -> Callable[
         return call(*args, **kwargs)
 
     return kernel
+
+
+def _require_entry(source: SourceFiles) -> None:
+    """Before anything is built: a source without the function is seen to be so when it is loaded."""
+    files = compiled_files(source.files)
+    if any(_OWN_BINDING in file.text or mentions(file.text, source.entry) for file in files):
+        return
+    found = (name for file in files for name in functions_in(file.text))
+    raise BuildError(missing_entry(" and ".join(file.name for file in files), source.entry, found))
 
 
 def _callable(module: Any, entry: str, operator: str) -> Callable[..., Any]:
@@ -128,8 +139,7 @@ def _import(library: Path) -> Any:
 
 def _build(source: SourceFiles, folder: Path) -> Path:
     """Compile what has the first file's stem, each file by itself, and link it."""
-    stem = Path(source.files[0].name).stem
-    files = [folder / file.name for file in source.files if is_native(file.name) and Path(file.name).stem == stem]
+    files = [folder / file.name for file in compiled_files(source.files)]
     files += _bind(files, source.entry)
     on_cuda = any(file.suffix == ".cu" for file in files)
     command = _cuda_compiler() if on_cuda else _compiler()
@@ -148,10 +158,8 @@ def _bind(files: Sequence[Path], entry: str) -> list[Path]:
     texts = {file: file.read_text(encoding="utf-8") for file in files}
     if any(_OWN_BINDING in text for text in texts.values()):
         return []
-    knowing = [file for file in sorted(files, key=lambda file: file.suffix == ".cu") if mentions(texts[file], entry)]
-    if not knowing:
-        raise BuildError(f"{' and '.join(file.name for file in files)}: no function '{entry}'")
-    file = knowing[0]
+    by_language = sorted(files, key=lambda file: file.suffix == ".cu")
+    file = next(file for file in by_language if mentions(texts[file], entry))
     declaration = declaration_in(texts[file], entry) if file.suffix == ".cu" else None
     if declaration is None:
         file.write_text(texts[file] + _BINDING.format(entry=entry, declaration=""), encoding="utf-8")

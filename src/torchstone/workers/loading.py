@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from torchstone import operators
+from torchstone.backends.entries import missing_entry
 from torchstone.backends.native import is_native
 from torchstone.gradients import Differentiated
 from torchstone.models import ModelFunction, WeightKind, weights_among
@@ -83,8 +84,13 @@ def _import_source(source: SourceFiles, folder: Path) -> Any:
     name = f"torchstone_candidate_{folder.name}_{entry_file.stem}"
     module = _imported(name, entry_file)
     if not hasattr(module, source.entry):
-        raise ImportError(f"{source.files[0].name} defines no function '{source.entry}'")
+        own = (key for key, value in vars(module).items() if callable(value) and _made_in(value, name))
+        raise ImportError(missing_entry(source.files[0].name, source.entry, own))
     return getattr(module, source.entry)
+
+
+def _made_in(value: Any, module: str) -> bool:
+    return bool(getattr(value, "__module__", None) == module)
 
 
 def _imported(name: str, file: Path) -> ModuleType:

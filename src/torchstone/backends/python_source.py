@@ -1,0 +1,96 @@
+"""What Python text imports and defines, read without running it. For backends and the API; the text is not trusted."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from torchstone.schema import Language, SourceFile
+
+MAX_PARSED_CHARACTERS = 256 << 10
+"""Longer text is not parsed and tells nothing: parsing megabytes built to be hard to parse takes gigabytes."""
+
+
+class Import(NamedTuple):
+    """One import statement, or one name of ``import a, b``."""
+
+    module: str
+    """Dotted; empty for ``from . import x``."""
+    names: tuple[str, ...] = ()
+    """What a ``from`` takes out of the module: attributes or submodules."""
+    level: int = 0
+    """Dots of a relative import."""
+
+
+class Definitions(NamedTuple):
+    """What the top level of a module binds."""
+
+    functions: tuple[str, ...]
+    """Names of ``def`` statements directly at the top level."""
+    names: frozenset[str]
+    """Every name: functions, classes, assignments, imports, also those below ``if``, ``try`` and ``with``."""
+
+
+def imports_in(text: str) -> tuple[Import, ...]:
+    """The import statements, at any depth. Text that is no Python imports nothing."""
+    tree = _parsed(text) if "import" in text else None
+    return () if tree is None else tuple(_imports(tree))
+
+
+def language_of_modules(files: Iterable[SourceFile]) -> Language:
+    """`triton` if any of the modules imports it, anywhere; other files do not count."""
+    modules = (file.text for file in files if file.name.endswith(".py"))
+    return "triton" if any(_imports_package(text, "triton") for text in modules) else "python"
+
+
+def _imports_package(text: str, package: str) -> bool:
+    if package not in text:
+        return False
+    return any(found.level == 0 and found.module.partition(".")[0] == package for found in imports_in(text))
+
+
+def definitions_in(text: str) -> Definitions | None:
+    """What the text defines, or None if it cannot be parsed."""
+    tree = _parsed(text)
+    if tree is None:
+        return None
+    functions = tuple(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+    return Definitions(functions, frozenset(_bound(tree.body)))
+
+
+def _parsed(text: str) -> ast.Module | None:
+    if len(text) > MAX_PARSED_CHARACTERS:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _imports(tree: ast.Module) -> Iterator[Import]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield Import(node.module or "", tuple(alias.name for alias in node.names), node.level)
+
+
+def _bound(body: list[ast.stmt]) -> Iterator[str]:
+    for node in body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name
+            case ast.Import() | ast.ImportFrom():
+                yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+            case ast.Assign() | ast.AnnAssign():
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
+            case ast.If() | ast.Try() | ast.With():
+                for part in ("body", "orelse", "finalbody"):
+                    yield from _bound(getattr(node, part, []))
+                for handler in getattr(node, "handlers", []):
+                    yield from _bound(handler.body)

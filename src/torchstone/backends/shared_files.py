@@ -1,0 +1,158 @@
+"""Files that several kernels of a folder share: modules, packages and headers at its root.
+
+    ROOT/common_ops.py            import common_ops
+    ROOT/common/__init__.py       from common import tiles
+    ROOT/common/tiles.py
+    ROOT/blocks.cuh               #include "blocks.cuh"
+
+A kernel is given those that it imports or includes by name, directly or through one another, and no others: its content
+key then changes only when a file that it uses does. They are written into the kernel's own folder in the worker.
+
+Which file a name means, the first that there is:
+1. a file of the kernel's own folder;
+2. a module of the standard library or of `RESERVED`;
+3. a file in the folder that holds the operator's folder (a run, `evaluation_only`);
+4. a file at the root.
+As in Python, a package comes before a module of the same name. Imports that are computed when the kernel runs are not
+seen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from torchstone.backends.base import Problem
+from torchstone.backends.folder_names import age_of_attempt
+from torchstone.backends.native import HEADERS, is_native
+from torchstone.backends.python_source import Import, imports_in
+from torchstone.backends.source_files import MAX_BYTES, UnreadableError, read_source
+from torchstone.schema import SourceFile
+
+MAX_FILES = 64
+"""Shared files of one kernel. Each kernel carries its own copy into the run folder and into every worker; helpers of
+hand-written kernels are a few modules, and a whole library belongs into an installed package."""
+
+RESERVED = sys.stdlib_module_names | {"torch", "triton", "numpy", "torchstone"}
+"""Modules that no file beside a kernel may replace: torch and the worker import them, too."""
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+
+
+def is_package(folder: Path) -> bool:
+    """Whether a folder beside operators' folders is a package to import rather than an operator's."""
+    if not (folder / "__init__.py").is_file():
+        return False
+    return all(age_of_attempt(name, folder.name) is None for name in os.listdir(folder))
+
+
+class SharedFiles:
+    """The shared files of one kernels folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.packages: set[Path] = set()
+        """Folders of packages that some kernel uses."""
+        self._problems: dict[str, Problem] = {}
+
+    def used_by(self, own: Sequence[SourceFile], place: Path) -> tuple[SourceFile, ...]:
+        """What a kernel uses beyond its own files. The place holds the kernel's folder."""
+        left = MAX_BYTES - sum(len(file.text.encode()) for file in own)
+        names = {file.name for file in own}
+        found: dict[str, SourceFile] = {}
+        waiting = deque(own)
+        while waiting:
+            file = waiting.popleft()
+            for name, path in self._asked_for(file, names, tuple(dict.fromkeys((place, self._root)))):
+                if name in found:
+                    continue
+                if len(found) == MAX_FILES:
+                    raise UnreadableError(
+                        f"imports more than {MAX_FILES} shared files; install what many kernels share as a package"
+                    )
+                found[name], left = read_source(path, self._root, left, name)
+                if "/" in name:
+                    self.packages.add(path.parents[name.count("/") - 1])
+                waiting.append(found[name])
+        return tuple(found[name] for name in sorted(found))
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Shared files that a kernel asked for and was not given."""
+        return tuple(self._problems.values())
+
+    def _asked_for(self, file: SourceFile, own: set[str], places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+        """Names under which shared files travel, and where they lie."""
+        if not file.name.endswith(".py"):
+            yield from _headers(file, own, places)
+            return
+        for statement in imports_in(file.text):
+            module = _absolute(statement, file.name)
+            if not module or f"{module[0]}.py" in own:
+                continue
+            if module[0] in RESERVED:
+                self._note_reserved(module[0], places)
+            else:
+                yield from _modules(module, statement.names, places)
+
+    def _note_reserved(self, name: str, places: Sequence[Path]) -> None:
+        for place in places:
+            path = place / f"{name}.py"
+            if path.is_file():
+                where = str(path.relative_to(self._root))
+                reason = f"not given to kernels: '{name}' is a module of Python or of torch; give the file another name"
+                self._problems[where] = Problem(where, reason)
+
+
+def _headers(file: SourceFile, own: set[str], places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Headers that C++ or CUDA includes. Only plain names: what lies in folders beside is other kernels'."""
+    if not (is_native(file.name) or file.name.endswith(HEADERS)):
+        return
+    for name in _INCLUDE.findall(file.text):
+        if name in own or "/" in name or not name.endswith(HEADERS):
+            continue
+        for place in places:
+            if os.path.lexists(place / name):
+                yield name, place / name
+                break
+
+
+def _absolute(statement: Import, file: str) -> tuple[str, ...]:
+    """The parts of the module's full name; empty where a relative import leads out of the package."""
+    module = tuple(part for part in statement.module.split(".") if part)
+    if not statement.level:
+        return module
+    package = file.split("/")[:-1]
+    kept = len(package) - (statement.level - 1)
+    return (*package[:kept], *module) if kept > 0 else ()
+
+
+def _modules(module: tuple[str, ...], names: Sequence[str], places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """The files behind ``import a.b`` or ``from a.b import names``, those of the packages around them included."""
+    for place in places:
+        found = _module(module[:1], place)
+        if found is None:
+            continue
+        yield found
+        targets = [module[:length] for length in range(2, len(module) + 1)]
+        for target in (*targets, *((*module, name) for name in names)):
+            inner = _module(target, place)
+            if inner is not None:
+                yield inner
+        return
+
+
+def _module(parts: tuple[str, ...], place: Path) -> tuple[str, Path] | None:
+    """The file of a module: of a package its ``__init__.py``. None if there is none or it is an operator's folder."""
+    if not all(part.isidentifier() for part in parts):  # `*`
+        return None
+    folder = place.joinpath(*parts)
+    if len(parts) > 1 and not is_package(place / parts[0]):
+        return None
+    if (folder / "__init__.py").is_file() and (len(parts) > 1 or is_package(folder)):
+        return "/".join((*parts, "__init__.py")), folder / "__init__.py"
+    file = folder.with_name(f"{parts[-1]}.py")
+    return ("/".join(parts) + ".py", file) if os.path.lexists(file) else None
