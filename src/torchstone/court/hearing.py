@@ -424,4 +424,4 @@ def _fresh_calls(reference: Reference, seed: int, count: int) -> list[DrawnCall]
 
 def _is_slight(errors: schema.ErrorStatistics) -> bool:
     known = (errors.worst_over_bound, errors.rms_over_bound, errors.bias_over_bound)
-    return errors.worst_over_bound is not None and all(each is None or each <= _SLIGHT for each in known)
+    return errors.worst_over_bound is not None and all(each is None or float(each) <= _SLIGHT for each in known)

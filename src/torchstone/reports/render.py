@@ -72,7 +72,7 @@ def operator_table(summary: Summary, console: Console) -> Table:
 
 
 def _operator_cells(item: OperatorSummary) -> tuple[Text, ...]:
-    bound = "–" if item.worst_over_bound is None else f"{item.worst_over_bound:.2g}"
+    bound = "–" if item.worst_over_bound is None else f"{float(item.worst_over_bound):.2g}"
     return (
         Text(one_line(item.operator)),
         _verdict_counts(item),
