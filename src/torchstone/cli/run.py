@@ -38,6 +38,20 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--cache", type=click.Choice(["cold", "warm"]), default="cold", show_default=True, help="For timed calls."
 )
+@click.option(
+    "--shapes",
+    type=click.Choice(["near", "stated"]),
+    default="near",
+    show_default=True,
+    help="stated: no other sizes and layouts than the suite's, for kernels made for these.",
+)
+@click.option(
+    "--non-finite",
+    type=click.Choice(["check", "ignore"]),
+    default="check",
+    show_default=True,
+    help="NaN and infinities among the inputs of pointwise operators.",
+)
 @click.option("--run-id", help="Name of the run's folder; made from the time otherwise.")
 @click.option("--resume", is_flag=True, help="Go on with the run of that id, keeping what it has.")
 @click.option("--output-dir", type=click.Path(path_type=Path), default=Path("torchstone_runs"), show_default=True)
@@ -94,6 +108,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         suite=(given["suite"] or "smoke") if given["case"] is None else given["case"].suite,
         **{name: given[name] for name in ("case", "backend", "kernels_dir", "device", "effort", "run_id", "resume")},
+        **{name: given[name] for name in ("shapes", "non_finite")},
         **{name: given[name] for name in ("source", "largest", "sample", "overhead_dominated", "mode")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
     )

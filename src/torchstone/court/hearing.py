@@ -181,6 +181,7 @@ class Hearing:
     def standing(self, case: schema.Case, layout: Layout, sets: int) -> Iterator[Stand]:
         """The candidate bound to a case. If anything goes wrong inside, its worker is not used again."""
         stand = Stand(self.worker, case, layout, sets, self.room.device, desk_of(case, self.room.device))
+        stand.has_stated_shapes_only = self.job.shapes == "stated"
         try:
             self.allow(stand.bind_ahead)
             yield stand
@@ -200,18 +201,21 @@ class Hearing:
         calls = _fresh_calls(reference, self.lots.draw() if again else secrets.randbits(63), count)
         return calls, reference.expect_many(calls, with_bounds=calibrate)
 
-    def draw_with_planted(self, reference: Reference, count: int, like: Expected) -> list[Expected]:
+    def draw_with_planted(
+        self, reference: Reference, count: int, like: Expected, *, non_finite: bool = False
+    ) -> list[Expected]:
         """Fresh calls, the first to be compared in full, and others with values at which operators decide.
 
         ``like``: an answered call of this case, or of the one that it is a variant of. Torch is asked all at once.
+        ``non_finite``: and one with NaN and infinities, if the operator is pointwise.
         """
         calls = _fresh_calls(reference, self.lots.draw(), count)
         seed = self.lots.draw()
         if reference.lottery is not None:  # then what there is to plant hangs on its own answers
             expected = reference.expect_many(calls, with_bounds=True)
-            planted = planted_calls(expected[0], seed)
+            planted = planted_calls(expected[0], seed, non_finite=non_finite)
         else:
-            planting = Planting(reference, like, seed)
+            planting = Planting(reference, like, seed, non_finite=non_finite)
             reference.foresee([*calls, *planting.calls])
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planting.answered()
@@ -243,7 +247,7 @@ class Hearing:
 
     def _disagreement(self, found: Mismatch, expected: Expected) -> schema.Disagrees:
         replay = wording.replay_of(expected.call)
-        message = found.message + (f"\n(planted values: {replay.planted})" if replay.planted else "")
+        message = found.message + wording.planted_text(replay.planted)
         message += f"\n({PASSES_APART})" if self._is_apart else ""
         return schema.Disagrees(self.stage, found.reason, message, found.errors, replay)
 

@@ -8,7 +8,7 @@ import msgspec
 import torch
 
 from torchstone import schema
-from torchstone.judging import DrawnCall, Expected
+from torchstone.judging import NON_FINITE, DrawnCall, Expected
 from torchstone.workers.protocol import Done, Failed, OtherLeaf, PlainLeaf, TensorLeaf, received_plain
 
 _NAMED = frozenset(int(known) for known in signal.Signals)
@@ -17,6 +17,13 @@ _NAMED = frozenset(int(known) for known in signal.Signals)
 def replay_of(call: DrawnCall) -> schema.Replay:
     """What it takes to make a call again."""
     return schema.Replay(call.case, call.seed, call.count, call.index, call.planted)
+
+
+def planted_text(plan: str) -> str:
+    """What a message says of planted values, on a line of its own; empty without any."""
+    if plan == NON_FINITE:
+        return "\n(non-finite inputs: NaN and infinities; --non-finite ignore leaves them out)"
+    return f"\n(planted values: {plan})" if plan else ""
 
 
 def odd_structure(stage: schema.Stage, wanted: Expected, done: Done) -> schema.Verdict:

@@ -141,6 +141,7 @@ def closing_line(summary: Summary, folder: Path) -> Text:
         f"{summary.cases} cases: {counts}",
         f"speedup {ratio(summary.geomean_speedup)}, perf@{summary.p:g} {summary.perf_at_p:.2f}",
         f"isolation: {summary.isolation.words}",
+        *(["judged on stated shapes only"] if summary.stated_shapes_cases else []),
         f"{folder}{os.sep}",
     )
     return Text(" · ".join(parts), "bold")

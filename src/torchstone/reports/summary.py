@@ -141,6 +141,8 @@ class Summary(msgspec.Struct, frozen=True):
     operators: tuple[OperatorSummary, ...]
     problems: tuple[Problem, ...] = ()
     """What the backend found and could not use."""
+    stated_shapes_cases: int = 0
+    """Cases that were judged on the stated sizes and memory layouts alone."""
 
 
 def evaluate(records: Iterable[Record]) -> tuple[CaseResult, ...]:
@@ -189,6 +191,7 @@ def fold(results: Sequence[CaseResult], problems: Iterable[Problem] = (), p: flo
         isolation=_isolation(results),
         operators=operators,
         problems=tuple(sorted(problems, key=lambda problem: (problem.where, problem.reason))),
+        stated_shapes_cases=sum(item.record.shapes == "stated" for item in results),
     )
 
 

@@ -226,6 +226,8 @@ def _terms(request: RunRequest, device: str, manifest: Manifest) -> Terms:
         measured=request.measured,
         require_authored=request.require_authored,
         cache=request.cache,
+        shapes=request.shapes,
+        non_finite=request.non_finite,
         device=device,
         isolation=request.isolation,
         manifest_key=manifest.key,
@@ -292,6 +294,7 @@ def _unanswered(job: Job, terms: Terms) -> Record:
         manifest_key=terms.manifest_key,
         device=terms.device,
         isolation=Isolation(terms.isolation),
+        shapes=job.shapes,
     )
 
 

@@ -43,7 +43,17 @@ from torchstone.schema.implementation import (
     SourceFile,
     SourceFiles,
 )
-from torchstone.schema.job import Deadlines, Effort, IsolationLevel, Job, Limits, torchs_own, with_problem
+from torchstone.schema.job import (
+    Deadlines,
+    Effort,
+    IsolationLevel,
+    Job,
+    Limits,
+    NonFiniteInputs,
+    Shapes,
+    torchs_own,
+    with_problem,
+)
 from torchstone.schema.manifest import Git, Gpu, Hardware, Manifest, Software, difference
 from torchstone.schema.measurement import (
     Block,
@@ -125,6 +135,7 @@ __all__ = [
     "MemoryFormat",
     "Missing",
     "NonFinite",
+    "NonFiniteInputs",
     "Normal",
     "Origin",
     "OverBound",
@@ -138,6 +149,7 @@ __all__ = [
     "Replay",
     "Scalar",
     "Sequence",
+    "Shapes",
     "Simplex",
     "Software",
     "SortedIntegers",
