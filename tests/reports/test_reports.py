@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import making
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -309,6 +310,13 @@ def test_the_closing_line_tells_counts_missing_isolation_and_folder() -> None:
         f"{FOLDER}{os.sep}",
     ):
         assert part in last
+
+
+def test_the_closing_line_says_that_only_stated_shapes_were_judged() -> None:
+    words = "judged on stated shapes only"
+    assert words not in shown(MIXED, io.StringIO())
+    stated = [msgspec.structs.replace(record, shapes="stated") for record in MIXED]
+    assert words in shown(stated, io.StringIO()).splitlines()[-1]
 
 
 def test_a_layer_that_was_not_always_there_is_told_apart() -> None:
