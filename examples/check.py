@@ -6,7 +6,7 @@ import torchstone
 
 
 def relu(x: torch.Tensor) -> torch.Tensor:
-    return torch.where(x > 0, x, 0)
+    return torch.where(x < 0, 0, x)
 
 
 def leaky_relu(x: torch.Tensor) -> torch.Tensor:

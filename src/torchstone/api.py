@@ -37,7 +37,9 @@ from torchstone.schema import (
     IsolationLevel,
     Job,
     Limits,
+    NonFiniteInputs,
     Record,
+    Shapes,
     SourceFile,
     SourceFiles,
     explain,
@@ -63,6 +65,10 @@ class Settings:
     effort: Effort = "normal"
     isolation: IsolationLevel = "best"
     threads: int = 1
+    shapes: Shapes = "near"
+    """`stated`: judge on the stated sizes and memory layouts alone."""
+    non_finite: NonFiniteInputs = "check"
+    """`ignore`: do not call pointwise operators with NaN and infinities among their inputs."""
     deadlines: Deadlines = field(default_factory=Deadlines)
     limits: Limits = field(default_factory=Limits)
 
@@ -152,7 +158,18 @@ def _settings(given: Mapping[str, Any]) -> Settings:
         known = ", ".join(Settings.__dataclass_fields__)
         raise UsageError(f"unknown setting: {', '.join(unknown)}. Known: {known}.")
     settings = Settings(**given)
-    shared = ("suite", "device", "dtypes", "effort", "isolation", "threads", "deadlines", "limits")
+    shared = (
+        "suite",
+        "device",
+        "dtypes",
+        "effort",
+        "isolation",
+        "threads",
+        "deadlines",
+        "limits",
+        "shapes",
+        "non_finite",
+    )
     try:
         request = msgspec.convert({name: getattr(settings, name) for name in shared}, RunRequest, from_attributes=True)
     except msgspec.ValidationError as error:
@@ -163,7 +180,15 @@ def _settings(given: Mapping[str, Any]) -> Settings:
 def _judge(offered: Mapping[str, Implementation], settings: Settings, purpose: str) -> dict[str, Evaluation]:
     device = resolve_device(settings.device)
     jobs = [
-        Job(case, implementation, settings.effort, settings.deadlines, measured=purpose != "check")
+        Job(
+            case,
+            implementation,
+            settings.effort,
+            settings.deadlines,
+            measured=purpose != "check",
+            shapes=settings.shapes,
+            non_finite=settings.non_finite,
+        )
         for operator, implementation in offered.items()
         for case in _cases(operator, settings, device)
         if purpose != "measure" or case.timed

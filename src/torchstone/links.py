@@ -9,6 +9,16 @@ import torch
 from torchstone.chain import SPAN, Chain, Moved
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_WIDER = {
+    torch.float8_e4m3fn: torch.float32,
+    torch.float8_e5m2: torch.float32,
+    torch.float8_e4m3fnuz: torch.float32,
+    torch.float8_e5m2fnuz: torch.float32,
+    torch.uint16: torch.int32,
+    torch.uint32: torch.int64,
+    torch.uint64: torch.int64,
+}
+"""Dtypes for which torch has no addition, and the dtype in which their values are moved instead."""
 
 
 class _Table:
@@ -18,7 +28,8 @@ class _Table:
     """
 
     def __init__(self, moved: Moved, generator: torch.Generator, device: torch.device) -> None:
-        dtype: torch.dtype = getattr(torch, moved.dtype)
+        stored: torch.dtype = getattr(torch, moved.dtype)
+        dtype = _WIDER.get(stored, stored)
         shape = (2, SPAN + moved.elements)
         if dtype.is_floating_point:
             shares, ends = torch.rand(shape, generator=generator, device=device)
@@ -35,6 +46,12 @@ class _Table:
         """Numbers by a factor, then by an addend, each rounded: the same on both sides, whatever a device makes of both
         at once. Whole ones around their range.
         """
+        values = argument.to(self._dtype)  # the argument itself, unless its dtype has no addition
+        self._move(values, which)
+        if values is not argument:
+            argument.copy_(values)
+
+    def _move(self, argument: torch.Tensor, which: int | torch.Tensor) -> None:
         by = self._addends[which].view(argument.shape)
         if self._dtype.is_floating_point:
             argument.mul_(self._factors[which].view(argument.shape)).add_(by)
@@ -53,24 +70,35 @@ class Links:
 
     def follow(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> None:
         """Move the next call's arguments as this call's results want it."""
-        sums = [_bits(result).sum(dtype=torch.int64) for result in results]
-        start = sum(sums[1:], sums[0]).bitwise_and_(SPAN - 1)
+        start = _starts([result.unsqueeze(0) for result in results])
         # On the host a row is had without a copy, by its number; a device would have to be waited for to tell it.
-        which = int(start) if start.device.type == "cpu" else start.view(1)
+        which = int(start) if start.device.type == "cpu" else start
         for table, argument in zip(self._tables, arguments, strict=True):
             table.move(argument, which)
 
     def followed(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the arguments, each ``(calls, elements)``, were when the calls gave these results ``(calls, ...)``."""
-        sums = [_bits(result).flatten(1).sum(dim=1, dtype=torch.int64) for result in results]
-        starts = sum(sums[1:], sums[0]).bitwise_and_(SPAN - 1)[:-1]
+        starts = _starts(results)[:-1]
         moved = [argument.clone() for argument in arguments]
         for table, argument in zip(self._tables, moved, strict=True):
             table.move(argument[1:], starts)
         return moved
 
 
+def _starts(results: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Per call, the row of the tables that its results select. Each result is ``(calls, ...)``, of any rank."""
+    sums = [_sum_of_bits(result) for result in results]
+    return sum(sums[1:], sums[0]).bitwise_and_(SPAN - 1)
+
+
+def _sum_of_bits(result: torch.Tensor) -> torch.Tensor:
+    """Per call, over all of its elements, wherever they lie: a copy in their order would cost time on the clock."""
+    bits = _bits(result).unsqueeze(-1)  # so that there is always a dimension to sum over, also of 0-dimensional results
+    return bits.sum(dim=tuple(range(1, bits.dim())), dtype=torch.int64)
+
+
 def _bits(result: torch.Tensor) -> torch.Tensor:
+    result = result.resolve_conj().resolve_neg()  # the values, as the judge reads them
     if result.is_complex():
         result = torch.view_as_real(result)
     return result.view(_BITS[result.element_size()])

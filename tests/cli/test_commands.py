@@ -238,6 +238,29 @@ def test_one_operator_is_not_written_in_the_plural(capsys: pytest.CaptureFixture
     assert "1 operator: 1 right, 0 not right, 0 missing · 2 cases: 2 agrees" in capsys.readouterr().out
 
 
+def test_what_is_judged_reaches_jobs_records_and_the_closing_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[Job] = []
+    judge_by(monkeypatch, lambda job: seen.append(job) or making.AGREES)  # type: ignore[func-returns-value]
+    assert main([*RUN, "--shapes", "stated", "--non-finite", "ignore"]) == 0
+    assert {(job.shapes, job.non_finite) for job in seen} == {("stated", "ignore")}
+    assert "judged on stated shapes only" in capsys.readouterr().out.splitlines()[-1]
+    lines = Path("torchstone_runs/x/records.jsonl").read_text().splitlines()
+    assert {json.loads(line)["shapes"] for line in lines if '"kind":"record"' in line} == {"stated"}
+    assert main([*RUN, "--resume", "--shapes", "stated"]) == 2
+    assert "non_finite was ignore, now check" in capsys.readouterr().err
+
+
+def test_runs_from_before_these_options_can_be_resumed() -> None:
+    assert main(RUN) == 0
+    path = Path("torchstone_runs/x/manifest.json")
+    manifest = json.loads(path.read_text())
+    del manifest["configuration"]["shapes"], manifest["configuration"]["non_finite"]
+    path.write_text(json.dumps(manifest))
+    assert main([*RUN, "--resume"]) == 0
+
+
 def test_quiet_leaves_the_closing_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RUN, "--quiet"]) == 0
     out, err = capsys.readouterr()

@@ -30,7 +30,8 @@ import torch, triton, triton.language as tl
 def relu_kernel(x, y, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
-    tl.store(y + offsets, tl.maximum(tl.load(x + offsets, mask=inside), 0.0), mask=inside)
+    values = tl.load(x + offsets, mask=inside)
+    tl.store(y + offsets, tl.where(values < 0.0, 0.0, values), mask=inside)
 
 def kernel(x):
     y = torch.empty_like(x)

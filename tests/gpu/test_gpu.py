@@ -48,7 +48,8 @@ def kernel(x):
     _kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
     return y
 """
-GOOD = "tl.store(y + offsets, tl.maximum(tl.load(x + offsets, mask=inside), 0.0), mask=inside)"
+GOOD = """values = tl.load(x + offsets, mask=inside)
+    tl.store(y + offsets, tl.where(values < 0.0, 0.0, values), mask=inside)"""
 WRONG = "tl.store(y + offsets, tl.load(x + offsets, mask=inside), mask=inside)"
 ILLEGAL = "tl.store(y + offsets + (1 << 45), 1.0)"
 ENDLESS = """done = tl.load(x) * 0

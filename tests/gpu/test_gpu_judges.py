@@ -34,6 +34,7 @@ import torch, triton, triton.language as tl
 def _kernel_{number}(x, y, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
+    values = tl.load(x + offsets, mask=inside)
     tl.store(y + offsets, {result}, mask=inside)
 
 def kernel(x):
@@ -43,8 +44,8 @@ def kernel(x):
     return y
 """
 RESULTS = {
-    "right": "tl.maximum(tl.load(x + offsets, mask=inside), 0.0)",
-    "wrong": "tl.load(x + offsets, mask=inside)",
+    "right": "tl.where(values < 0.0, 0.0, values)",
+    "wrong": "values",
     "broken": "tl.no_such_function(x)",
 }
 

@@ -198,7 +198,7 @@ class Tally:
         self.judged += 1
         self.ways[way] += 1
         for part in ("worst_over_bound", "rms_over_bound", "bias_over_bound"):
-            self.worst[part] = max(self.worst[part], getattr(found.errors, part) or 0.0)  # type: ignore[assignment]
+            self.worst[part] = max(self.worst[part], float(getattr(found.errors, part) or 0.0))  # type: ignore[assignment]
         if isinstance(found, Mismatch):
             self.refused[name] += 1
             self.messages.append(f"{name}: {found.message}")

@@ -29,7 +29,7 @@ def main(seeds: int, device: torch.device, first_seed: int) -> None:
                     for name, kernel in honest_kernels(kind).items():
                         found = compare(expected, [kernel(*call.args)], storages_of(call))
                         judged += 1
-                        worst = max(worst, found.errors.worst_over_bound or 0.0)
+                        worst = max(worst, float(found.errors.worst_over_bound or 0.0))
                         refused[f"{kind.name}, {dtype}, {size}: {name}"] += isinstance(found, Mismatch)
                     for planted in planted_calls(expected, seed):
                         for name, kernel in honest_kernels(kind).items():

@@ -82,7 +82,7 @@ def test_honest_kernels_agree_in_full(kind: Kind, dtype: str, device: torch.devi
                 found = compare(expected, [kernel(*call.args)], storages_of(call))
                 assert isinstance(found, Agreement), (name, size, seed, found)
                 assert found.errors.worst_over_bound is not None
-                assert found.errors.worst_over_bound <= 1.0
+                assert float(found.errors.worst_over_bound) <= 1.0
 
 
 @kinds
@@ -348,8 +348,7 @@ def test_the_message_says_where_what_and_how_far() -> None:
     assert re.search(r", allowed [0-9.e-]+ \([0-9.e+]+ times that\); ", found.message)
     assert f"; inputs there: self = {expected.call.args[0][2, 3].item():.9g}; torch's own result" in found.message
     assert found.errors.max_abs_error == pytest.approx(0.5, rel=1e-3)
-    assert found.errors.worst_over_bound is not None
-    assert found.errors.worst_over_bound > 1e4
+    assert float(found.errors.worst_over_bound or 0.0) > 1e4
 
 
 def test_statistics_are_against_the_exact_result() -> None:
@@ -364,11 +363,27 @@ def test_statistics_are_against_the_exact_result() -> None:
     assert found.errors.worst_over_bound == found.errors.native_over_bound
 
 
-def test_statistics_that_are_no_numbers_are_none() -> None:
+def test_an_error_over_a_bound_of_0_is_infinite() -> None:
     expected = expected_for(case("aten.clone.default", tensor(40)))
     found = refused(expected, natives(expected)[0] + 1.0)
-    assert found.errors.worst_over_bound is None
+    assert found.errors.worst_over_bound == "inf"
     assert found.errors.max_abs_error == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_must_be_finite_and_is_not_is_infinitely_far_off(value: float) -> None:
+    expected = expected_for(case("aten.exp.default", tensor(4, 5)))
+    (right,) = natives(expected)
+    right[2, 3] = value
+    found = refused(expected, right)
+    assert found.reason == "nonfinite"
+    assert found.errors.worst_over_bound == "inf"
+
+
+def test_a_whole_number_that_float64_cannot_tell_apart_is_still_wrong() -> None:
+    expected = expected_for(case("aten.clone.default", Tensor((8,), "int64", Integers(1 << 60, 1 << 61))))
+    found = refused(expected, natives(expected)[0] ^ 1)
+    assert found.errors.worst_over_bound == "inf"
 
 
 def test_the_worst_of_two_is_taken_number_by_number() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from torchstone import operators
 from torchstone.judging import Reference, Work, draw_calls, work_of
+from torchstone.judging.attention_flops import attention_formulas
 from torchstone.judging.work import distinct_elements
 from torchstone.schema import Argument, Case, DType, Integers, Normal, Scalar, Sequence, Tensor
 from torchstone.suites import CaseQuery
@@ -163,3 +164,72 @@ def test_expanding_never_adds_bytes(shape: list[int], expanded: list[bool]) -> N
     whole = count("relu.default", real(*shape))
     assert wide.read_bytes <= whole.read_bytes
     assert wide.written_bytes <= whole.written_bytes
+
+
+QUERY, KEY, VALUE = real(2, 3, 16, 8), real(2, 3, 20, 8), real(2, 3, 20, 4)
+FORWARD, BACKWARD = 2 * 2 * 3 * 16 * 20 * (8 + 4), 2 * 2 * 3 * 16 * 20 * (3 * 8 + 2 * 4)
+ON_CPU = "_scaled_dot_product_flash_attention_for_cpu"
+
+
+def test_attention_is_counted_by_its_two_products() -> None:
+    for operator in (f"{ON_CPU}.default", "scaled_dot_product_attention.default"):
+        work = count(operator, QUERY, KEY, VALUE)
+        assert (work.flops, work.flops_counted) == (FORWARD, "formula"), operator
+
+
+def test_a_causal_call_is_counted_by_the_pairs_that_see_each_other() -> None:
+    square = real(2, 3, 16, 8)
+    seen = 16 * 17 // 2
+    work = count(f"{ON_CPU}.default", square, square, square, Scalar(0.0), Scalar(True))
+    assert work.flops == 2 * 2 * 3 * seen * (8 + 8)
+
+
+def test_grouped_heads_are_counted_by_the_queries() -> None:
+    narrow = real(2, 1, 20, 8)
+    assert count("scaled_dot_product_attention.default", QUERY, narrow, narrow, enable_gqa=Scalar(True)).flops == (
+        2 * 2 * 3 * 16 * 20 * (8 + 8)
+    )
+
+
+def test_gradients_of_attention_are_counted_with_the_forward_pass() -> None:
+    square = real(2, 3, 16, 8)
+    sums = real(2, 3, 16)
+    args = (Sequence((square, Scalar(None))), square, square, square)
+    work = work_of(Case("test", f"torchstone_grad.{ON_CPU}.default", args))
+    assert work.flops == 2 * 2 * 3 * 16 * 16 * (2 + 5) * 8
+    alone = count(f"{ON_CPU}_backward.default", square, *(square,) * 4, sums, Scalar(0.0), Scalar(False))
+    assert (alone.flops, alone.flops_counted) == (2 * 2 * 3 * 16 * 16 * 5 * 8, "formula")
+
+
+def test_every_operator_for_attention_has_a_formula_that_reads_its_arguments() -> None:
+    names = {name.split("::")[1].split(".")[0] for name in torch._C._dispatch_get_all_op_names() if "aten" in name}
+    fused = {name for name in names if "scaled_dot_product" in name and "attention" in name}
+    formulas = {packet.__name__: formula for packet, formula in attention_formulas().items()}
+    assert fused <= set(formulas)
+    for name, formula in formulas.items():
+        given = [
+            torch.empty(2, 4, 4, 8, device="meta") if argument.name in ("query", "key", "value") else None
+            for argument in getattr(torch.ops.aten, name).default._schema.arguments
+        ]
+        assert formula(*given, out_val=None) == 2 * 2 * 4 * 16 * 8 * (5 if "backward" in name else 2), name
+
+
+@pytest.mark.parametrize(
+    ("operator", "args"),
+    [
+        ("cdist.default", (real(8, 4), real(9, 4))),
+        ("_fft_c2c.default", (real(8, dtype="complex64"), Sequence((Scalar(0),)), Scalar(0), Scalar(True))),
+        ("linalg_inv_ex.default", (real(4, 4),)),
+        ("sort.default", (real(64),)),
+        ("mm.default", (index(4, 4), index(4, 4))),
+    ],
+)
+def test_work_that_nobody_can_count_is_unknown(operator: str, args: tuple[Argument, ...]) -> None:
+    work = count(operator, *args)
+    assert (work.flops, work.flops_counted) == (0, "unknown")
+
+
+@pytest.mark.parametrize("operator", ["fft_fftshift.default", "amax.default", "cumsum.default", "flip.default"])
+def test_a_pass_over_the_memory_needs_no_count(operator: str) -> None:
+    rest = {"cumsum": (Scalar(0),), "flip": (Sequence((Scalar(0),)),)}.get(operator.split(".")[0], ())
+    assert count(operator, real(8, 4), *rest).flops_counted == "none"

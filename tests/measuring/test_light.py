@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone.measuring import limit_of, timing
-from torchstone.measuring.light import attainment
+from torchstone.measuring.light import attainment, has_limit
 from torchstone.schema import Block, Measurement, Party, SpeedOfLight, decode, encode
 
 RELU = SpeedOfLight(1000, 1000, bytes_per_second=1e9, latency_ns=50, flops=250, flops_per_second=1e12, dtype="float32")
@@ -101,3 +101,18 @@ def test_records_from_before_there_were_limits_are_still_read() -> None:
     old = msgspec.json.decode(encode(measurement(5000, 5000, None)))
     del old["speed_of_light"]
     assert decode(encode(old), Measurement).speed_of_light is None
+
+
+@pytest.mark.parametrize(
+    ("light", "known"),
+    [
+        (RELU, True),
+        (msgspec.structs.replace(RELU, flops_counted="unknown"), False),
+        (msgspec.structs.replace(RELU, flops_counted="formula"), True),
+        (msgspec.structs.replace(RELU, flops_counted="formula", flops_per_second=None), False),
+        (msgspec.structs.replace(RELU, flops_counted="none", flops_per_second=None), True),
+    ],
+)
+def test_there_is_no_limit_where_the_arithmetic_decides_and_is_not_known(light: SpeedOfLight, known: bool) -> None:
+    assert has_limit(light) == known
+    assert (timing(measurement(5000, 5000, light)).attainment is not None) == known

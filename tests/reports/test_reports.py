@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import making
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -186,6 +187,23 @@ def test_errors_that_are_not_finite_are_null_before_and_after_the_journal() -> N
     assert results(make_report([fresh]))[0]["max_abs_error"] is None
 
 
+def test_a_nan_is_infinitely_far_beyond_its_bound_before_and_after_the_journal() -> None:
+    errors = ErrorStatistics(0.0, 0.0, "inf", 0.5)
+    fresh = making.record(Disagrees("check", "nonfinite", "got nan, expected 0.2", errors))
+    finite = making.record(Disagrees("check", "values", "got 9, expected 1", ErrorStatistics(8.0, 8.0, 70.0, 0.5)))
+    report = make_report([finite, fresh])
+    assert report.files == make_report([decode(encode(each), Record) for each in (finite, fresh)]).files
+    assert sorted(str(row["worst_over_bound"]) for row in results(report)) == ["70.0", "inf"]
+    (row,) = csv.DictReader(io.StringIO(report.files["operator_summary.csv"].decode()))
+    assert float(row["worst_over_bound"]) == math.inf
+    assert json.loads(encode(report.summary))["operators"][0]["worst_over_bound"] == "inf"
+    shown = io.StringIO()
+    render(report, FOLDER, make_console(shown))
+    header, *rows = [line for line in shown.getvalue().splitlines() if line.startswith("|")][:3]
+    place = [cell.strip() for cell in header.split("|")].index("error/bound")
+    assert rows[-1].split("|")[place].strip() == "inf"
+
+
 def test_cases_are_ordered_by_the_numbers_in_them() -> None:
     labels = [row["args"] for row in results(make_report([agreeing(RELU, size) for size in (128, 16, 2)]))]
     assert labels == ["T([2], f32)", "T([16], f32)", "T([128], f32)"]
@@ -292,6 +310,13 @@ def test_the_closing_line_tells_counts_missing_isolation_and_folder() -> None:
         f"{FOLDER}{os.sep}",
     ):
         assert part in last
+
+
+def test_the_closing_line_says_that_only_stated_shapes_were_judged() -> None:
+    words = "judged on stated shapes only"
+    assert words not in shown(MIXED, io.StringIO())
+    stated = [msgspec.structs.replace(record, shapes="stated") for record in MIXED]
+    assert words in shown(stated, io.StringIO()).splitlines()[-1]
 
 
 def test_a_layer_that_was_not_always_there_is_told_apart() -> None:

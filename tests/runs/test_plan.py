@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import making
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,3 +72,16 @@ def test_jobs_carry_the_terms_of_the_run() -> None:
     terms = Terms("listed", effort="quick", measured=False)
     (job,) = make_plan([making.case()], OFFERS_AND_GAP, terms).jobs
     assert job == Job(making.case(), OFFERS[OPERATORS[0]], "quick", measured=False)
+
+
+def test_what_is_judged_is_part_of_a_key_only_where_it_is_not_usual() -> None:
+    """Records of earlier versions still count when a run is resumed."""
+    case = making.case("aten.relu.default", 8)
+    implementation = making.implementation("aten.relu.default")
+    usual = Job(case, implementation)
+    assert usual.key == content_key(case.key, implementation.key, "normal", True, False)
+    others = [Job(case, implementation, shapes="stated"), Job(case, implementation, non_finite="ignore")]
+    assert len({usual.key, *(job.key for job in others)}) == 3
+    terms = msgspec.structs.replace(TERMS, shapes="stated", non_finite="ignore")
+    (job,) = make_plan([case], {case.operator: implementation}, terms).jobs
+    assert (job.shapes, job.non_finite) == ("stated", "ignore")

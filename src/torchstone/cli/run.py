@@ -138,6 +138,22 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     show_default=True,
     help="For timed calls.",
 )
+@option(
+    "--shapes",
+    group=_THOROUGHLY,
+    type=click.Choice(["near", "stated"]),
+    default="near",
+    show_default=True,
+    help="stated: no other sizes and layouts than the suite's, for kernels made for these.",
+)
+@option(
+    "--non-finite",
+    group=_THOROUGHLY,
+    type=click.Choice(["check", "ignore"]),
+    default="check",
+    show_default=True,
+    help="NaN and infinities among the inputs of pointwise operators.",
+)
 @option("--load-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="For importing a kernel.")
 @option("--compile-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="For a case's first call.")
 @option("--check-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="For checking a case.")
@@ -231,7 +247,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         suite=(given["suite"] or "smoke") if given["case"] is None else given["case"].suite,
         **{name: given[name] for name in ("case", "kernels_dir", "device", "effort", "run_id", "resume")},
-        **{name: given[name] for name in ("expression", "fail_fast")},
+        **{name: given[name] for name in ("expression", "fail_fast", "shapes", "non_finite")},
         **{name: given[name] for name in ("source", "largest", "sample", "overhead_dominated", "mode")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
     )

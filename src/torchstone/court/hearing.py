@@ -185,6 +185,7 @@ class Hearing:
     def standing(self, case: schema.Case, layout: Layout, sets: int) -> Iterator[Stand]:
         """The candidate bound to a case. If anything goes wrong inside, its worker is not used again."""
         stand = Stand(self.worker, case, layout, sets, self.room.device, desk_of(case, self.room.device))
+        stand.has_stated_shapes_only = self.job.shapes == "stated"
         try:
             self.allow(stand.bind_ahead)
             yield stand
@@ -204,18 +205,21 @@ class Hearing:
         calls = _fresh_calls(reference, self.lots.draw() if again else secrets.randbits(63), count)
         return calls, reference.expect_many(calls, with_bounds=calibrate)
 
-    def draw_with_planted(self, reference: Reference, count: int, like: Expected) -> list[Expected]:
+    def draw_with_planted(
+        self, reference: Reference, count: int, like: Expected, *, non_finite: bool = False
+    ) -> list[Expected]:
         """Fresh calls, the first to be compared in full, and others with values at which operators decide.
 
         ``like``: an answered call of this case, or of the one that it is a variant of. Torch is asked all at once.
+        ``non_finite``: and one with NaN and infinities, if the operator is pointwise.
         """
         calls = _fresh_calls(reference, self.lots.draw(), count)
         seed = self.lots.draw()
         if reference.lottery is not None:  # then what there is to plant hangs on its own answers
             expected = reference.expect_many(calls, with_bounds=True)
-            planted = planted_calls(expected[0], seed)
+            planted = planted_calls(expected[0], seed, non_finite=non_finite)
         else:
-            planting = Planting(reference, like, seed)
+            planting = Planting(reference, like, seed, non_finite=non_finite)
             reference.foresee([*calls, *planting.calls])
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planting.answered()
@@ -461,4 +465,4 @@ def _fresh_calls(reference: Reference, seed: int, count: int) -> list[DrawnCall]
 
 def _is_slight(errors: schema.ErrorStatistics) -> bool:
     known = (errors.worst_over_bound, errors.rms_over_bound, errors.bias_over_bound)
-    return errors.worst_over_bound is not None and all(each is None or each <= _SLIGHT for each in known)
+    return errors.worst_over_bound is not None and all(each is None or float(each) <= _SLIGHT for each in known)

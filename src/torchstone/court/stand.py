@@ -102,6 +102,8 @@ class Stand:
         self._keepsakes = Keepsakes()
         self.keeps_results = True
         """Whether results of earlier blocks are watched while later calls are made. It takes time."""
+        self.has_stated_shapes_only = False
+        """Whether the kernel is called with no other shapes than its case's, not even where nobody looks at results."""
         if worker.reader is None:
             worker.reader = open_reader(worker.pid, device)
         self._reader = worker.reader
@@ -204,7 +206,15 @@ class Stand:
         is still under way is either on the clock or not in the copy. What this costs is the same for every party.
         """
         keep = self._keepsakes.choose() if self.keeps_results else ()
-        command = Call(secrets.token_hex(8), 0, count, keep=keep, chain=chain, backward=backward)
+        command = Call(
+            secrets.token_hex(8),
+            0,
+            count,
+            keep=keep,
+            chain=chain,
+            backward=backward,
+            stated_shapes=self.has_stated_shapes_only,
+        )
         testimony = self._call(command, deadline, to_be_compared=True)
         testimony.unpack()
         testimony.on_kept = self._keepsakes.covered_by(testimony)

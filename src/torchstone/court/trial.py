@@ -160,7 +160,8 @@ class Trial:
         """
         hearing = self._hearing
         with hearing.in_stage("check", self._job.deadlines.check_seconds):
-            wanted = hearing.draw_with_planted(reference, 1 + checks, first)
+            non_finite = self._job.non_finite == "check"
+            wanted = hearing.draw_with_planted(reference, 1 + checks, first, non_finite=non_finite)
             for begin in range(0, len(wanted), stand.sets):  # few blocks: each has to wait for the worker and a device
                 some = wanted[begin : begin + stand.sets]
                 hearing.call_and_verify(stand, [expected.call for expected in some], some)
@@ -285,6 +286,7 @@ def judge(
         stage_seconds=trial.hearing.outcome.stage_seconds,
         attempts=attempts,
         finished_unix_ns=time.time_ns(),
+        shapes=job.shapes,
     )
 
 

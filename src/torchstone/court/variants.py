@@ -37,16 +37,19 @@ _MANY_PASSED: dict[schema.Effort, int] = {"quick": 12, "normal": 32, "thorough":
 def check_hidden(hearing: Hearing, stand: Stand, stated: Expected, *, comes_back: bool) -> None:
     """Judge the candidate on variants drawn now. The worker leaves the stated case for them, and may come back to it.
 
-    A first call may compile again, so each variant may take as long as a first call and a check.
+    Where only stated shapes are judged, a variant has other scalars and nothing else. A first call may compile again,
+    so each variant may take as long as a first call and a check.
     """
     job = hearing.job
     count = (_FEWER_CASES if _has_passed_many(hearing) else _HIDDEN_CASES)[job.effort]
     small, large = random.Random(hearing.lots.draw()), random.Random(hearing.lots.draw())
     if hearing.lots.variants is None:
         few = count < _HIDDEN_CASES[job.effort]
+        stated_only = job.shapes == "stated"
         same_size = [] if few and small.random() < _OF_OTHER_SIZE else with_other_numbers(job.case, small)
-        others = [] if few and same_size else hidden_cases(job.case, count, small)
-        hearing.lots.variants = [*same_size, *others], stated_size_cases(job.case, large)
+        others = [] if stated_only or (few and same_size) else hidden_cases(job.case, count, small)
+        of_any_size = [] if stated_only else stated_size_cases(job.case, large)
+        hearing.lots.variants = [*same_size, *others], of_any_size
     variants, of_stated_size = hearing.lots.variants
     if not variants and not of_stated_size:
         return

@@ -78,4 +78,5 @@ class FakeExecutor:
             manifest_key="fake",
             device="fake",
             isolation=Isolation("none"),
+            shapes=job.shapes,
         )

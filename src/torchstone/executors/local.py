@@ -183,6 +183,7 @@ def _unjudged(job: Job, device: Device, options: ExecutorOptions, lost: int, wor
         device=device.label,
         isolation=Isolation(options.isolation),
         attempts=lost,
+        shapes=job.shapes,
     )
 
 

@@ -15,6 +15,7 @@ from torchstone.judging.itself import (
     says_it_races,
 )
 from torchstone.judging.jitter import is_hidden, strides_like
+from torchstone.judging.nonfinite_inputs import NON_FINITE
 from torchstone.judging.outcome import Agreement, Mismatch, worst_of
 from torchstone.judging.plan_phrases import inputs_of
 from torchstone.judging.preparable import preparable_share
@@ -24,6 +25,7 @@ from torchstone.judging.vetting import Planting, plans_among_timed, plant_some, 
 from torchstone.judging.work import Work, work_of
 
 __all__ = [
+    "NON_FINITE",
     "Agreement",
     "DrawnCall",
     "DrawnTensor",

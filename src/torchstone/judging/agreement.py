@@ -25,6 +25,7 @@ from torchstone.judging.lone import LONE
 from torchstone.judging.metadata import metadata_misfit
 from torchstone.judging.moved import LostSigns, signs_to_keep
 from torchstone.judging.nearness import TALLIED, Subject, closer_look, statistics_of, subjects_of, tally, together
+from torchstone.judging.nonfinite_inputs import NON_FINITE
 from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch, Reason, worst_of
 from torchstone.judging.reference import Expected, Values
 from torchstone.judging.screening import screened
@@ -135,7 +136,8 @@ def _reconsidered(
         if isinstance(again, Agreement):
             return again
         found = again
-    if found.reason not in ("nonfinite", "mutation") and not leaves_rounding(expected.call):
+    open_elements = expected.call.planted == NON_FINITE or leaves_rounding(expected.call)
+    if found.reason not in ("nonfinite", "mutation") and not open_elements:
         return found
     return compare(expected, *as_far_as_promised(expected, outputs, inputs_after))
 

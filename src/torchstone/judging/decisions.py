@@ -31,6 +31,7 @@ from torchstone.judging.lots import ONCE, Lot, Values, count_of, elements, place
 from torchstone.judging.meeting import MEETING, may_meet, plant_meeting
 from torchstone.judging.missing import may_be_missing, plant_missing
 from torchstone.judging.narrow import NARROW, may_be_narrow, plant_narrow
+from torchstone.judging.nonfinite_inputs import plant_non_finite
 from torchstone.judging.padded import has_mask, plant_padded
 from torchstone.judging.repeated import INFINITE, REPEATED, may_be_infinite, may_repeat, plant_repeated
 from torchstone.judging.rows import (
@@ -292,6 +293,8 @@ def _write(call: DrawnCall, plan: str, gradient: bool) -> None:
             _move(call, lot, lot.structure.choice((1.0, -1.0)))
         case "lowered":
             _move(call, lot, -1.0)
+        case "non-finite inputs":
+            plant_non_finite(call, lot)
         case "nan":
             _plant_nonfinite(call, lot, (math.nan,))
         case "infinities":

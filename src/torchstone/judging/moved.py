@@ -61,7 +61,7 @@ class LostSigns:
         return Mismatch(reason, f"{self.place.kind} {self.place.position}: {text}; this operator only moves values")
 
     def _lost(self) -> torch.Tensor:
-        one, other = self.native, self.got
+        one, other = (each.float() if each.element_size() == 1 else each for each in (self.native, self.got))
         return (one == 0) & (other == 0) & (torch.signbit(one) != torch.signbit(other))
 
 

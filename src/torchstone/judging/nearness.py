@@ -121,6 +121,7 @@ def closer_look(subject: Subject) -> ErrorStatistics | Mismatch:
     error = (got.to(centre.dtype) - centre).abs()
     bound = values.bound if values.bound is not None else torch.zeros_like(error)
     over = _over(error, bound)
+    over = torch.where(wrong & ~(over > 1.0), torch.inf, over)  # of NaN there is no error, yet it is wrong
     native_over = _over((values.native.to(centre.dtype) - centre).abs(), bound)
     statistics = statistics_of(
         _largest_finite(error),
@@ -195,8 +196,9 @@ def _largest_finite(values: torch.Tensor) -> float:
 
 
 def statistics_of(absolute: float, relative: float, over: float, native_over: float) -> ErrorStatistics:
-    numbers = (absolute, relative, over, native_over)
-    return ErrorStatistics(*(number if math.isfinite(number) else None for number in numbers))
+    """JSON has no infinity: one of the errors themselves is left out, one in bounds has a word."""
+    known = [number if math.isfinite(number) else None for number in (absolute, relative, native_over)]
+    return ErrorStatistics(known[0], known[1], "inf" if over == math.inf else over, known[2])
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -43,4 +43,4 @@ def worst_of(one: ErrorStatistics, other: ErrorStatistics) -> ErrorStatistics:
         "bias_over_bound",
     )
     known = {name: [getattr(each, name) for each in (one, other) if getattr(each, name) is not None] for name in names}
-    return ErrorStatistics(**{name: max(values, default=None) for name, values in known.items()})
+    return ErrorStatistics(**{name: max(values, key=float, default=None) for name, values in known.items()})

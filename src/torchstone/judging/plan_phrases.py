@@ -12,6 +12,7 @@ from torchstone.judging.lone import LONE
 from torchstone.judging.lots import ONCE
 from torchstone.judging.meeting import MEETING
 from torchstone.judging.narrow import NARROW
+from torchstone.judging.nonfinite_inputs import NON_FINITE
 from torchstone.judging.repeated import INFINITE, REPEATED
 from torchstone.judging.sided import ABOVE, BELOW
 from torchstone.judging.whole import NONE, WHOLE
@@ -46,6 +47,7 @@ PHRASES = {
     "nan": "inputs included NaN",
     "infinities": "inputs included inf and -inf",
     CARRIED: "inputs included inf and -inf",
+    NON_FINITE: "non-finite inputs: NaN and infinities; --non-finite ignore leaves them out",
     "negative": "indices included negative ones, which count from the end",
     "marked": "indices included the one that the call ignores or pads with",
 }

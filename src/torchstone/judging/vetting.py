@@ -55,6 +55,7 @@ from torchstone.judging.lone import LONE, may_be_lone
 from torchstone.judging.lots import ONCE
 from torchstone.judging.meeting import MEETING
 from torchstone.judging.narrow import NARROW
+from torchstone.judging.nonfinite_inputs import NON_FINITE, left_open, may_be_non_finite
 from torchstone.judging.probing import exact_results
 from torchstone.judging.reference import Expected, Reference, Values
 from torchstone.judging.repeated import INFINITE, REPEATED, may_repeat
@@ -102,9 +103,12 @@ _NEARLY_INFINITE = 2.0**-10
 _HELD_WHERE_FINITE = ("masked", "padded", "missing", "ends", "beyond")
 
 
-def planted_calls(usual: Expected, seed: int) -> list[Expected]:
-    """Planted calls of a case that torch takes, perhaps none. ``usual`` is any other call of it."""
-    planting = Planting(usual.batch.reference, usual, seed)
+def planted_calls(usual: Expected, seed: int, *, non_finite: bool = False) -> list[Expected]:
+    """Planted calls of a case that torch takes, perhaps none. ``usual`` is any other call of it.
+
+    ``non_finite``: and one with NaN and infinities, if the operator is pointwise.
+    """
+    planting = Planting(usual.batch.reference, usual, seed, non_finite=non_finite)
     usual.batch.reference.foresee(planting.calls)
     return planting.answered()
 
@@ -112,13 +116,14 @@ def planted_calls(usual: Expected, seed: int) -> list[Expected]:
 class Planting:
     """Planted calls of a case, drawn but not answered yet."""
 
-    def __init__(self, reference: Reference, like: Expected, seed: int) -> None:
+    def __init__(self, reference: Reference, like: Expected, seed: int, *, non_finite: bool = False) -> None:
         """``like`` is a call of the case or of the one that it is a variant of: it tells what kinds of results it has.
 
-        Where results are drawn it must be one of the case itself.
+        Where results are drawn it must be one of the case itself. ``non_finite``: as :func:`planted_calls`.
         """
         self._reference = reference
         plans = _plans(reference, like, seed)
+        plans += [NON_FINITE] if non_finite and _may_be_non_finite(reference, like) else []
         lone = may_be_lone(reference.case)
         if (plans or lone) and reference.lottery is not None and not draws_nothing(like):
             plans = [LONE] if lone else []
@@ -155,6 +160,11 @@ def _plans(reference: Reference, like: Expected, seed: int) -> list[str]:
     all_meet = (*_BESIDES, ALIKE, NEARLY) if tells_one_truth(reference.case) else _BESIDES
     besides = [plan for plan in plans if plan in all_meet]
     return besides + _chosen(reference.case, [plan for plan in plans if plan not in besides], seed)
+
+
+def _may_be_non_finite(reference: Reference, like: Expected) -> bool:
+    kinds = [output.dtype for output in like.outputs]
+    return not reference.undefined and may_be_non_finite(reference.case, kinds)
 
 
 def _carries(like: Expected) -> bool:
@@ -254,7 +264,13 @@ def _right_by_decomposition(expected: Expected) -> Tensors:
     """
     outputs = _decomposed(expected)
     return {
-        place: _or_as_good(_within(outputs[place.position], want), expected, place, outputs[place.position], outputs[0])
+        place: _or_as_good(
+            _within(outputs[place.position], want, strictly=expected.call.planted == NON_FINITE),
+            expected,
+            place,
+            outputs[place.position],
+            outputs[0],
+        )
         for place, want in (expected.values().items() if outputs else ())
         if place.kind == "output" and place.position < len(outputs)
         if outputs[place.position].shape == want.native.shape
@@ -290,11 +306,12 @@ def _decomposed(expected: Expected) -> list[Any]:
     return [] if found is NotImplemented else operators.flatten_outputs(found)
 
 
-def _within(got: torch.Tensor, want: Values) -> torch.Tensor:
+def _within(got: torch.Tensor, want: Values, *, strictly: bool) -> torch.Tensor:
+    """``strictly``: NaN and infinities are what is asked about, so one does not stand for the other."""
     same = _elementwise_same(got, want.native)
     if want.bound is not None and is_continuous(want.native.dtype):
         same |= (got.to(want.centre.dtype) - want.centre).abs() <= want.bound
-        same |= ~torch.isfinite(got) & ~torch.isfinite(want.native)
+        same |= ~torch.isfinite(got) & ~torch.isfinite(want.native) & (not strictly)
     return same
 
 
@@ -350,6 +367,8 @@ def as_far_as_promised(
             open_ = (torch.isnan(native) if alone else ~torch.isfinite(native)) & ~torch.isfinite(got)
             if expected.call.planted.startswith("infinities"):
                 open_ |= torch.isnan(native)
+            elif expected.call.planted == NON_FINITE:
+                open_ |= left_open(expected.call, place, native)
             elif expected.call.planted.startswith("magnitudes") and native.dtype is not torch.float16:
                 open_ |= (native.abs() > torch.finfo(native.dtype).max * _NEARLY_INFINITE) & ~torch.isfinite(got)
             elif alone and is_beyond(expected.call.planted):

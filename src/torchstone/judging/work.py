@@ -1,4 +1,4 @@
-"""How much work a case is: the bytes that any kernel must move, and the arithmetic that torch counts for it.
+"""How much work a case is: the bytes that any kernel must move, and the arithmetic that it takes.
 
 Counted from the case and torch's own operator on tensors without memory, never from a candidate: nobody can look
 closer to the limit by doing less, or busier by doing more. Everything here is a lower bound as far as torch's schema
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 
 from torchstone import operators, schema
+from torchstone.judging.attention_flops import attention_formulas
+from torchstone.judging.decisions import decomposes
 from torchstone.judging.evaluation import OPERATOR_ERRORS
 
 _READ_THROUGH_INDICES = frozenset(
@@ -34,6 +36,16 @@ _OVERWRITING = frozenset(
 """Operators that change a tensor without looking at what it held, or need not look."""
 _COPYING = frozenset({"clone", "copy", "copy_", "_to_copy", "contiguous", "fill", "fill_", "zero", "zero_"})
 """Operators that torch calls pointwise although they calculate nothing."""
+_MORE_THAN_A_PASS = frozenset(
+    {
+        *("attention", "rnn", "lstm", "gru", "cdist", "pdist", "bilinear", "trilinear", "ctc", "fft"),
+        *("mm", "bmm", "addmm", "addbmm", "baddbmm", "matmul", "einsum", "tensordot"),
+        *("sort", "argsort", "msort", "unique", "mode"),
+    }
+)
+"""Words in names of operators that calculate, or compare, more than once for each element."""
+_ONLY_MOVING = frozenset({"fftshift", "ifftshift", "fftfreq", "rfftfreq"})
+"""Words in names of operators that do not, though their names have one of the words above."""
 _REAL_PER_COMPLEX = 4
 """A complex product and sum take four real products and four real sums; torch's formulas count one of each."""
 
@@ -174,31 +186,49 @@ def _arithmetic_dtype(tensors: Sequence[schema.Tensor], new: Sequence[torch.Tens
 def _flops(
     case: schema.Case, leaves: Sequence[torch.Tensor], elements: int, dtype: str | None
 ) -> tuple[int, schema.FlopCount]:
-    """torch's formula where it has one; else one for each element of the result, if each is calculated by itself."""
-    if dtype is None or not elements:
+    """A formula where there is one; else one for each element of the result, if each is calculated by itself."""
+    if not elements:
         return 0, "none"
+    if dtype is None:
+        return 0, "unknown" if _takes_more_than_a_pass(case) else "none"
     if torch.Tag.pointwise in operators.resolve(case.operator).tags:
         return (0, "none") if _base_name(case) in _COPYING else (elements, "pointwise")
     formula = _flops_by_formula(case, leaves)
+    if not formula:
+        return 0, "unknown" if formula is None or _takes_more_than_a_pass(case) else "none"
     is_complex = any(operators.torch_dtype(tensor.dtype).is_complex for tensor in schema.tensors_of(case))
-    return formula * (_REAL_PER_COMPLEX if is_complex else 1), "formula" if formula else "none"
+    return formula * (_REAL_PER_COMPLEX if is_complex else 1), "formula"
 
 
-def _flops_by_formula(case: schema.Case, leaves: Sequence[torch.Tensor]) -> int:
-    """By torch's own table; operators that are composed of others by what they are composed of."""
+def _takes_more_than_a_pass(case: schema.Case) -> bool:
+    """Whether the operator does so much with each element that the bytes it moves say nothing about its time."""
+    words = set(_base_name(case).split("_"))
+    heavy = not words.isdisjoint(_MORE_THAN_A_PASS) or any(word.startswith("conv") for word in words)
+    return (heavy and words.isdisjoint(_ONLY_MOVING)) or decomposes(schema.forward_operator(case.operator))
+
+
+def _flops_by_formula(case: schema.Case, leaves: Sequence[torch.Tensor]) -> int | None:
+    """By torch's own table and ours of attention; operators that are composed of others by what they are composed of.
+
+    None: there is a formula, which does not know this form.
+    """
     from torch.utils.flop_counter import FlopCounterMode, flop_registry  # a fifth of a second that few cases need
 
     overload = operators.resolve(case.operator)
     args, kwargs = _arguments_without_memory(case)[1:]
+    formula = (flop_registry | attention_formulas()).get(overload._overloadpacket)
+    if formula is not None:
+        result = leaves[0] if len(leaves) == 1 else tuple(leaves)
+        try:
+            return int(formula(*args, **kwargs, out_val=result))
+        except (*OPERATOR_ERRORS, AssertionError):
+            return None
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(overload._name, "CompositeImplicitAutograd"):
+        return 0
     try:
-        if overload._overloadpacket in flop_registry:
-            result = leaves[0] if len(leaves) == 1 else tuple(leaves)
-            return int(flop_registry[overload._overloadpacket](*args, **kwargs, out_val=result))
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(overload._name, "CompositeImplicitAutograd"):
-            return 0
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=attention_formulas()) as counter:
             overload(*args, **kwargs)
-    except (*OPERATOR_ERRORS, AssertionError):  # a formula that does not know this form, or shapes that hang on values
+    except (*OPERATOR_ERRORS, AssertionError):  # shapes that hang on values
         return 0
     return int(counter.get_total_flops())
 

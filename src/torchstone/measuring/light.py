@@ -33,6 +33,11 @@ class Attainment(msgspec.Struct, frozen=True):
         return self.candidate_percent > 100
 
 
+def has_limit(light: SpeedOfLight) -> bool:
+    """Whether there is one: not where the arithmetic decides, and how much of it there is or its rate is not known."""
+    return light.flops_counted != "unknown" and (light.flops_counted != "formula" or light.flops_per_second is not None)
+
+
 def limit_of(light: SpeedOfLight) -> tuple[float, Bound]:
     """The least time of a call in nanoseconds, and what it is spent on."""
     limits_ns: dict[Bound, float] = {

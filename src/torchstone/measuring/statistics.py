@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchstone.measuring import confirmation
-from torchstone.measuring.light import Attainment, attainment
+from torchstone.measuring.light import Attainment, attainment, has_limit
 from torchstone.measuring.per_call import NOTHING, Clocked, PerCall, paired, per_call, ratio_alone
 from torchstone.measuring.trimmed import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Measurement
@@ -226,11 +226,12 @@ def _attainment(
     measurement: Measurement, speedup: Speedup | None, candidate_ns: float, reference_ns: float
 ) -> Attainment | None:
     """Where single calls refute what long blocks say of the candidate, its time is what they say."""
-    if measurement.speed_of_light is None or speedup is None:
+    light = measurement.speed_of_light
+    if light is None or speedup is None or not has_limit(light):
         return None
     if speedup.one_at_a_time == "refuted":
         candidate_ns = reference_ns / speedup.ratio
-    return attainment(measurement.speed_of_light, candidate_ns, reference_ns)
+    return attainment(light, candidate_ns, reference_ns)
 
 
 def _speedup(gross: Floats, net: Floats) -> tuple[Speedup | None, str]:

@@ -156,7 +156,7 @@ def _of_limit(item: OperatorSummary) -> Text:
 
 
 def _error(item: OperatorSummary) -> Text:
-    return Text("–" if item.worst_over_bound is None else f"{item.worst_over_bound:.2g}")
+    return Text("–" if item.worst_over_bound is None else f"{float(item.worst_over_bound):.2g}")
 
 
 def _verdict_counts(item: OperatorSummary) -> Text:
@@ -266,7 +266,9 @@ def closing_line(summary: Summary, folder: Path) -> Text:
         parts = [names, _cases(summary, summary.not_judged or 0)]
     else:
         parts = _score_parts(summary, summary.not_judged or 0)
-    return Text(" · ".join((*parts, f"isolation: {summary.isolation.words}", f"{folder}{os.sep}")), "bold")
+    parts += [f"isolation: {summary.isolation.words}"]
+    parts += ["judged on stated shapes only"] if summary.stated_shapes_cases else []
+    return Text(" · ".join((*parts, f"{folder}{os.sep}")), "bold")
 
 
 def closing_lines(summary: Summary, folder: Path) -> list[Text]:

@@ -24,6 +24,7 @@ from torchstone.schema import (
     Disagrees,
     ErrorStatistics,
     Missing,
+    OverBound,
     PlannedRun,
     Record,
     RunDescription,
@@ -91,8 +92,8 @@ class OperatorSummary(msgspec.Struct, frozen=True):
     reference_ns: float | None
     max_abs_error: float | None
     max_rel_error: float | None
-    worst_over_bound: float | None
-    """Largest error over its bound; above 1 does not agree."""
+    worst_over_bound: OverBound | None
+    """Largest error over its bound; above 1, infinity included, does not agree."""
     of_limit_percent: float | None = None
     """Geometric mean over the resolved cases of the device's least time over the candidate's. Never cut at 100."""
     reference_of_limit_percent: float | None = None
@@ -166,6 +167,8 @@ class Summary(Scores, frozen=True):
     operators: tuple[OperatorSummary, ...]
     problems: tuple[Problem, ...] = ()
     """What the backends found and could not use."""
+    stated_shapes_cases: int = 0
+    """Cases that were judged on the stated sizes and memory layouts alone."""
     not_judged: int | None = None
     """Planned cases without a record: the run was stopped before them, or goes on. None: the plan is not known."""
     backends: tuple[BackendSummary, ...] = ()
@@ -225,6 +228,7 @@ def fold(
         isolation=_isolation(results),
         operators=operators,
         problems=tuple(sorted(problems, key=lambda problem: (problem.where, problem.reason))),
+        stated_shapes_cases=sum(item.record.shapes == "stated" for item in results),
         not_judged=None if planned is None else sum(item.not_judged for item in operators),
         backends=tuple(_backend(name, operators, results, p) for name in names) if len(names) > 1 else (),
         run=None if description is None else run_facts(description, (item.record for item in results)),
@@ -330,7 +334,7 @@ def _operator(name: str, backend: str, results: Sequence[CaseResult], not_judged
         reference_ns=_geomean([item.reference_ns for item in resolved]),
         max_abs_error=_largest(results, lambda errors: errors.max_abs_error),
         max_rel_error=_largest(results, lambda errors: errors.max_rel_error),
-        worst_over_bound=_largest(results, lambda errors: errors.worst_over_bound),
+        worst_over_bound=_worst_over_bound(results),
         of_limit_percent=_geomean([item.candidate_percent for item in attained]),
         reference_of_limit_percent=_geomean([item.reference_percent for item in attained]),
         bounds=dict(sorted(Counter(item.bound for item in attained).items())),
@@ -373,6 +377,13 @@ def _largest(results: Iterable[CaseResult], chosen: Callable[[ErrorStatistics], 
     """The largest finite value. Others are None in a journal, so they are None here before they went through one."""
     values = (chosen(item.errors) for item in results)
     return max((value for value in values if value is not None and math.isfinite(value)), default=None)
+
+
+def _worst_over_bound(results: Iterable[CaseResult]) -> OverBound | None:
+    """Infinity counts, in its word: a number that is not finite would be lost in a journal."""
+    values = (item.errors.worst_over_bound for item in results)
+    known = (value for value in values if value == "inf" or (value is not None and math.isfinite(value)))
+    return max(known, key=float, default=None)
 
 
 def _isolation(results: Iterable[CaseResult]) -> IsolationSummary:

@@ -23,7 +23,7 @@ from torchstone.backends import Problem
 from torchstone.durable import write_all_atomically, write_atomically
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.runs import journal
-from torchstone.runs.request import IDENTITY, OUTPUT_DIR, RunRequest
+from torchstone.runs.request import IDENTITY, LATER_PARTS, OUTPUT_DIR, RunRequest
 from torchstone.schema import (
     Implementation,
     Manifest,
@@ -118,6 +118,7 @@ def _reopen_folder(folder: Path, manifest: Manifest) -> Path:
 
 def _require_same_configuration(folder: Path, manifest: Manifest) -> None:
     before, now = read_manifest(folder).configuration, manifest.configuration
+    before = LATER_PARTS | before
     differing = [name for name in IDENTITY if before.get(name) != now.get(name)]
     if differing:
         told = "; ".join(f"{name} was {_said(before.get(name))}, now {_said(now.get(name))}" for name in differing)

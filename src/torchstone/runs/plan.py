@@ -18,8 +18,10 @@ from torchstone.schema import (
     IsolationLevel,
     Job,
     Missing,
+    NonFiniteInputs,
     PlannedCases,
     Record,
+    Shapes,
     Unjudged,
     content_key,
 )
@@ -36,6 +38,8 @@ class Terms(msgspec.Struct, frozen=True):
     """False: timed cases are only checked."""
     require_authored: bool = False
     cache: Cache = "cold"
+    shapes: Shapes = "near"
+    non_finite: NonFiniteInputs = "check"
     device: str = "cpu"
     isolation: IsolationLevel = "best"
     manifest_key: str = ""
@@ -120,7 +124,7 @@ def _jobs(cases: Sequence[Case], offers: Mapping[str, Implementation | None], te
         if implementation is None:
             continue
         kind = (terms.effort, terms.deadlines, terms.measured, terms.require_authored, terms.cache)
-        job = Job(case, implementation, *kind)
+        job = Job(case, implementation, *kind, shapes=terms.shapes, non_finite=terms.non_finite)
         groups.setdefault(implementation.key, {}).setdefault(job.key, job)
     return {key: job for group in groups.values() for key, job in group.items()}
 

@@ -11,7 +11,7 @@ import msgspec
 
 from torchstone import registry
 from torchstone.errors import UsageError, unknown_name
-from torchstone.schema import Cache, Case, Deadlines, Effort, IsolationLevel, Limits
+from torchstone.schema import Cache, Case, Deadlines, Effort, IsolationLevel, Limits, NonFiniteInputs, Shapes
 from torchstone.suites import Mode
 from torchstone.suites.sources import HUB, identity_of
 
@@ -50,8 +50,13 @@ IDENTITY = (
     "require_authored",
     "threads",
     "cache",
+    "shapes",
+    "non_finite",
 )
 """The parts of a configuration that a resumed run must share with its beginning."""
+
+LATER_PARTS = {"shapes": "near", "non_finite": "check"}
+"""Those that manifests of earlier versions do not have, and what such a run was."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +92,10 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     effort: Effort = "normal"
     cache: Cache = "cold"
     """Whether the arguments of timed calls lie in the device's cache."""
+    shapes: Shapes = "near"
+    """`stated`: judge on the suite's own sizes and memory layouts alone, for kernels made for these."""
+    non_finite: NonFiniteInputs = "check"
+    """`ignore`: do not call pointwise operators with NaN and infinities among their inputs."""
     run_id: str | None = None
     """Name of the run's folder; None is made from the time."""
     resume: bool = False
@@ -186,6 +195,8 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
         "device": device,
         "effort": request.effort,
         "cache": request.cache,
+        "shapes": request.shapes,
+        "non_finite": request.non_finite,
         "measured": request.measured,
         "require_authored": request.require_authored,
         "threads": request.threads,

@@ -296,6 +296,8 @@ def _terms(request: RunRequest, backend: str, device: str, manifest: Manifest) -
         measured=request.measured,
         require_authored=request.require_authored,
         cache=request.cache,
+        shapes=request.shapes,
+        non_finite=request.non_finite,
         device=device,
         isolation=request.isolation,
         manifest_key=manifest.key,
@@ -307,10 +309,10 @@ def _told(problems: tuple[Problem, ...]) -> tuple[str, ...]:
     places: dict[str, list[str]] = {}
     for problem in problems:
         places.setdefault(problem.reason, []).append(problem.where)
-    return tuple(f"{_named(where)}: {reason}" for reason, where in places.items())
+    return tuple(f"{_places_named(where)}: {reason}" for reason, where in places.items())
 
 
-def _named(places: list[str]) -> str:
+def _places_named(places: list[str]) -> str:
     more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
     return ", ".join(places[:_MOST_NAMED]) + more
 
@@ -380,6 +382,7 @@ def _unanswered(job: Job, terms: Terms) -> Record:
         manifest_key=terms.manifest_key,
         device=terms.device,
         isolation=Isolation(terms.isolation),
+        shapes=job.shapes,
     )
 
 

@@ -43,7 +43,17 @@ from torchstone.schema.implementation import (
     SourceFile,
     SourceFiles,
 )
-from torchstone.schema.job import Deadlines, Effort, IsolationLevel, Job, Limits, torchs_own, with_problem
+from torchstone.schema.job import (
+    Deadlines,
+    Effort,
+    IsolationLevel,
+    Job,
+    Limits,
+    NonFiniteInputs,
+    Shapes,
+    torchs_own,
+    with_problem,
+)
 from torchstone.schema.manifest import Git, Gpu, Hardware, Manifest, Software, difference
 from torchstone.schema.measurement import (
     Block,
@@ -68,6 +78,7 @@ from torchstone.schema.verdict import (
     Disagrees,
     ErrorStatistics,
     Missing,
+    OverBound,
     Replay,
     Stage,
     TimedOut,
@@ -127,8 +138,10 @@ __all__ = [
     "MemoryFormat",
     "Missing",
     "NonFinite",
+    "NonFiniteInputs",
     "Normal",
     "Origin",
+    "OverBound",
     "Party",
     "PlannedCases",
     "PlannedRun",
@@ -143,6 +156,7 @@ __all__ = [
     "RunPart",
     "Scalar",
     "Sequence",
+    "Shapes",
     "Simplex",
     "Software",
     "SortedIntegers",

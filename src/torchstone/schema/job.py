@@ -25,6 +25,12 @@ Effort = Literal["quick", "normal", "thorough"]
 
 IsolationLevel = Literal["strict", "best", "none"]
 
+Shapes = Literal["near", "stated"]
+"""What a kernel is judged on: the stated sizes and memory layouts and others near them, or the stated ones alone."""
+
+NonFiniteInputs = Literal["check", "ignore"]
+"""Whether pointwise operators are also called with NaN and infinities among their inputs."""
+
 
 class Deadlines(msgspec.Struct, frozen=True):
     """Seconds that each stage may take."""
@@ -65,6 +71,8 @@ class Job(msgspec.Struct, frozen=True, dict=True):
     """Make this one call again instead of judging the case."""
     save_to: str | None = None
     """File that the judge writes the arguments, the result and the expectation of a replay to. No part of the key."""
+    shapes: Shapes = "near"
+    non_finite: NonFiniteInputs = "check"
 
     @cached_property
     def key(self) -> str:
@@ -72,7 +80,9 @@ class Job(msgspec.Struct, frozen=True, dict=True):
         kind = (self.effort, self.measured, self.require_authored)
         replayed = () if self.replay is None else (self.replay,)
         warm = () if self.cache == "cold" else (self.cache,)
-        return content_key(self.case.key, self.implementation.key, *kind, *warm, *replayed)
+        shapes = () if self.shapes == "near" else (f"shapes {self.shapes}",)
+        non_finite = () if self.non_finite == "check" else (f"non-finite {self.non_finite}",)
+        return content_key(self.case.key, self.implementation.key, *kind, *warm, *replayed, *shapes, *non_finite)
 
 
 def torchs_own(case: Case) -> Implementation:

@@ -34,9 +34,10 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     """Of captured calls: how much of ``elapsed_ns`` the judge needed to write their arguments and to empty caches."""
 
 
-FlopCount = Literal["formula", "pointwise", "none"]
-"""How arithmetic was counted: by torch's formula (matrix products, convolutions, attention), as one operation for each
-element of a pointwise result (a lower guess), or not at all."""
+FlopCount = Literal["formula", "pointwise", "none", "unknown"]
+"""How arithmetic was counted: by a formula (matrix products, convolutions, attention), as one operation for each
+element of a pointwise result (a lower guess), or not at all, since a pass over the memory takes longer. `unknown`: the
+operator calculates more than that, and nobody has a formula, so there is no limit either."""
 
 
 class SpeedOfLight(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,7 +10,7 @@ from torchstone.schema.attribution import Attribution
 from torchstone.schema.case import Case
 from torchstone.schema.codec import FORMAT_VERSION
 from torchstone.schema.implementation import ImplementationReference
-from torchstone.schema.job import IsolationLevel
+from torchstone.schema.job import IsolationLevel, Shapes
 from torchstone.schema.measurement import Measurement
 from torchstone.schema.verdict import Agrees, Verdict
 
@@ -55,6 +55,8 @@ class Record(msgspec.Struct, frozen=True):
     attempts: int = 1
     """More than one: our own machinery failed before and the job was repeated."""
     finished_unix_ns: int = 0
+    shapes: Shapes = "near"
+    """Which sizes and memory layouts it was judged on: `stated` says nothing about any other."""
     format_version: int = FORMAT_VERSION
     kind: Literal["record"] = "record"
 

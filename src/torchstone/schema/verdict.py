@@ -12,14 +12,19 @@ Stage = Literal["start", "load", "compile", "check", "measure", "attribute"]
 """Where in a job something happened. `start` is ours (no candidate code has run yet)."""
 
 
+OverBound = float | Literal["inf"]
+"""An error divided by its bound. JSON has no infinity, so that is a word, which ``float`` reads."""
+
+
 class ErrorStatistics(msgspec.Struct, frozen=True):
     """How far a result lies from the float64 reference. None: not comparable as numbers."""
 
     max_abs_error: float | None = None
     max_rel_error: float | None = None
     """With 1e-10 added to the reference's magnitude."""
-    worst_over_bound: float | None = None
-    """Largest error divided by its bound; at most 1 for a result that agrees."""
+    worst_over_bound: OverBound | None = None
+    """Largest error divided by its bound; at most 1 for a result that agrees. Infinite where an element is wrong that
+    is NaN or infinite, or has a bound of 0."""
     native_over_bound: float | None = None
     """The same for torch's own result in the native dtype."""
     smallest_wrong_error: float | None = None

@@ -17,18 +17,19 @@ _FURTHER_PASSES, _FURTHER_BYTES = 32, 16 << 20
 """Forward passes that are made before the first backward pass, and never get theirs."""
 
 
-def made_apart(passes: Sequence[Passes], backward: Sequence[int]) -> list[Any]:
+def made_apart(passes: Sequence[Passes], backward: Sequence[int], *, other_shapes: bool = True) -> list[Any]:
     """All forward passes, then the backward passes in an order of their own, as where many layers share a kernel.
 
     And more of the first in between, whose results nobody looks at: what a few buffers in turn hold is not enough. In
-    the judge's order, and one of them twice: buffers in turn must not come to hold what they held before.
+    the judge's order, and one of them twice: buffers in turn must not come to hold what they held before. And some with
+    ``other_shapes``, if these are judged.
     """
     forward = [each.forward(passes[number - 1]) for number, each in enumerate(passes)]
     size = sum(leaf.nbytes for leaf in forward[0] if isinstance(leaf, torch.Tensor))
     further = min(_FURTHER_PASSES, _FURTHER_BYTES // max(1, size))
     for call in itertools.islice(itertools.cycle((*backward, backward[0])), further):
         passes[call].forward(passes[call])
-    for each in passes:
+    for each in passes if other_shapes else ():
         each.forward_otherwise()
     found = {}
     for call in backward:

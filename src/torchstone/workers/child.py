@@ -266,14 +266,13 @@ class _Server:
                 assert descriptor is not None, "Trace without memory"
                 prepared = self._bound.prepared(self._candidate)[:sets]
                 return Traced(token, trace(prepared, command, descriptor, self._device))
-            case Call(
-                token=token, first=first, count=count, pretend=pretend, keep=keep, chain=chain, backward=backward
-            ):
+            case Call(token=token, first=first, count=count, pretend=pretend, keep=keep, chain=chain):
                 assert self._bound is not None, "Call before Bind"
                 candidate = self._bound.pretend if pretend else self._candidate
                 assert candidate is not None, "Call before Load"
                 self._bound.keep(keep)
-                return self._bound.call(token, candidate, first, count, chain, backward)
+                backward, others = command.backward, not command.stated_shapes
+                return self._bound.call(token, candidate, first, count, chain, backward, other_shapes=others)
             case Wear(token=token, blocks=blocks, count=count, keep=keep):
                 assert self._bound is not None, "Wear before Bind"
                 assert self._candidate is not None, "Wear before Load"
@@ -421,6 +420,8 @@ class _BoundCase:
         count: int,
         chain: Chain | None = None,
         backward: tuple[int, ...] = (),
+        *,
+        other_shapes: bool = True,
     ) -> Done:
         """Call after call. Nothing but the calls is done between them, unless each is to wait for the one before."""
         self._kept.clear()
@@ -431,7 +432,7 @@ class _BoundCase:
         results = []
         began = time.perf_counter_ns()
         if backward and len(passes) == len(calls):
-            results = made_apart(passes, backward)
+            results = made_apart(passes, backward, other_shapes=other_shapes)
         elif link is None:
             try:
                 for function, args, kwargs in calls:

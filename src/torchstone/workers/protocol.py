@@ -123,6 +123,8 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     """Make the arguments of each call but the first from the result of the one before."""
     backward: tuple[int, ...] = ()
     """Of gradients: all forward passes first, then the backward passes of the calls in this order; empty: at once."""
+    stated_shapes: bool = False
+    """Make no pass with another shape in between."""
 
 
 class Wear(msgspec.Struct, frozen=True, tag="wear"):

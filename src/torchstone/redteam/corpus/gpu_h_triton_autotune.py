@@ -12,7 +12,7 @@ import triton.language as tl
 def _relu(x, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(x + offsets, mask=offsets < n)
-    tl.store(out + offsets, tl.maximum(values, 0.0), mask=offsets < n)
+    tl.store(out + offsets, tl.where(values < 0.0, 0.0, values), mask=offsets < n)
 
 
 def kernel(x):
