@@ -248,7 +248,7 @@ def test_what_is_judged_reaches_jobs_records_and_the_closing_line(
     assert "judged on stated shapes only" in capsys.readouterr().out.splitlines()[-1]
     lines = Path("torchstone_runs/x/records.jsonl").read_text().splitlines()
     assert {json.loads(line)["shapes"] for line in lines if '"kind":"record"' in line} == {"stated"}
-    assert main([*RUN, "--resume", "--shapes", "stated"]) == 2
+    assert main([*RUN, "--resume", "--non-finite", "check"]) == 2
     assert "non_finite was ignore, now check" in capsys.readouterr().err
 
 
