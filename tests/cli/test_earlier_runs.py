@@ -107,7 +107,7 @@ def test_fail_fast_stops_after_the_first_failure_keeps_what_is_done_and_says_how
 
     judge_by(wrong_on(CASES[3]))
     assert main(["run", "--resume", "--run-id", "x", "--fail-fast"]) == 1
-    assert capsys.readouterr().err.splitlines()[-1].startswith("stopped early (-x): 2 cases are not judged")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("stopped early (-x): 2 cases not judged")
     assert judged() == CASES[2:]
     assert main(["run", "--resume"]) == 1
     assert "stopped early" not in capsys.readouterr().err
