@@ -99,7 +99,7 @@ class RunResult(Generic[R]):
     interrupted: bool
     """Ctrl-C or SIGTERM ended it early; what was done is kept."""
     problems: tuple[Problem, ...]
-    """What the backend found and could not use."""
+    """What the backend found and could not use, and kernels that no case uses."""
 
 
 def execute(
