@@ -106,7 +106,7 @@ class RunResult(Generic[R]):
     interrupted: bool
     """Ctrl-C or SIGTERM ended it early; what was done is kept."""
     problems: tuple[Problem, ...]
-    """What the backend found and could not use."""
+    """What the backend found and could not use, and kernels that no case uses."""
     left_by_fail_fast: int = 0
     """Cases that were not judged because `fail_fast` ended the run; `resume` judges them."""
 
