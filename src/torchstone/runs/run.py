@@ -32,7 +32,7 @@ from torchstone.schema import (
     forward_operator,
     with_problem,
 )
-from torchstone.suites import CaseQuery, ListedSuite, Suite, left_out, names_operator, select_cases
+from torchstone.suites import CaseQuery, ListedSuite, Suite, left_out, names_operator, operators_of, select_cases
 
 ExecutorFactory = Callable[[ExecutorOptions], Executor]
 
@@ -167,9 +167,10 @@ def query_of(request: RunRequest, device: str) -> CaseQuery:
 
 
 def _refuse_operator(name: str, query: CaseQuery, suite: Suite) -> None:
-    known = sorted({case.operator for case in suite.cases(msgspec.structs.replace(query, operators=None, dtypes=None))})
+    known = operators_of(suite, msgspec.structs.replace(query, operators=None, dtypes=None))
     if any(names_operator(name, operator) for operator in known):
-        raise UsageError(f"operator '{name}' has no case in {', '.join(query.dtypes or ())}. Ask for other dtypes.")
+        dtypes = f" in {', '.join(query.dtypes)}" if query.dtypes else ""
+        raise UsageError(f"operator '{name}' has no case{dtypes}. Ask for other dtypes or operators.")
     raise unknown_name("operator", name, known)
 
 

@@ -33,6 +33,12 @@ def select_cases(name: str, suite: Suite, query: CaseQuery) -> tuple[Case, ...]:
     return cases if query.mode == "fwd" else (*(cases if query.mode == "fwd+bwd" else ()), *_gradients(cases)[0])
 
 
+def operators_of(suite: Suite, query: CaseQuery) -> tuple[str, ...]:
+    """The operators that the query selects, sorted. A suite whose cases take long to make may know them without."""
+    method = getattr(suite, "operators", None)
+    return tuple(sorted(method(query) if callable(method) else {case.operator for case in suite.cases(query)}))
+
+
 def left_out(suite: Suite, query: CaseQuery) -> Mapping[str, int]:
     """How many entries of its source the suite made no case of, by reason; most suites have nothing to leave out."""
     method = getattr(suite, "left_out", None)
