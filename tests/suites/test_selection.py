@@ -9,8 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone.errors import UsageError
+from torchstone.runs.request import RunRequest
+from torchstone.runs.run import choose_cases
 from torchstone.schema import Case, Normal, Tensor
-from torchstone.suites import CaseQuery, ListedSuite, input_bytes, keep_largest, keep_sample, left_out, select_cases
+from torchstone.suites import (
+    CaseQuery,
+    ListedSuite,
+    input_bytes,
+    keep_largest,
+    keep_sample,
+    left_out,
+    operators_of,
+    select_cases,
+)
 from torchstone.suites.smoke import SmokeSuite
 
 cases = st.builds(
@@ -72,3 +83,20 @@ def test_an_option_that_a_suite_has_no_use_for_is_refused(query: CaseQuery, opti
 
 def test_a_suite_that_leaves_nothing_out_says_nothing() -> None:
     assert left_out(SmokeSuite(), CaseQuery()) == {}
+
+
+def test_a_suite_that_knows_its_operators_does_not_make_all_cases_to_refuse_a_name() -> None:
+    class Slow:
+        def cases(self, query: CaseQuery) -> tuple[Case, ...]:
+            assert query.operators is not None, "all cases take long"
+            return ()
+
+        def operators(self, query: CaseQuery) -> tuple[str, ...]:
+            return ("aten.relu.default", "aten.exp.default")
+
+    assert operators_of(Slow(), CaseQuery()) == ("aten.exp.default", "aten.relu.default")
+    assert "aten._softmax.default" in operators_of(SmokeSuite(), CaseQuery())
+    with pytest.raises(UsageError, match=r"unknown operator 'exq'\. Did you mean"):
+        choose_cases(RunRequest(operators=("exq",)), "cpu", Slow())
+    with pytest.raises(UsageError, match=r"^operator 'relu' has no case\. Ask"):
+        choose_cases(RunRequest(operators=("relu",)), "cpu", Slow())
