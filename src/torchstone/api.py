@@ -179,6 +179,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
 
 def _judge(offered: Mapping[str, Implementation], settings: Settings, purpose: str) -> dict[str, Evaluation]:
     device = resolve_device(settings.device)
+    cases = _cases(tuple(offered), settings, device)
     jobs = [
         Job(
             case,
@@ -190,8 +191,8 @@ def _judge(offered: Mapping[str, Implementation], settings: Settings, purpose: s
             non_finite=settings.non_finite,
         )
         for operator, implementation in offered.items()
-        for case in _cases(operator, settings, device)
-        if purpose != "measure" or case.timed
+        for case in cases
+        if names_operator(operator, case.operator) and (purpose != "measure" or case.timed)
     ]
     if not jobs:
         raise UsageError(f"no case to {purpose}. Give cases with timed=True, or another suite.")
@@ -206,12 +207,12 @@ def _judge(offered: Mapping[str, Implementation], settings: Settings, purpose: s
     }
 
 
-def _cases(operator: str, settings: Settings, device: str) -> Iterable[Case]:
+def _cases(operators: tuple[str, ...], settings: Settings, device: str) -> tuple[Case, ...]:
+    """Of all operators at once: a suite that prepares its cases does so only once."""
     if settings.cases is not None:
-        return [case for case in settings.cases if names_operator(operator, case.operator)]
-    query = CaseQuery((operator,), settings.dtypes, device.partition(":")[0])
-    found: Iterable[Case] = registry.suites.factory(settings.suite)().cases(query)
-    return found
+        return tuple(settings.cases)
+    query = CaseQuery(operators, settings.dtypes, device.partition(":")[0])
+    return tuple(registry.suites.factory(settings.suite)().cases(query))
 
 
 def as_implementation(kernel: Kernel, operator: str, entry: str | None = None, files: Files = ()) -> Implementation:

@@ -13,8 +13,7 @@ from test_program import environment
 
 from torchstone import registry
 from torchstone.cli import main
-from torchstone.suites.catalogue import Catalogue, KeptCatalogue
-from torchstone.suites.opinfo import OpInfoSuite, _kept
+from torchstone.suites.opinfo import OpInfoSuite
 
 PLUGIN = '''
 from torchstone.suites import SuiteSize
@@ -90,23 +89,12 @@ def test_the_size_of_opinfo_is_told_only_if_its_catalogue_is_kept(
 
     assert told() == (None, None)
     cases = tuple(making.case(name, size) for name in ("aten.relu.default", "aten.sum.default") for size in (1, 2, 3))
-    _kept("cpu", "float32").write(Catalogue(cases))
+    making.keep_opinfo(*cases)
     assert told() == (2, 6)
     assert told("--dtype", "f32,f16") == (None, None)
-    path = _kept("cpu", "float32").path
-    assert path is not None
-    path.write_bytes(b"damaged")
+    (part,) = tmp_path.rglob("part-aten.relu.default.*")
+    part.write_bytes(b"damaged")
     assert told() == (None, None)
-
-
-def test_the_operators_of_a_kept_catalogue_are_those_of_its_cases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kept = KeptCatalogue("test", "1")
-    assert kept.operators() is None
-    kept.write(Catalogue((making.case("aten.relu.default"), making.case("aten.sum.default"))))
-    assert kept.operators() == ("aten.relu.default", "aten.sum.default")
 
 
 def test_operators_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:

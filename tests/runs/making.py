@@ -28,6 +28,8 @@ from torchstone.schema import (
     Unsupported,
     Verdict,
 )
+from torchstone.suites.catalogue import Entry, Index, Part, PlacedCase, Prepared
+from torchstone.suites.opinfo import OpInfoSuite
 
 AGREES = Agrees(ErrorStatistics(1e-6, 2e-6, 0.25, 0.2), calls_verified=3)
 VERDICTS: tuple[Verdict, ...] = (
@@ -41,6 +43,16 @@ VERDICTS: tuple[Verdict, ...] = (
     Missing("backend 'x' offers nothing"),
     Unjudged("the judge died twice"),
 )
+
+
+def keep_opinfo(*cases: Case) -> None:
+    """Lay these cases down as if they were all that OpInfo's samples call, on the CPU in float32."""
+    by_operator: dict[str, list[PlacedCase]] = {}
+    for number, item in enumerate(cases):
+        by_operator.setdefault(item.operator, []).append(PlacedCase(item, (0, 0, number)))
+    parts = {name: Part(name, tuple(placed)) for name, placed in by_operator.items()}
+    index = Index((Entry("made", 0, tuple(by_operator)),))
+    OpInfoSuite()._kept("cpu", "float32").write(Prepared(index, parts))
 
 
 def case(operator: str = "aten.relu.default", size: int = 4, timed: bool = False) -> Case:

@@ -9,8 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone.errors import UsageError
+from torchstone.runs.request import RunRequest
+from torchstone.runs.run import choose_cases
 from torchstone.schema import Case, Normal, Tensor
-from torchstone.suites import CaseQuery, ListedSuite, input_bytes, keep_largest, keep_sample, left_out, select_cases
+from torchstone.suites import (
+    CaseQuery,
+    ListedSuite,
+    input_bytes,
+    keep_largest,
+    keep_sample,
+    left_out,
+    operators_of,
+    select_cases,
+)
 from torchstone.suites.smoke import SmokeSuite
 
 cases = st.builds(
@@ -89,3 +100,20 @@ def test_keys_choose_among_the_cases_of_a_query() -> None:
     chosen = (every[3], every[1])
     query = CaseQuery(("relu",), keys=tuple(case.key for case in chosen))
     assert select_cases("smoke", SmokeSuite(), query) == (every[1], every[3])
+
+
+def test_a_suite_that_knows_its_operators_does_not_make_all_cases_to_refuse_a_name() -> None:
+    class Slow:
+        def cases(self, query: CaseQuery) -> tuple[Case, ...]:
+            assert query.operators is not None, "all cases take long"
+            return ()
+
+        def operators(self, query: CaseQuery) -> tuple[str, ...]:
+            return ("aten.relu.default", "aten.exp.default")
+
+    assert operators_of(Slow(), CaseQuery()) == ("aten.exp.default", "aten.relu.default")
+    assert "aten._softmax.default" in operators_of(SmokeSuite(), CaseQuery())
+    with pytest.raises(UsageError, match=r"unknown operator 'exq'\. Did you mean 'aten\.exp\.default'"):
+        choose_cases(RunRequest(operators=("exq",)), "cpu", Slow())
+    with pytest.raises(UsageError, match=r"^operator 'relu' has no case\. Ask"):
+        choose_cases(RunRequest(operators=("relu",)), "cpu", Slow())

@@ -37,7 +37,7 @@ from torchstone.schema import (
     forward_operator,
     with_problem,
 )
-from torchstone.suites import CaseQuery, ListedSuite, Suite, left_out, names_operator, select_cases
+from torchstone.suites import CaseQuery, ListedSuite, Suite, left_out, names_operator, operators_of, select_cases
 
 _MOST_NAMED = 12
 """Places that one warning names: two lines of a terminal."""
@@ -215,9 +215,10 @@ def _refuse_operator(name: str, query: CaseQuery, suite: Suite, suite_name: str)
     """Raises, unless the suite has cases of the operator that only an expression or keys leave out."""
     if any(names_operator(name, case.operator) for case in suite.cases(query)):
         return
-    known = sorted({case.operator for case in suite.cases(msgspec.structs.replace(query, operators=None, dtypes=None))})
+    known = operators_of(suite, msgspec.structs.replace(query, operators=None, dtypes=None))
     if any(names_operator(name, operator) for operator in known):
-        raise UsageError(f"operator '{name}' has no case in {', '.join(query.dtypes or ())}. Ask for other dtypes.")
+        dtypes = f" in {', '.join(query.dtypes)}" if query.dtypes else ""
+        raise UsageError(f"operator '{name}' has no case{dtypes}. Ask for other dtypes or operators.")
     raise unknown_name("operator", name, known, f"'torchstone list operators --suite {suite_name}'")
 
 

@@ -1,6 +1,8 @@
-"""Cases that take long to find, found once and kept in the user's cache.
+"""Cases that take long to find, found once and kept in the user's cache, operator by operator.
 
-A catalogue is named by all that it depends on. Whatever is wrong with its file makes it as good as absent.
+An index says which entries of a source call which operators. A part holds the cases of one operator from all entries.
+Any set of parts makes a catalogue, with its cases in the order that the catalogue of the whole source has them in.
+A file that cannot be read counts as absent.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import contextlib
 import gzip
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -38,14 +41,58 @@ class Catalogue(msgspec.Struct, frozen=True):
     exclusions: tuple[Exclusion, ...] = ()
 
 
-class _OperatorOfCase(msgspec.Struct, frozen=True):
+class PlacedCase(msgspec.Struct, frozen=True):
+    """A case, and where it stands in the catalogue of the whole source."""
+
+    case: Case
+    place: tuple[int, int, int]
+    """Cases are sorted by it: 0, or 1 for a large variant; number of the entry; number of the call in the entry."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What was found of one operator in all entries."""
+
     operator: str
+    cases: tuple[PlacedCase, ...] = ()
+    exclusions: tuple[Exclusion, ...] = ()
 
 
-class _Operators(msgspec.Struct, frozen=True):
-    """A catalogue of which only the names of operators are read."""
+class _CountedPart(msgspec.Struct, frozen=True):
+    """A part whose cases are counted and not decoded."""
 
-    cases: tuple[_OperatorOfCase, ...]
+    operator: str
+    cases: tuple[msgspec.Raw, ...] = ()
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One entry of the source."""
+
+    name: str
+    number: int
+    """Its position in the source, from 0."""
+    operators: tuple[str, ...] = ()
+    """The overloads that its samples call."""
+    exclusions: tuple[Exclusion, ...] = ()
+    """Samples that failed: they belong to the entry and to no operator."""
+
+
+class Index(msgspec.Struct, frozen=True):
+    """The entries of a source, in its order."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Every overload that an entry calls, each once."""
+        return tuple(dict.fromkeys(operator for entry in self.entries for operator in entry.operators))
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """The index, and the parts that were asked for."""
+
+    index: Index
+    parts: dict[str, Part]
+    """By operator."""
 
 
 def merged(exclusions: Iterable[Exclusion]) -> tuple[Exclusion, ...]:
@@ -56,35 +103,61 @@ def merged(exclusions: Iterable[Exclusion]) -> tuple[Exclusion, ...]:
     return tuple(Exclusion(operator, reason, source, n) for (operator, source, reason), n in sorted(counts.items()))
 
 
+def assembled(parts: Iterable[Part], entries: Iterable[Entry]) -> Catalogue:
+    """The catalogue of these operators, with what failed in these entries."""
+    listed = tuple(parts)
+    placed = sorted((item for part in listed for item in part.cases), key=lambda item: item.place)
+    failed = [item for entry in entries for item in entry.exclusions]
+    left_out = merged([*(item for part in listed for item in part.exclusions), *failed])
+    return Catalogue(tuple(item.case for item in placed), left_out)
+
+
 class KeptCatalogue:
-    """One file, named by what the catalogue depends on."""
+    """A folder with the index and a file for each part, named by what the catalogue depends on."""
 
     def __init__(self, kind: str, *depends_on: str | int) -> None:
         folder = cache_folder("catalogues")
-        self.path = None if folder is None else folder / f"{kind}-{content_key(kind, *depends_on)}.msgpack.gz"
+        self.folder = None if folder is None else folder / f"{kind}-{content_key(kind, *depends_on)}"
 
-    def read(self) -> Catalogue | None:
+    def index(self) -> Index | None:
         """None: nothing there, or not readable."""
-        return self._decoded(Catalogue)
+        return self._read("index", Index)
 
-    def _decoded(self, kind: type[T]) -> T | None:
-        if self.path is None:
+    def part(self, operator: str) -> Part | None:
+        """None: nothing there, not readable, or of another operator (file systems may ignore the case of letters)."""
+        found = self._read(f"part-{operator}", Part)
+        return found if found is not None and found.operator == operator else None
+
+    def case_counts(self) -> dict[str, int] | None:
+        """Operator -> number of its cases, without reading these. None: some operator is not prepared yet."""
+        index = self.index()
+        parts = None if index is None else [self._read(f"part-{name}", _CountedPart) for name in index.operators]
+        if parts is None or None in parts:
+            return None
+        return {part.operator: len(part.cases) for part in parts if part is not None}
+
+    def write(self, prepared: Prepared) -> None:
+        """A folder that cannot be written to keeps nothing: its catalogue is prepared again the next time."""
+        with contextlib.suppress(OSError):
+            for operator, part in prepared.parts.items():
+                self._write(f"part-{operator}", part)
+            self._write("index", prepared.index)
+
+    def path(self, name: str) -> Path | None:
+        """The file of that name: ``index``, or ``part-`` and an operator."""
+        return None if self.folder is None else self.folder / f"{name}.msgpack.gz"
+
+    def _read(self, name: str, kind: type[T]) -> T | None:
+        path = self.path(name)
+        if path is None:
             return None
         try:
-            return msgspec.msgpack.decode(gzip.decompress(self.path.read_bytes()), type=kind)
+            return msgspec.msgpack.decode(gzip.decompress(path.read_bytes()), type=kind)
         except (OSError, EOFError, ValueError, msgspec.MsgspecError):
             return None
 
-    def operators(self) -> tuple[str, ...] | None:
-        """The operator of each case, for who only counts: far quicker than reading the cases. None as for `read`."""
-        found = self._decoded(_Operators)
-        return None if found is None else tuple(case.operator for case in found.cases)
-
-    def write(self, catalogue: Catalogue) -> None:
-        """A folder that cannot be written to is none: the catalogue is then built again the next time."""
-        if self.path is None:
-            return
-        data = gzip.compress(msgspec.msgpack.encode(catalogue), compresslevel=4, mtime=0)
-        with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path, data)
+    def _write(self, name: str, content: Index | Part) -> None:
+        path = self.path(name)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, gzip.compress(msgspec.msgpack.encode(content), compresslevel=4, mtime=0))

@@ -1,22 +1,23 @@
 """PyTorch's own test samples (OpInfo) as a suite: every ATen overload that any of them comes down to.
 
-The cases are found by running the samples once per torch version, device type and dtype, which takes a minute or so;
-after that a catalogue in the user's cache has them, and neither torch nor OpInfo is imported to choose among them.
+The cases of an operator are found once per torch version, device type and dtype, by running the samples that call it.
+After that they lie in the user's cache, and neither torch nor OpInfo is imported to choose among them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, version
 
 from torchstone.errors import UsageError
 from torchstone.schema import Case
-from torchstone.suites.base import CaseQuery, SuiteSize, selects, size_of
-from torchstone.suites.catalogue import Catalogue, Exclusion, KeptCatalogue, Progress
+from torchstone.suites.base import CaseQuery, SuiteSize, selects
+from torchstone.suites.catalogue import Catalogue, Entry, Exclusion, Index, KeptCatalogue, Prepared, Progress, assembled
 from torchstone.suites.layouts import may_be_laid_out
 
-CATALOGUE_VERSION = 5
-"""To be raised when other cases would be found in the same samples."""
+CATALOGUE_VERSION = 6
+"""To be raised when other cases would be found in the same samples, or when they are kept in another form."""
 DEFAULT_DTYPES = {"cuda": "bfloat16"}
 _OTHER_DEVICES = "float32"
 
@@ -24,38 +25,50 @@ _OTHER_DEVICES = "float32"
 class OpInfoSuite:
     """PyTorch's own test samples (OpInfo): every ATen overload that they call.
 
-    The cases are found in catalogues; those that are not there yet are built.
+    Cases of the operators asked for are found in what is kept; those that are not there yet are prepared.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, entries: Collection[str] | None = None) -> None:
+        """``entries``: only these of OpInfo's database, by name; None is all."""
+        self._entries = None if entries is None else tuple(sorted(entries))
         self._progress: Progress = lambda done, total, what: None
+        self._known: dict[tuple[str, str], Prepared] = {}
+        """(device type, dtype) -> what this suite has read or prepared."""
 
     def report_progress_to(self, progress: Progress) -> None:
-        """Who wants to know how far a catalogue is."""
+        """Who wants to know how far the preparation is."""
         self._progress = progress
 
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
         """The cases that fit the query, each once, in the order of OpInfo's database."""
-        found = [case for book in self._catalogues(query) for case in book.cases if selects(query, case.operator)]
+        found = [case for book in self._catalogues(query) for case in book.cases]
         return tuple(may_be_laid_out(case) for case in {case.key: case for case in found}.values())
 
     def known_size(self, query: CaseQuery) -> SuiteSize | None:
-        """How many operators and cases the query has, if every catalogue that it needs is kept."""
-        kept = [_kept(query.device_type, dtype).operators() for dtype in _dtypes(query)]
-        if any(operators is None for operators in kept):
+        """How many operators and cases the query has, if all that it needs is kept."""
+        kept = [self._kept(query.device_type, dtype).case_counts() for dtype in _dtypes(query)]
+        if any(counts is None for counts in kept):
             return None
-        return size_of(name for operators in kept for name in operators or () if selects(query, name))
+        chosen = [
+            (name, count) for counts in kept for name, count in (counts or {}).items() if count and selects(query, name)
+        ]
+        return SuiteSize(len({name for name, _ in chosen}), sum(count for _, count in chosen))
 
-    def operators(self, query: CaseQuery) -> frozenset[str] | None:
-        """Every operator in the query's dtypes, if the catalogues of these are kept; none is built to answer this."""
-        books = [_kept(query.device_type, dtype).read() for dtype in _dtypes(query)]
-        known = [book for book in books if book is not None]
-        return frozenset(case.operator for book in known for case in book.cases) if len(known) == len(books) else None
+    def operators(self, query: CaseQuery) -> tuple[str, ...] | None:
+        """The overloads that the samples call and the query asks for; None where that would have to be found first."""
+        found = [self._known_index(query.device_type, dtype) for dtype in _dtypes(query)]
+        if any(index is None for index in found):
+            return None
+        names = (name for index in found if index is not None for name in index.operators if selects(query, name))
+        return tuple(dict.fromkeys(names))
+
+    def _known_index(self, device_type: str, dtype: str) -> Index | None:
+        known = self._known.get((device_type, dtype))
+        return known.index if known is not None else self._kept(device_type, dtype).index()
 
     def exclusions(self, query: CaseQuery) -> tuple[Exclusion, ...]:
-        """What samples called and is no case."""
-        found = [item for book in self._catalogues(query) for item in book.exclusions]
-        return tuple(item for item in found if not item.operator or selects(query, item.operator))
+        """What samples of the operators asked for called and is no case."""
+        return tuple(item for book in self._catalogues(query) for item in book.exclusions)
 
     def left_out(self, query: CaseQuery) -> dict[str, int]:
         """How many calls are no cases, by reason."""
@@ -65,26 +78,45 @@ class OpInfoSuite:
         return dict(counts.most_common())
 
     def _catalogues(self, query: CaseQuery) -> list[Catalogue]:
-        return [self._catalogue(query.device_type, dtype) for dtype in _dtypes(query)]
+        return [self._catalogue(query, dtype) for dtype in _dtypes(query)]
 
-    def _catalogue(self, device_type: str, dtype: str) -> Catalogue:
-        kept = _kept(device_type, dtype)
-        known = kept.read()
-        if known is not None:
-            return known
-        from torchstone.suites.opinfo_catalogue import build
+    def _catalogue(self, query: CaseQuery, dtype: str) -> Catalogue:
+        prepared = self._prepared(query, dtype)
+        wanted = [part for operator, part in prepared.parts.items() if selects(query, operator)]
+        return assembled(wanted, [entry for entry in prepared.index.entries if _concerns(query, entry)])
 
-        built = build(device_type, dtype, self._progress)
-        kept.write(built)
-        return built
+    def _prepared(self, query: CaseQuery, dtype: str) -> Prepared:
+        """The index, and at least the parts that the query asks for."""
+        kept, known = self._kept(query.device_type, dtype), self._known.get((query.device_type, dtype))
+        index, parts = (known.index, dict(known.parts)) if known is not None else (kept.index(), {})
+        missing = query.operators
+        if index is not None:
+            wanted = [operator for operator in index.operators if operator not in parts and selects(query, operator)]
+            parts |= {part.operator: part for part in map(kept.part, wanted) if part is not None}
+            missing = tuple(operator for operator in wanted if operator not in parts)
+        if index is None or missing:
+            from torchstone.suites.opinfo_catalogue import prepare
+
+            fresh = prepare(query.device_type, dtype, self._progress, missing, index, self._entries)
+            kept.write(fresh)
+            index, parts = fresh.index, parts | fresh.parts
+        self._known[query.device_type, dtype] = Prepared(index, parts)
+        return self._known[query.device_type, dtype]
+
+    def _kept(self, device_type: str, dtype: str) -> KeptCatalogue:
+        return KeptCatalogue("opinfo", _torch_version(), device_type, dtype, CATALOGUE_VERSION, *(self._entries or ()))
 
 
 def _dtypes(query: CaseQuery) -> tuple[str, ...]:
     return query.dtypes or (DEFAULT_DTYPES.get(query.device_type, _OTHER_DEVICES),)
 
 
-def _kept(device_type: str, dtype: str) -> KeptCatalogue:
-    return KeptCatalogue("opinfo", _torch_version(), device_type, dtype, CATALOGUE_VERSION)
+def _concerns(query: CaseQuery, entry: Entry) -> bool:
+    """Whether samples of this entry could be cases of what is asked for: it calls that, or has its name."""
+    if query.operators is None or any(selects(query, operator) for operator in entry.operators):
+        return True
+    words = entry.name.split(".")
+    return any(name.removeprefix("aten.").partition(".")[0] in words for name in query.operators)
 
 
 def _torch_version() -> str:

@@ -1,4 +1,5 @@
-"""Builds the catalogue of OpInfo's cases: hands out orders to processes, and survives what kills them."""
+"""Makes the cases of OpInfo's samples, for the operators asked for: hands out orders to processes, and survives what
+kills them."""
 
 from __future__ import annotations
 
@@ -8,27 +9,44 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from queue import Empty, SimpleQueue
-from typing import IO
+from typing import IO, NamedTuple
 
 import msgspec
 
 from torchstone.durable import keeps_kernels_of_torch
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.schema import Case, Given, Tensor, content_key, tensors_of
-from torchstone.suites.catalogue import Catalogue, Exclusion, Progress, merged
+from torchstone.suites.base import CaseQuery, selects
+from torchstone.suites.catalogue import Entry, Exclusion, Index, Part, PlacedCase, Prepared, Progress, merged
 
-_SECONDS_PER_ORDER = 180.0
+_SECONDS_PER_REPLY = 180.0
 _SECONDS_TO_START = 180.0
 _MOST_PROCESSES = 16
+_MOST_NAMES = 5
+"""Operators that are named while they are prepared; of more the number is told."""
+CRASHES = "torch crashes or does not end on its samples"
 
 
 class Sample(msgspec.Struct, frozen=True, tag="sample"):
-    """Run the samples of one entry of the database."""
+    """Run the samples of one entry of the database, and make cases of what they call."""
 
     index: int
-    cautious: bool = False
+    names: tuple[str, ...] | None = None
+    """Only of these operators, named as in `CaseQuery.operators`; None is all."""
+    cautious: tuple[str, ...] = ()
+    """Operators that are to be given the very values that they were recorded with: on others a process died."""
+    without: tuple[str, ...] = ()
+    """Operators to leave out: a process died of the recorded values too."""
+
+    def after_death(self, operator: str) -> Sample | None:
+        """What to ask instead, once a process died while it made cases of that operator; None: nothing is left."""
+        if not operator:
+            return None
+        if operator in self.cautious:
+            return msgspec.structs.replace(self, without=(*self.without, operator))
+        return msgspec.structs.replace(self, cautious=(*self.cautious, operator))
 
 
 class Enlarge(msgspec.Struct, frozen=True, tag="enlarge"):
@@ -36,15 +54,32 @@ class Enlarge(msgspec.Struct, frozen=True, tag="enlarge"):
 
     case: Case
 
+    def after_death(self, operator: str) -> None:
+        """There is no other way to make one."""
+
 
 Order = Sample | Enlarge
 
 
-class Found(msgspec.Struct, frozen=True):
-    """The answer to either."""
+class Begun(msgspec.Struct, frozen=True, tag="begun"):
+    """Said before cases are made of one operator, so that it is known what a process died of."""
+
+    operator: str
+
+
+class Found(msgspec.Struct, frozen=True, tag="found"):
+    """The answer to an order."""
 
     cases: tuple[Case, ...] = ()
     exclusions: tuple[Exclusion, ...] = ()
+    numbers: tuple[int, ...] = ()
+    """For each case of a sample: the number of its call among all calls of the entry."""
+    operators: tuple[str, ...] = ()
+    """Every overload that the entry calls, asked for or not."""
+
+
+Reply = Begun | Found
+_REPLY: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
 class Names(msgspec.Struct, frozen=True):
@@ -53,15 +88,6 @@ class Names(msgspec.Struct, frozen=True):
     entries: tuple[str, ...] = ()
     missing: str = ""
     """The package that OpInfo needs and that is not there."""
-
-
-class _Task(msgspec.Struct, frozen=True):
-    """An order, and what to do if a process dies of it."""
-
-    source: str
-    line: Order
-    next: Order | None = None
-    """What to ask instead; None: nothing is left to try."""
 
 
 class _Process:
@@ -95,18 +121,23 @@ class _Process:
         except Empty:
             return None
 
-    def ask(self, line: Order) -> Found | None:
-        """None: it died, or took too long; it is of no use any more."""
+    def ask(self, order: Order) -> Reply:
+        """Anything but `Found`: it died, or took too long, at that operator; it is of no use any more."""
+        begun = Begun("")
         if not self.names.entries:
-            return None
+            return begun
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(msgspec.json.encode(line) + b"\n")
+            self._process.stdin.write(msgspec.json.encode(order) + b"\n")
             self._process.stdin.flush()
         except OSError:
-            return None
-        answer = self._line(_SECONDS_PER_ORDER)
-        return None if answer is None else msgspec.json.decode(answer, type=Found)
+            return begun
+        while (line := self._line(_SECONDS_PER_REPLY)) is not None:
+            reply = _REPLY.decode(line)
+            if isinstance(reply, Found):
+                return reply
+            begun = reply
+        return begun
 
     def close(self) -> None:
         self._process.kill()
@@ -117,29 +148,103 @@ class _Process:
                     stream.close()
 
 
-def build(device: str, dtype: str, progress: Progress, entries: Collection[str] | None = None) -> Catalogue:
-    """Run every sample once, or those of some entries of the database, and make a large variant for each operator."""
-    with contextlib.closing(_Crew(device, dtype)) as crew:
-        orders = [
-            _Task(name, Sample(i), Sample(i, cautious=True))
-            for i, name in enumerate(crew.names)
-            if entries is None or name in entries
+def prepare(
+    device: str,
+    dtype: str,
+    progress: Progress,
+    names: tuple[str, ...] | None = None,
+    index: Index | None = None,
+    entries: Collection[str] | None = None,
+) -> Prepared:
+    """Make the cases of the operators named, and a large variant for each; None is all.
+
+    Without an index the samples of every entry are run, and the index is made of what they call. With one, only those
+    entries are run that call an operator named. ``entries``: only these of the database, by name; None is all.
+    """
+    query = CaseQuery(names)
+    callers = {entry.number for entry in index.entries if _calls(entry, query)} if index is not None else None
+    with contextlib.closing(_Crew(device, dtype, _MOST_PROCESSES if callers is None else len(callers))) as crew:
+        chosen = [
+            (number, name)
+            for number, name in enumerate(crew.names)
+            if (callers is None or number in callers) and (entries is None or name in entries)
         ]
-        found = list(crew.carry_out(orders, progress, "OpInfo samples"))
-        cases = _distinct(case for answer in found for case in answer.cases)
-        bases = _largest_per_operator(cases)
-        large = [_Task(case.operator, Enlarge(case)) for case in bases]
-        grown = list(crew.carry_out(large, progress, "large variants"))
-    exclusions = merged(item for answer in found for item in answer.exclusions)
-    return Catalogue((*cases, *_distinct(case for answer in grown for case in answer.cases)), exclusions)
+        what = _told("OpInfo entries" if index is not None else "all OpInfo entries", names)
+        answers = crew.carry_out([Sample(number, names) for number, _ in chosen], progress, what)
+        ran = [_Ran(number, name, found) for (number, name), found in zip(chosen, answers, strict=True)]
+        if index is None:
+            index = Index(tuple(map(_entry, ran)))
+        else:
+            ran = [_blamed(entry, query, index) for entry in ran]
+        parts = _parts((operator for operator in index.operators if selects(query, operator)), ran)
+        bases = [base for part in parts.values() for base in _base(part)]
+        grown = crew.carry_out([Enlarge(base.case) for base in bases], progress, _told("large variants", names))
+    for base, found in zip(bases, grown, strict=True):
+        parts[base.case.operator] = _with_large(parts[base.case.operator], found)
+    return Prepared(index, parts)
+
+
+class _Ran(NamedTuple):
+    """An entry whose samples were run."""
+
+    number: int
+    name: str
+    found: Found
+
+
+def _calls(entry: Entry, query: CaseQuery) -> bool:
+    return any(selects(query, operator) for operator in entry.operators)
+
+
+def _told(what: str, names: tuple[str, ...] | None) -> str:
+    """What is prepared, and for which operators."""
+    if names is None:
+        return what
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{what} for {', '.join(names[:_MOST_NAMES])}{more}"
+
+
+def _entry(ran: _Ran) -> Entry:
+    failed = tuple(item for item in ran.found.exclusions if not item.operator)
+    return Entry(ran.name, ran.number, ran.found.operators, failed)
+
+
+def _blamed(ran: _Ran, query: CaseQuery, index: Index) -> _Ran:
+    """If the whole entry crashed, its operators say so: the index, made before, does not."""
+    if not any(item.reason == CRASHES and not item.operator for item in ran.found.exclusions):
+        return ran
+    called = next(entry.operators for entry in index.entries if entry.number == ran.number)
+    lost = tuple(Exclusion(operator, CRASHES, ran.name) for operator in called if selects(query, operator))
+    return ran._replace(found=Found(exclusions=lost))
+
+
+def _parts(operators: Iterable[str], ran: Iterable[_Ran]) -> dict[str, Part]:
+    """The cases of each operator, each once: the first of those that are called alike."""
+    cases: dict[str, dict[str, PlacedCase]] = {operator: {} for operator in operators}
+    exclusions: dict[str, list[Exclusion]] = {operator: [] for operator in cases}
+    for entry in ran:
+        for number, case in zip(entry.found.numbers, entry.found.cases, strict=True):
+            cases[case.operator].setdefault(case.key, PlacedCase(case, (0, entry.number, number)))
+        for item in entry.found.exclusions:
+            if item.operator:
+                exclusions[item.operator].append(item)
+    return {name: Part(name, tuple(cases[name].values()), merged(exclusions[name])) for name in cases}
+
+
+def _with_large(part: Part, found: Found) -> Part:
+    """Large variants stand behind all other cases, in the order in which their operators first could have one."""
+    _, entry, number = next(item.place for item in part.cases if _may_grow(item.case))
+    large = tuple(PlacedCase(case, (1, entry, number)) for case in found.cases)
+    return msgspec.structs.replace(part, cases=(*part.cases, *large))
 
 
 class _Crew:
     """Processes side by side, replaced when they die."""
 
-    def __init__(self, device: str, dtype: str) -> None:
+    def __init__(self, device: str, dtype: str, orders: int) -> None:
+        """``orders``: how many there are at most; no more processes are started."""
         self._circumstances = device, dtype
-        count = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
+        count = min(max(orders, 1), _MOST_PROCESSES, len(os.sched_getaffinity(0)))
         self._crew = [_Process(device, dtype) for _ in range(count)]
         found = self._crew[0].names
         self.names = found.entries
@@ -154,7 +259,7 @@ class _Crew:
         for process in self._crew:
             process.close()
 
-    def carry_out(self, orders: Sequence[_Task], progress: Progress, what: str) -> Iterator[Found]:
+    def carry_out(self, orders: Sequence[Order], progress: Progress, what: str) -> list[Found]:
         """The answers in the order of the orders."""
         answers: dict[int, Found] = {}
         waiting = deque(enumerate(orders))
@@ -176,32 +281,28 @@ class _Crew:
             thread.start()
         for thread in threads:
             thread.join()
-        return iter(answers[number] for number in range(len(orders)))
+        return [answers[number] for number in range(len(orders))]
 
-    def _answer(self, place: int, order: _Task) -> Found:
-        for line in (order.line, *(() if order.next is None else (order.next,))):
-            answer = self._crew[place].ask(line)
-            if answer is not None:
-                return answer
+    def _answer(self, place: int, order: Order) -> Found:
+        left: Order | None = order
+        while left is not None:
+            reply = self._crew[place].ask(left)
+            if isinstance(reply, Found):
+                return reply
             self._crew[place].close()
             self._crew[place] = _Process(*self._circumstances)
-        return Found(exclusions=(Exclusion("", "torch crashes or does not end on its samples", order.source),))
+            left = left.after_death(reply.operator)
+        source = self.names[order.index] if isinstance(order, Sample) else order.case.operator
+        return Found(exclusions=(Exclusion("", CRASHES, source),))
 
 
-def _distinct(cases: Iterator[Case]) -> tuple[Case, ...]:
-    """The first of those that are called alike, wherever they come from."""
-    return tuple({case.key: case for case in reversed(list(cases))}.values())[::-1]
+def _base(part: Part) -> list[PlacedCase]:
+    """What a large variant is made from, if there is one: a case that tells something, with the most to do."""
+    return sorted((item for item in part.cases if _may_grow(item.case)), key=lambda item: _rank(item.case))[-1:]
 
 
-def _largest_per_operator(cases: Sequence[Case]) -> list[Case]:
-    """What a large variant is made from: a case that tells something, with the most to do."""
-    best: dict[str, Case] = {}
-    for case in cases:
-        if any(isinstance(tensor.fill, Given) for tensor in tensors_of(case)):
-            continue
-        if case.operator not in best or _rank(case) > _rank(best[case.operator]):
-            best[case.operator] = case
-    return list(best.values())
+def _may_grow(case: Case) -> bool:
+    return not any(isinstance(tensor.fill, Given) for tensor in tensors_of(case))
 
 
 def _rank(case: Case) -> tuple[bool, bool, int, str]:

@@ -12,6 +12,7 @@ import random
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -21,14 +22,16 @@ from torchstone import operators, schema
 from torchstone.judging import ReferenceFailure, draw_call
 from torchstone.judging.audit import audit
 from torchstone.judging.evaluation import Evaluator
+from torchstone.suites.base import CaseQuery, selects
 from torchstone.suites.catalogue import Exclusion
 from torchstone.suites.enlarging import enlarged, repeats_itself
 from torchstone.suites.fitting import Domains, Unfit, domains_of, fit
-from torchstone.suites.opinfo_catalogue import Found, Names, Order, Sample
-from torchstone.suites.recorder import RecordedCall, Recorder
+from torchstone.suites.opinfo_catalogue import CRASHES, Begun, Found, Names, Order, Reply, Sample
+from torchstone.suites.recorder import RecordedCall, Recorder, is_bookkeeping
 
 SUITE = "opinfo"
 _HOST = torch.device("cpu")
+Tell = Callable[[Reply], None]
 
 
 def main() -> None:
@@ -43,25 +46,28 @@ def main() -> None:
         replies.write(msgspec.json.encode(Names(missing=error.name or str(error))) + b"\n")
         return
     replies.write(msgspec.json.encode(Names(tuple(_name(entry) for entry in op_db))) + b"\n")
+
+    def tell(reply: Reply) -> None:
+        replies.write(msgspec.json.encode(reply) + b"\n")
+
     for line in sys.stdin.buffer:
         order = msgspec.json.decode(line, type=Order)
-        found = (
-            _sampled(op_db[order.index], device, dtype, cautious=order.cautious)
-            if isinstance(order, Sample)
-            else _enlarged(order.case, device)
-        )
-        replies.write(msgspec.json.encode(found) + b"\n")
+        if isinstance(order, Sample):
+            tell(_sampled(op_db[order.index], order, device, dtype, tell))
+        else:
+            tell(_enlarged(order.case, device))
 
 
 def _name(entry: Any) -> str:
     return f"{entry.name}.{entry.variant_test_name}" if entry.variant_test_name else str(entry.name)
 
 
-def _sampled(entry: Any, device: torch.device, dtype: torch.dtype, *, cautious: bool) -> Found:
+def _sampled(entry: Any, order: Sample, device: torch.device, dtype: torch.dtype, tell: Tell) -> Found:
     name = _name(entry)
     if dtype not in entry.supported_dtypes(device.type):
         return Found()
-    recorder = Recorder()
+    called = _Called(order.names)
+    recorder = Recorder(called.is_wanted)
     failures: Counter[str] = Counter()
     _seed()
     try:
@@ -74,22 +80,56 @@ def _sampled(entry: Any, device: torch.device, dtype: torch.dtype, *, cautious: 
                 entry(sample.input, *sample.args, **sample.kwargs)
         except Exception as error:  # noqa: BLE001
             failures[f"the sample fails in torch itself: {_first_line(error)}"] += 1
-    return _fitted(name, recorder, failures, device, cautious=cautious)
-
-
-def _fitted(name: str, recorder: Recorder, failures: Counter[str], device: torch.device, *, cautious: bool) -> Found:
-    domains = domains_of(recorder.calls.values())
-    cases: list[schema.Case] = []
     exclusions = [Exclusion("", reason, name, count) for reason, count in failures.items()]
     exclusions += [Exclusion(op, reason, name, count) for (op, reason), count in recorder.unrecorded.items()]
-    for call in recorder.calls.values():
-        try:
-            case = _case(call, domains, device, cautious=cautious)
-        except Unfit as error:
-            exclusions.append(Exclusion(call.operator, str(error), name))
-        else:
-            cases.append(msgspec.structs.replace(case, tags=(name,), occurrences=0))
-    return Found(tuple(cases), tuple(exclusions))
+    return _fitted(name, recorder, order, device, tell, Found(exclusions=tuple(exclusions), operators=called.operators))
+
+
+class _Called:
+    """The overloads that an entry calls, and which of them are asked for."""
+
+    def __init__(self, names: tuple[str, ...] | None) -> None:
+        self._query = CaseQuery(names)
+        self._seen: dict[str, bool] = {}
+
+    def is_wanted(self, operator: str) -> bool:
+        if operator not in self._seen:
+            self._seen[operator] = selects(self._query, operator)
+        return self._seen[operator]
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        return tuple(operator for operator in self._seen if not is_bookkeeping(operator))
+
+
+def _fitted(name: str, recorder: Recorder, order: Sample, device: torch.device, tell: Tell, found: Found) -> Found:
+    """Operator by operator, each call from the same seeds: one does not depend on which others are asked for."""
+    domains = domains_of(recorder.calls.values())
+    cases: dict[int, schema.Case] = {}
+    exclusions = list(found.exclusions)
+    for operator, calls in _by_operator(recorder).items():
+        if operator in order.without:
+            exclusions.append(Exclusion(operator, CRASHES, name, len(calls)))
+            continue
+        tell(Begun(operator))
+        for number, call in calls:
+            _seed()
+            try:
+                case = _case(call, domains, device, cautious=operator in order.cautious)
+            except Unfit as error:
+                exclusions.append(Exclusion(operator, str(error), name))
+            else:
+                cases[number] = msgspec.structs.replace(case, tags=(name,), occurrences=0)
+    numbers = tuple(sorted(cases))
+    return Found(tuple(cases[number] for number in numbers), tuple(exclusions), numbers, found.operators)
+
+
+def _by_operator(recorder: Recorder) -> dict[str, list[tuple[int, RecordedCall]]]:
+    """Operator -> its calls with their numbers."""
+    found: dict[str, list[tuple[int, RecordedCall]]] = {}
+    for key, call in recorder.calls.items():
+        found.setdefault(call.operator, []).append((recorder.first[key], call))
+    return found
 
 
 def _case(call: RecordedCall, domains: Domains, device: torch.device, *, cautious: bool) -> schema.Case:

@@ -120,6 +120,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls: dict[str, RecordedCall] = {}
         self.unrecorded: Counter[tuple[str, str]] = Counter()
         """(operator, reason) of calls that are not among them."""
+        self.first: dict[str, int] = {}
+        """Key of `calls` -> number of its first call among all that were made, wanted or not."""
+        self._made = 0
         self._wanted = wanted
         self._looks = looks_at_values
         self._float_looks = math.inf if looks_at_floats is None else looks_at_floats
@@ -131,6 +134,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         operator = str(func)
+        self._made += 1
         if not self._is_of_interest(func, operator):
             return func(*args, **kwargs)
         try:
@@ -174,6 +178,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 facts = tuple(a.joined(b) for a, b in zip(known.facts, facts, strict=True))
                 self.calls[written.key] = msgspec.structs.replace(known, facts=facts, count=known.count + 1)
                 return
+            self.first[written.key] = self._made
             share = _share_of_nan(operators.flatten_outputs(result)) if self._looks else 0.0
             device = next((tensor.device.type for tensor in written.tensors if tensor.device.type != "cpu"), "cpu")
             self.calls[written.key] = msgspec.structs.replace(
@@ -185,14 +190,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.unrecorded[operator, reason] += 1
 
     def _is_of_interest(self, func: Any, operator: str) -> bool:
-        if not self._wanted(operator):
+        if not self._wanted(operator) or is_bookkeeping(operator):
             return False
-        namespace, _, name = operator.partition(".")
+        namespace = operator.partition(".")[0]
         if namespace != "aten":
-            if namespace not in ("prim", "prims", "profiler"):
-                self._count_unrecorded(operator, f"namespace '{namespace}' is not ATen's")
-            return False
-        return name.partition(".")[0] not in _NOTHING_TO_JUDGE
+            self._count_unrecorded(operator, f"namespace '{namespace}' is not ATen's")
+        return namespace == "aten"
+
+
+def is_bookkeeping(operator: str) -> bool:
+    """Whether calls of it are neither recorded nor counted."""
+    namespace, _, name = operator.partition(".")
+    if namespace != "aten":
+        return namespace in ("prim", "prims", "profiler")
+    return name.partition(".")[0] in _NOTHING_TO_JUDGE
 
 
 def write_down(operator: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Written:

@@ -51,6 +51,12 @@ def _gradient(case: Case) -> Case:
     return msgspec.structs.replace(case, operator=gradient_operator(case.operator))
 
 
+def operators_of(suite: Suite, query: CaseQuery) -> tuple[str, ...]:
+    """The operators that the query selects, sorted. A suite whose cases take long to make may know them without."""
+    known = known_operators(suite, query)
+    return tuple(sorted({case.operator for case in suite.cases(query)} if known is None else known))
+
+
 def left_out(suite: Suite, query: CaseQuery) -> Mapping[str, int]:
     """How many entries of its source the suite made no case of, by reason; most suites have nothing to leave out."""
     method = getattr(suite, "left_out", None)
