@@ -69,6 +69,13 @@ class Peer:
             os.set_blocking(descriptor, False)
             self._poll.register(descriptor, select.POLLIN | select.POLLHUP)
 
+    def wait_until_born(self, deadline: float) -> bool:
+        """Whether its keeper is there. Waiting for that must not count against the first request."""
+        while self.keeper_pid is None and not self._gone and time.monotonic() < deadline:
+            self._poll.poll(100)
+            self._read_available()
+        return self.keeper_pid is not None
+
     def ask(self, message: Any, kind: type[T], deadline: float) -> T:
         """Send a request and wait for its reply until the deadline, by `time.monotonic`."""
         try:
