@@ -156,5 +156,11 @@ def _compare_tensor(
     excess = apart / allowed if allowed > 0 else (math.inf if apart > 0 else 0.0)
     if not agrees:
         excess = max(excess, 1.0) + 1.0  # one that disagrees is told before any that agrees
-    message = "" if agrees else f"{name} differs by {apart:.3g} of its largest value; {allowed:.3g} is allowed"
+    message = "" if agrees else _message(name, apart, allowed)
     return excess, OutputComparison(agrees, count, name, min(apart, FARTHEST), allowed, message)
+
+
+def _message(name: str, apart: float, allowed: float) -> str:
+    if math.isinf(apart):
+        return f"{name} is NaN or infinite on one side only"
+    return f"{name} differs by {apart:.3g} of its largest value; {allowed:.3g} is allowed"

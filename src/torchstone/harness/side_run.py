@@ -109,7 +109,7 @@ class SideRun:
 
     def ask(self, stage: Stage, request: Request, kind: type[R]) -> R | None:
         """Have it carried out within what is left of the stage's limit. None: it failed, or had before."""
-        if not self.is_alive:
+        if not self.is_alive or (self.has_failed and stage != "teardown"):
             return None
         limit, before = self.limit_seconds(stage), self.spent_seconds(stage)
         began = time.monotonic()
@@ -214,7 +214,7 @@ class SideRun:
             execution=self._transport.execution,
             notes=(*self.notes, *self.measured.notes),
             seeds=dict.fromkeys(("random", "numpy", "torch", "cuda"), self.seed),
-            config=msgspec.to_builtins(self.settings),
+            config=msgspec.json.decode(msgspec.json.encode(self.settings)),
             log_tail=(self._transport.log_tail + self._trace)[-_LOG_TAIL_CHARACTERS:],
         )
 
