@@ -130,7 +130,8 @@ def test_files_without_a_partner_are_told_with_the_name_that_is_missing(tmp_path
     assert names(tmp_path) == []
     assert problems(tmp_path) == {
         "ch1/baseline_alone.py": "has no optimized file: optimized_alone*.py is not in its folder",
-        "ch1/optimized_moe_fast.py": "has no baseline: baseline_moe_fast.py or one with a shorter name is not in its folder",
+        "ch1/optimized_moe_fast.py": "has no baseline: baseline_moe_fast.py or one with a shorter name "
+        "is not in its folder",
         "ch2/baseline_moe.py": "has no optimized file: optimized_moe*.py is not in its folder",
     }
 
