@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from trees import SOURCE, write_pairs, write_tree
 
+from harness.trees import SOURCE, write_pairs, write_tree
 from torchstone.errors import UsageError
 from torchstone.harness.discovery import belongs_to, discover, discover_benchmarks
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from trees import write_pairs
 
+from harness.trees import write_pairs
 from torchstone.errors import UsageError
 from torchstone.harness.discovery import Pair, discover
 from torchstone.harness.targets import select_pairs

@@ -16,7 +16,12 @@ PAIRS_COMMANDS = {
 """Name -> where the command is, and its line in the help."""
 
 
-@click.group(cls=LazyGroup, commands_at=PAIRS_COMMANDS, invoke_without_command=True)
+@click.group(
+    cls=LazyGroup,
+    commands_at=PAIRS_COMMANDS,
+    invoke_without_command=True,
+    short_help="Run baseline against optimized benchmarks, hundreds with one command.",
+)
 @click.pass_context
 def pairs(context: click.Context) -> None:
     """Compare baseline_NAME.py with optimized_NAME*.py: time both, check that their outputs agree, report."""

@@ -97,4 +97,6 @@ class Crew:
             comparison = self._runner.run(order)
         except Exception as error:  # noqa: BLE001 - one pair must not end a suite of hundreds
             failure = error
+            if isinstance(error, TorchstoneError):
+                self._ends.set()  # the machine refuses: it would refuse the next pair too
         return Answer(place, comparison, failure, round(time.monotonic() - began, 3))
