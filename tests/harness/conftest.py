@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmark_texts import QUICK, RunPair, benchmark_text
-from torchstone.harness.local import LocalPairRunner
+from torchstone.harness.local_runner import LocalPairRunner
 from torchstone.harness.order import PairOrder
 from torchstone.harness.results import Comparison
 

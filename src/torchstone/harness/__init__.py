@@ -17,13 +17,20 @@ _HOMES = {
     "BenchmarkResult": "torchstone.harness.results",
     "BenchmarkRun": "torchstone.harness.results",
     "Comparison": "torchstone.harness.results",
-    "LocalPairRunner": "torchstone.harness.local",
+    "Discovery": "torchstone.harness.discovery",
+    "LocalPairRunner": "torchstone.harness.local_runner",
+    "MemoryStats": "torchstone.harness.results",
     "PairOrder": "torchstone.harness.order",
+    "PairsRequest": "torchstone.harness.request",
+    "ProfilerMetrics": "torchstone.harness.results",
     "SkipBenchmark": "torchstone.benchmarks.protocol",
     "compare_baseline_optimized": "torchstone.harness.harness",
     "compare_benchmarks": "torchstone.harness.harness",
+    "discover": "torchstone.harness.discovery",
+    "discover_benchmarks": "torchstone.harness.discovery",
     "load_benchmark": "torchstone.benchmarks.loading",
     "reset_gpu_state": "torchstone.harness.device_state",
+    "run_pairs": "torchstone.harness.run",
 }
 
 __all__ = [
@@ -36,13 +43,20 @@ __all__ = [
     "BenchmarkResult",
     "BenchmarkRun",
     "Comparison",
+    "Discovery",
     "LocalPairRunner",
+    "MemoryStats",
     "PairOrder",
+    "PairsRequest",
+    "ProfilerMetrics",
     "SkipBenchmark",
     "compare_baseline_optimized",
     "compare_benchmarks",
+    "discover",
+    "discover_benchmarks",
     "load_benchmark",
     "reset_gpu_state",
+    "run_pairs",
 ]
 
 if TYPE_CHECKING:
@@ -50,10 +64,13 @@ if TYPE_CHECKING:
     from torchstone.benchmarks.loading import load_benchmark
     from torchstone.benchmarks.protocol import BaseBenchmark, Benchmark, SkipBenchmark
     from torchstone.harness.device_state import reset_gpu_state
+    from torchstone.harness.discovery import Discovery, discover, discover_benchmarks
     from torchstone.harness.harness import BenchmarkHarness, compare_baseline_optimized, compare_benchmarks
-    from torchstone.harness.local import LocalPairRunner
+    from torchstone.harness.local_runner import LocalPairRunner
     from torchstone.harness.order import PairOrder
-    from torchstone.harness.results import BenchmarkResult, BenchmarkRun, Comparison
+    from torchstone.harness.request import PairsRequest
+    from torchstone.harness.results import BenchmarkResult, BenchmarkRun, Comparison, MemoryStats, ProfilerMetrics
+    from torchstone.harness.run import run_pairs
 
 
 def __getattr__(name: str) -> Any:

@@ -188,6 +188,7 @@ class PairRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of chapter, names and the contents of both files."""
     chapter: str
     example: str
+    """What follows `baseline_` in the baseline's file name."""
     baseline_path: str
     """Relative to the root that was discovered."""
     optimized_path: str
@@ -197,8 +198,17 @@ class PairRecord(msgspec.Struct, frozen=True, kw_only=True):
     finished_unix_ns: int = 0
     seconds: float = 0.0
     """From the first stage to the last."""
+    variant: str = ""
+    """What follows the example's name in the optimized file: `sparse` in `optimized_moe_sparse.py`."""
+    harness_error: str = ""
+    """Why the harness itself, not a benchmark, gave no result. A resumed run tries such a pair again."""
     format_version: int = FORMAT_VERSION
     kind: Literal["pair"] = "pair"
+
+    @property
+    def name(self) -> str:
+        """`ch13/moe_sparse`: unique in a run."""
+        return self.comparison.name
 
     @property
     def status(self) -> PairStatus:

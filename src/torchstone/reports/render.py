@@ -57,7 +57,7 @@ def render(report: RunReport, folder: Path, console: Console) -> None:
 
 def operator_table(summary: Summary, console: Console) -> Table:
     """One row per operator."""
-    table = _table("Operators", console)
+    table = make_table("Operators", console)
     table.add_column("operator", no_wrap=True, overflow="fold")
     table.add_column("verdicts")
     table.add_column("speedup", justify="right")
@@ -108,7 +108,7 @@ def _interval(item: OperatorSummary) -> Text:
 
 def failure_table(failures: Sequence[CaseResult], console: Console) -> Table:
     """One row per case that does not agree. Messages of kernels are shown as text, whatever they contain."""
-    table = _table("Did not agree", console)
+    table = make_table("Did not agree", console)
     table.add_column("operator", no_wrap=True, overflow="fold")
     table.add_column("case", overflow="fold")
     table.add_column("verdict", no_wrap=True)
@@ -125,7 +125,8 @@ def failure_table(failures: Sequence[CaseResult], console: Console) -> Table:
     return table
 
 
-def _table(title: str, console: Console) -> Table:
+def make_table(title: str, console: Console) -> Table:
+    """A table without columns: titled on a terminal, Markdown in a pipe."""
     if console.is_terminal:
         return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     return Table(box=box.MARKDOWN)

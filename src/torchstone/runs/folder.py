@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -21,12 +21,34 @@ from torchstone.backends import Problem
 from torchstone.durable import write_all_atomically, write_atomically
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.runs import journal
-from torchstone.runs.request import IDENTITY, RunRequest
+from torchstone.runs.plan import CASE_RECORDS
+from torchstone.runs.request import IDENTITY
 from torchstone.schema import Implementation, Manifest, Record, decode, difference, encode
 
 MANIFEST = "manifest.json"
 PROBLEMS = "problems.json"
 IMPLEMENTATIONS = "implementations"
+
+R = TypeVar("R")
+
+
+class FolderRequest(Protocol):
+    """The part of any request that says where its run folder is."""
+
+    @property
+    def run_id(self) -> str | None:
+        """Name of the folder; None is made from the time."""
+        ...
+
+    @property
+    def resume(self) -> bool:
+        """Go on with the run of that id."""
+        ...
+
+    @property
+    def output_dir(self) -> Path:
+        """Where run folders are made."""
+        ...
 
 
 class StoredRun(NamedTuple):
@@ -49,10 +71,13 @@ def writing_to(folder: Path, what: str = "run folder") -> Iterator[None]:
         raise UsageError(f"cannot write the {what} {folder}: {reason}. Choose another with --output-dir.") from error
 
 
-def open_folder(request: RunRequest, manifest: Manifest) -> Path:
-    """The folder for this run: a fresh one, or the one to go on with if its configuration is the same."""
+def open_folder(request: FolderRequest, manifest: Manifest, identity: Sequence[str] = IDENTITY) -> Path:
+    """The folder for this run: a fresh one, or the one to go on with if its configuration is the same.
+
+    `identity` names the parts of the configuration that must be as they were.
+    """
     if request.resume:
-        return _reopen_folder(request.output_dir / str(request.run_id), manifest)
+        return _reopen_folder(request.output_dir / str(request.run_id), manifest, identity)
     with writing_to(request.output_dir / (request.run_id or "")):
         folder = _make_folder(request)
         _write_manifest(folder / MANIFEST, manifest)
@@ -63,7 +88,7 @@ def _write_manifest(path: Path, manifest: Manifest) -> None:
     write_atomically(path, msgspec.json.format(encode(manifest)))
 
 
-def _make_folder(request: RunRequest) -> Path:
+def _make_folder(request: FolderRequest) -> Path:
     request.output_dir.mkdir(parents=True, exist_ok=True)
     if request.run_id is not None:
         folder = request.output_dir / request.run_id
@@ -83,20 +108,20 @@ def _make_folder(request: RunRequest) -> Path:
     raise AssertionError("counting ended")
 
 
-def _reopen_folder(folder: Path, manifest: Manifest) -> Path:
+def _reopen_folder(folder: Path, manifest: Manifest, identity: Sequence[str]) -> Path:
     if not folder.is_dir():
         raise UsageError(f"there is no run folder {folder} to resume. Leave out --resume to start it.")
     killed_at_birth = not (folder / MANIFEST).exists() and not (folder / journal.RECORDS).exists()
     if killed_at_birth:
         with writing_to(folder):
             _write_manifest(folder / MANIFEST, manifest)
-    _require_same_configuration(folder, manifest)
+    _require_same_configuration(folder, manifest, identity)
     return folder
 
 
-def _require_same_configuration(folder: Path, manifest: Manifest) -> None:
+def _require_same_configuration(folder: Path, manifest: Manifest, identity: Sequence[str]) -> None:
     before, now = read_manifest(folder).configuration, manifest.configuration
-    differing = [name for name in IDENTITY if before.get(name) != now.get(name)]
+    differing = [name for name in identity if before.get(name) != now.get(name)]
     if differing:
         told = "; ".join(f"{name} was {_said(before.get(name))}, now {_said(now.get(name))}" for name in differing)
         raise UsageError(
@@ -134,9 +159,15 @@ def read_manifest(folder: Path) -> Manifest:
 def read_run(folder: Path) -> StoredRun:
     """A finished, stopped or still running run."""
     manifest = read_manifest(folder)
-    contents = journal.read(folder / journal.RECORDS)
-    latest = {record.job_key: record for record in contents.records}
-    return StoredRun(tuple(latest.values()), manifest, _read_problems(folder / PROBLEMS), contents.note)
+    records, note = read_records(folder, CASE_RECORDS)
+    return StoredRun(records, manifest, _read_problems(folder / PROBLEMS), note)
+
+
+def read_records(folder: Path, kind: journal.RecordKind[R]) -> tuple[tuple[R, ...], str]:
+    """The last record of each key, and what was wrong with the end of the journal."""
+    contents = journal.read(folder / journal.RECORDS, kind)
+    latest = {kind.key(record): record for record in contents.records}
+    return tuple(latest.values()), contents.note
 
 
 def _read_problems(path: Path) -> tuple[Problem, ...]:
@@ -148,15 +179,15 @@ def _read_problems(path: Path) -> tuple[Problem, ...]:
         raise InfrastructureError(f"{path} is damaged ({error}). Delete it.") from error
 
 
-def open_journal(folder: Path) -> journal.Journal:
+def open_journal(folder: Path, kind: journal.RecordKind[R]) -> journal.Journal[R]:
     """The folder's journal, for this process alone."""
     with writing_to(folder):
-        return journal.Journal(folder)
+        return journal.Journal(folder, kind)
 
 
 def bring_in_order(
     folder: Path,
-    records: journal.Journal,
+    records: journal.Journal[Record],
     planned: Collection[str],
     offers: Iterable[Implementation | None],
     problems: tuple[Problem, ...],

@@ -18,7 +18,7 @@ from torchstone.runs.devices import device_type, resolve_device
 from torchstone.runs.interruption import Interruption
 from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
-from torchstone.runs.plan import Plan, Terms, make_plan
+from torchstone.runs.plan import CASE_RECORDS, Plan, Terms, make_plan
 from torchstone.runs.request import RunRequest, check, configuration
 from torchstone.schema import (
     Case,
@@ -122,7 +122,7 @@ def execute(
         _executor_options(request, device, manifest)
     )
     folder = folders.open_folder(request, manifest)
-    with folders.open_journal(folder) as journal:
+    with folders.open_journal(folder, CASE_RECORDS) as journal:
         notes = (
             *_told(problems),
             *_told_left_out(request, device, suite),
@@ -242,7 +242,7 @@ def _told_left_out(request: RunRequest, device: str, suite: Suite) -> tuple[str,
     return tuple(f"suite '{request.suite}' leaves out {count}: {reason}" for reason, count in reasons.items())
 
 
-def _judge(executor: Executor, plan: Plan, journal: Journal, observer: Observer) -> bool:
+def _judge(executor: Executor, plan: Plan, journal: Journal[Record], observer: Observer) -> bool:
     """Run every job and journal every record; whether it was interrupted."""
     interruption = Interruption()
 
