@@ -103,6 +103,15 @@ def test_targets_choose_and_the_problems_of_all_files_are_told(tree: Path) -> No
     assert any("ch2/baseline_alone.py: has no optimized file" in warning for warning in notes.warnings)
 
 
+def test_only_the_first_of_many_problems_are_told_one_by_one(tree: Path) -> None:
+    write_tree(tree, [f"ch2/baseline_alone{number}.py" for number in range(15)])
+    notes = Notebook()
+    result = run(request(tree), FakePairRunner(answers()), notes)
+    assert len(notes.warnings) == 11
+    assert notes.warnings[-1].startswith("5 more files are in no pair")
+    assert len(result.report.problems) == 15
+
+
 def test_a_tree_without_pairs_is_a_usage_error_and_leaves_no_folder(tmp_path: Path) -> None:
     write_tree(tmp_path / "tree", ["ch1/baseline_a.py"])
     with pytest.raises(UsageError, match=r"no pair under .* 1 files could not be paired"):
