@@ -141,6 +141,14 @@ def test_a_resumed_run_keeps_failures_and_runs_only_changed_and_new_pairs(tree: 
     assert not left_behind.exists()
 
 
+def test_the_folder_of_a_pair_is_its_own_even_where_a_chapter_has_its_name(tmp_path: Path) -> None:
+    tree = write_pairs(tmp_path / "tree", "labs/moe", "labs/moe/routing")
+    fake = FakePairRunner(answers(("labs/moe", "labs/moe/routing")))
+    run(request(tree), fake)
+    outer, inner = (order.artifacts for order in fake.orders)
+    assert not inner.is_relative_to(outer), "a resumed run removes what an unfinished pair left behind"
+
+
 def test_a_run_that_is_complete_starts_no_runner(tree: Path) -> None:
     run(request(tree), FakePairRunner(answers()))
 
