@@ -58,6 +58,11 @@ def test_a_root_that_is_a_chapter_gives_its_own_name(tmp_path: Path) -> None:
     assert pair.import_root == tmp_path
 
 
+def test_a_chapter_with_the_name_of_the_root_is_not_mixed_up_with_it(tmp_path: Path) -> None:
+    write_pairs(tmp_path, "ch13/a", "ch13/ch13/a")
+    assert names(tmp_path / "ch13") == ["ch13/a", "root/a"]
+
+
 def test_cuda_sources_pair_among_themselves(tmp_path: Path) -> None:
     files = ("baseline_add.cu", "optimized_add.cu", "baseline_add.py", "optimized_add.py", "optimized_mul.cu")
     write_tree(tmp_path, [*(f"ch1/{name}" for name in files), "ch1/baseline_mul.py"])

@@ -103,6 +103,15 @@ def test_targets_choose_and_the_problems_of_all_files_are_told(tree: Path) -> No
     assert any("ch2/baseline_alone.py: has no optimized file" in warning for warning in notes.warnings)
 
 
+def test_only_the_first_of_many_problems_are_told_one_by_one(tree: Path) -> None:
+    write_tree(tree, [f"ch2/baseline_alone{number}.py" for number in range(15)])
+    notes = Notebook()
+    result = run(request(tree), FakePairRunner(answers()), notes)
+    assert len(notes.warnings) == 11
+    assert notes.warnings[-1].startswith("5 more files are in no pair")
+    assert len(result.report.problems) == 15
+
+
 def test_a_tree_without_pairs_is_a_usage_error_and_leaves_no_folder(tmp_path: Path) -> None:
     write_tree(tmp_path / "tree", ["ch1/baseline_a.py"])
     with pytest.raises(UsageError, match=r"no pair under .* 1 files could not be paired"):
@@ -130,6 +139,14 @@ def test_a_resumed_run_keeps_failures_and_runs_only_changed_and_new_pairs(tree: 
     ]
     assert len((after.folder / "superseded.jsonl").read_bytes().splitlines()) == 1
     assert not left_behind.exists()
+
+
+def test_the_folder_of_a_pair_is_its_own_even_where_a_chapter_has_its_name(tmp_path: Path) -> None:
+    tree = write_pairs(tmp_path / "tree", "labs/moe", "labs/moe/routing")
+    fake = FakePairRunner(answers(("labs/moe", "labs/moe/routing")))
+    run(request(tree), fake)
+    outer, inner = (order.artifacts for order in fake.orders)
+    assert not inner.is_relative_to(outer), "a resumed run removes what an unfinished pair left behind"
 
 
 def test_a_run_that_is_complete_starts_no_runner(tree: Path) -> None:

@@ -20,8 +20,11 @@ _HOMES = {
     "Discovery": "torchstone.harness.discovery",
     "LocalPairRunner": "torchstone.harness.local_runner",
     "MemoryStats": "torchstone.harness.results",
+    "Pair": "torchstone.harness.discovery",
     "PairOrder": "torchstone.harness.order",
+    "PairsObserver": "torchstone.harness.run",
     "PairsRequest": "torchstone.harness.request",
+    "PairsResult": "torchstone.harness.run",
     "ProfilerMetrics": "torchstone.harness.results",
     "SkipBenchmark": "torchstone.benchmarks.protocol",
     "compare_baseline_optimized": "torchstone.harness.harness",
@@ -46,8 +49,11 @@ __all__ = [
     "Discovery",
     "LocalPairRunner",
     "MemoryStats",
+    "Pair",
     "PairOrder",
+    "PairsObserver",
     "PairsRequest",
+    "PairsResult",
     "ProfilerMetrics",
     "SkipBenchmark",
     "compare_baseline_optimized",
@@ -64,13 +70,13 @@ if TYPE_CHECKING:
     from torchstone.benchmarks.loading import load_benchmark
     from torchstone.benchmarks.protocol import BaseBenchmark, Benchmark, SkipBenchmark
     from torchstone.harness.device_state import reset_gpu_state
-    from torchstone.harness.discovery import Discovery, discover, discover_benchmarks
+    from torchstone.harness.discovery import Discovery, Pair, discover, discover_benchmarks
     from torchstone.harness.harness import BenchmarkHarness, compare_baseline_optimized, compare_benchmarks
     from torchstone.harness.local_runner import LocalPairRunner
     from torchstone.harness.order import PairOrder
     from torchstone.harness.request import PairsRequest
     from torchstone.harness.results import BenchmarkResult, BenchmarkRun, Comparison, MemoryStats, ProfilerMetrics
-    from torchstone.harness.run import run_pairs
+    from torchstone.harness.run import PairsObserver, PairsResult, run_pairs
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from torchstone.errors import TorchstoneError
 from torchstone.harness.order import PairOrder, PairRunner
 from torchstone.harness.results import Comparison
 
-_JOIN_SECONDS = 20.0
+_JOIN_SECONDS = 5.0
 """For threads to return after the runner was closed. A thread that stays is left behind: it cannot be killed."""
 
 

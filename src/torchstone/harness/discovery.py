@@ -188,7 +188,7 @@ class _Survey:
     def _pair(
         self, folder: Path, example: str, name: str, baseline: Path, optimized: Path, sources: dict[Path, Source]
     ) -> Pair:
-        chapter = folder.relative_to(self._root).as_posix() if folder != self._root else self._root.name or "root"
+        chapter = folder.relative_to(self._root).as_posix() if folder != self._root else _root_chapter(self._root)
         sides = sources[baseline], sources[optimized]
         digests = [content_key(side.content) for side in sides]
         return Pair(
@@ -200,6 +200,11 @@ class _Survey:
             import_root=_import_root(self._root, folder, sides[0].modules | sides[1].modules),
             key=content_key("pair", chapter, baseline.name, optimized.name, digests),
         )
+
+
+def _root_chapter(root: Path) -> str:
+    """The root's own name, unless a chapter in it has that name already."""
+    return "root" if not root.name or (root / root.name).is_dir() else root.name
 
 
 def _is_text(path: str) -> bool:

@@ -31,7 +31,8 @@ def report_page(
             (_chapter_row(chapter) for chapter in summary.chapters),
         ),
         "## Pairs",
-        "Times are medians. An interval that is wholly above 1 says that the optimized side is faster.",
+        "Times are medians. The speedup is estimated from turns that the two sides take one after the other, so it can "
+        "differ from the ratio of the medians. An interval wholly above 1 says that the optimized side is faster.",
         _table(
             ("Chapter", "Example", "Baseline ms", "Optimized ms", "Speedup", "95 % interval", "Status"),
             (_pair_row(record) for record in pairs),

@@ -94,8 +94,13 @@ def _order(pair: Pair, request: PairsRequest, device: str, seed: int, folder: Pa
         config=request.config,
         overrides=request.overrides,
         regression_threshold_pct=request.regression_threshold_pct,
-        artifacts=folder / PAIR_FOLDERS / pair.chapter / pair.short_name,
+        artifacts=folder.absolute() / PAIR_FOLDERS / _folder_name(pair.chapter) / pair.short_name,
     )
+
+
+def _folder_name(chapter: str) -> str:
+    """One folder per chapter, `labs+moe` for `labs/moe`: it must not lie within the folder of a pair `labs/moe`."""
+    return chapter.replace("+", "++").replace("/", "+")
 
 
 def _planned(pair: Pair, root: Path) -> PlannedPair:

@@ -35,6 +35,9 @@ PLAN = "plan.json"
 SEED = "benchmarks"
 """Name of the run's seed in its manifest."""
 
+_MOST_PROBLEMS = 10
+"""Files that a run tells by name before it begins; the list command and the reports name all of them."""
+
 RunnerFactory = Callable[[str], PairRunner]
 """Makes a runner for a device. One that has a method `close` is closed at the end, or to stop what it does."""
 
@@ -84,7 +87,7 @@ class PairsResult:
 
 
 def local_runner(device: str) -> PairRunner:
-    """The runner that starts processes on this machine. Imported only here: it brings torch's neighbourhood along."""
+    """The runner that starts processes on this machine; loaded when a run needs it, and not for reports."""
     from torchstone.harness.local_runner import LocalPairRunner
 
     return LocalPairRunner(device_type(device))
@@ -175,8 +178,11 @@ def _tell_notes(
     for note in (journal.note, folders.note_circumstances(folder, manifest)):
         if note:
             observer.warned(note)
-    for problem in found.problems:
+    for problem in found.problems[:_MOST_PROBLEMS]:
         observer.warned(f"{problem.path}: {problem.reason}")
+    if len(found.problems) > _MOST_PROBLEMS:
+        more = len(found.problems) - _MOST_PROBLEMS
+        observer.warned(f"{more} more files are in no pair or have an error: 'torchstone pairs list' shows them.")
 
 
 def _bring_in_order(folder: Path, journal: Journal[PairRecord], plan: PairsPlan) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Literal
 
 import msgspec
@@ -121,7 +122,7 @@ def time_estimate(timing: TimingStats) -> Estimate | None:
 def _blocks(timing: TimingStats) -> list[Sequence[float]]:
     raw = timing.raw_times_ms
     sizes = timing.block_sizes or _even(len(raw))
-    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    ends = accumulate(sizes)
     return [raw[end - size : end] for size, end in zip(sizes, ends, strict=True) if size and end <= len(raw)]
 
 
