@@ -80,13 +80,12 @@ def test_work_on_other_streams_is_timed_by_the_wall_clock(runner: LocalPairRunne
 
 def test_memory_is_that_of_the_allocator_while_timed(runner: LocalPairRunner, tmp_path: Path) -> None:
     setup = "self.x = torch.ones(64 << 20, dtype=torch.uint8, device=self.device)"
+    large = "large = torch.ones(1 << 30, dtype=torch.uint8, device=self.device)"
     found = run(
         runner,
         tmp_path,
         benchmark_text(setup=setup, body="self.x + 1"),
-        benchmark_text(
-            setup=f"{setup}\nlarge = torch.ones(1 << 30, dtype=torch.uint8, device=self.device)", body="pass"
-        ),
+        benchmark_text(setup=f"{setup}\n{large}", body="pass"),
         iterations=10,
     )
     memory = found.baseline.memory

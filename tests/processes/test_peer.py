@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,7 @@ from torchstone.processes.peer import STATUS
 Answer = Callable[[int, int, int], None]
 
 
-@contextmanager
+@contextlib.contextmanager
 def peer(answer: Answer) -> Iterator[Peer]:
     """A forked process that does `answer(requests, replies, log)`; its status is written when it has ended."""
     (their_requests, requests), (replies, their_replies), (log, their_log), (status, their_status), (_, leash) = (
@@ -35,7 +37,8 @@ def peer(answer: Answer) -> Iterator[Peer]:
     )
     pid = os.fork()
     if pid == 0:
-        os.close(status)
+        for descriptor in (requests, replies, log, status, their_status, leash):
+            os.close(descriptor)
         try:
             answer(their_requests, their_replies, their_log)
         finally:
@@ -43,12 +46,15 @@ def peer(answer: Answer) -> Iterator[Peer]:
     os.write(their_status, STATUS.pack(pid))
     for descriptor in (their_requests, their_replies, their_log):
         os.close(descriptor)
+    ended = threading.Thread(target=lambda: os.write(their_status, STATUS.pack(os.waitpid(pid, 0)[1])))
+    ended.start()
     made = Peer(Ends(requests, replies, log, status, leash), BoundedLog())
-    made.reap = lambda: os.write(their_status, STATUS.pack(os.waitpid(pid, 0)[1]))  # type: ignore[attr-defined]
-    made.kill = lambda: os.kill(pid, 9)  # type: ignore[attr-defined]
     try:
         yield made
     finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        ended.join()
         os.close(their_status)
         made.end()
 
@@ -90,15 +96,11 @@ def test_no_answer_before_the_deadline_is_told() -> None:
         with pytest.raises(PeerOverranError):
             found.ask(1, int, time.monotonic() + 0.3)
         assert time.monotonic() - began < 3
-        found.kill()  # type: ignore[attr-defined]
-        found.reap()  # type: ignore[attr-defined]
 
 
 def test_an_end_without_an_answer_is_told_in_words() -> None:
-    with peer(lambda *_: None) as found:
-        found.reap()  # type: ignore[attr-defined]
-        with pytest.raises(PeerEndedError, match="ended with exit code 5"):
-            found.ask(1, int, soon())
+    with peer(lambda *_: None) as found, pytest.raises(PeerEndedError, match="ended with exit code 5"):
+        found.ask(1, int, soon())
 
 
 def test_endings_in_words() -> None:
