@@ -22,6 +22,8 @@ from torchstone.processes import BoundedLog, Ends, Peer
 from torchstone.processes.peer import PIPE_BYTES
 from torchstone.workers.environment import start_apart
 
+DETERMINISTIC = b"deterministic"
+"""Asks for a side of which deterministic algorithms will be asked."""
 _STOP_SECONDS = 5.0
 _BIRTH_SECONDS = 120.0
 """For the forge to import torch and its compiler, on a busy machine with a cold disk."""
@@ -42,14 +44,16 @@ class Forge:
     def __exit__(self, *exception: object) -> None:
         self.stop()
 
-    def start_side(self, log: BoundedLog, watch: Callable[[int], None] | None = None) -> Peer:
+    def start_side(
+        self, log: BoundedLog, watch: Callable[[int], None] | None = None, deterministic: bool = False
+    ) -> Peer:
         """A new process, with nothing of the benchmark in it yet."""
         for _ in range(2):  # a forge that was killed is replaced once
             with self._lock:
                 requests = self._running()
             ends, theirs = _pipes()
             try:
-                socket.send_fds(requests, [b"side"], theirs)
+                socket.send_fds(requests, [DETERMINISTIC if deterministic else b"side"], theirs)
             except OSError:
                 for descriptor in ends:
                     os.close(descriptor)

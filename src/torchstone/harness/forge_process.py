@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import importlib
 import os
 import signal
 import socket
 import sys
 import warnings
 
+from torchstone.harness.forge import DETERMINISTIC
 from torchstone.harness.messages import Request
 from torchstone.processes import receive, send
 from torchstone.processes.keeping import forget_children, in_child, kill_descendants, wait_for_end, watch_children
@@ -33,10 +35,12 @@ def main() -> None:
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     while True:
-        _, descriptors, _, _ = socket.recv_fds(requests, 16, _DESCRIPTORS)
+        kind, descriptors, _, _ = socket.recv_fds(requests, 16, _DESCRIPTORS)
         if len(descriptors) < _DESCRIPTORS:  # nobody wants sides any more
             requests.close()
             return
+        if kind == DETERMINISTIC:  # torch imports it to set the flag, which takes seconds: once, here
+            importlib.import_module("torch._inductor.config")
         with warnings.catch_warnings():
             # Python 3.12 warns of forks beside threads; the only ones here are BLAS's, and it handles forks.
             warnings.simplefilter("ignore", DeprecationWarning)

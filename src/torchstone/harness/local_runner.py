@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from torchstone.benchmarks.config import merge
 from torchstone.harness.cuda_files import compare_cuda_files
 from torchstone.harness.forge import Forge
 from torchstone.harness.messages import FileSource
@@ -55,7 +56,8 @@ class LocalPairRunner:
     def _side(self, order: PairOrder, side: Side, path: Path) -> SideOrder:
         log = order.artifacts / f"{side}.log"
         source = FileSource(str(path.resolve()), str(order.root.resolve()))
-        return SideOrder(side, source, lambda: ProcessTransport(self._forge, log))
+        deterministic = merge(order.config, order.overrides).deterministic
+        return SideOrder(side, source, lambda: ProcessTransport(self._forge, log, deterministic))
 
 
 def circumstances(order: PairOrder, lane_folder: Path | None = None) -> Circumstances:

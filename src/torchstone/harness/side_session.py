@@ -174,19 +174,15 @@ class SideSession:
 
     def _take_block(self, calls: int) -> Reply:
         self._begin_measurement()
+        first = Block(())
         if self._calls == 0:  # there was no warm-up: its first call is timed, and its output kept
-            block = self._timer.take(self._benchmark.benchmark_fn, 1, self._report_first)
-            if calls == 1:
-                return block
-            rest = self._timer.take(self._benchmark.benchmark_fn, calls - 1, self._metrics.add)
-            return Block(block.wall_ms + rest.wall_ms, block.event_ms + rest.event_ms)
-        block = self._timer.take(self._benchmark.benchmark_fn, calls, self._metrics.add)
-        self._calls += calls
-        return block
-
-    def _report_first(self, returned: Any) -> None:
-        self._metrics.add(returned)
-        self._after_call(returned)
+            returned: list[Any] = []
+            first = self._timer.take(self._benchmark.benchmark_fn, 1, returned.append)
+            self._metrics.add(returned[0] if returned else None)
+            self._after_call(returned[0] if returned else None)
+            calls -= 1
+        rest = self._timer.take(self._benchmark.benchmark_fn, calls, self._metrics.add)
+        return Block(first.wall_ms + rest.wall_ms, first.event_ms + rest.event_ms)
 
     def _take_turn(self, request: TakeTurn) -> Reply:
         self._begin_measurement()

@@ -39,11 +39,11 @@ class ProcessTransport:
 
     execution: Literal["process", "thread"] = "process"
 
-    def __init__(self, forge: Forge, log_path: Path | None) -> None:
+    def __init__(self, forge: Forge, log_path: Path | None, deterministic: bool = False) -> None:
         self._log_path = log_path
         self._memory = MemoryLimit()
         self._log = BoundedLog(log_path)
-        self._peer = forge.start_side(self._log, lambda keeper: self._memory(keeper))
+        self._peer = forge.start_side(self._log, lambda keeper: self._memory(keeper), deterministic)
 
     def ask(self, request: Request, deadline: float) -> Reply:
         return self._peer.ask(request, Reply, deadline)  # type: ignore[arg-type]  # a union

@@ -66,8 +66,8 @@ def _blocks(side: Wanted, calls_per_block: int, rounds: int) -> list[int]:
         whole, rest = divmod(side.iterations, most)
         return [whole + (number < rest) for number in range(most)]
     needed = max(LEAST_CALLS, math.ceil(side.min_run_time_ms / side.call_ms), rounds * calls_per_block)
-    affordable = int(side.budget_ms / side.call_ms)
-    return [max(1, min(needed, affordable, MOST_CALLS) // rounds)] * rounds
+    affordable = int(side.budget_ms / side.call_ms / rounds)
+    return [max(1, min(math.ceil(min(needed, MOST_CALLS) / rounds), affordable))] * rounds
 
 
 def take_turns(sides: Sequence[SideRun], order: random.Random) -> None:
