@@ -19,7 +19,7 @@ from torchstone.backends import BackendOptions, ListedBackend, Problem
 from torchstone.cli import COMMANDS, main
 from torchstone.cli.exit_codes import exit_code
 from torchstone.cli.parameters import size_in_bytes
-from torchstone.cli.progress import LiveProgress, PlainProgress, _PlainCount
+from torchstone.cli.progress import JUDGED_CASES, LiveProgress, PlainProgress, _PlainCount
 from torchstone.errors import DeviceUnavailableError
 from torchstone.executors import ExecutorOptions, FakeExecutor
 from torchstone.reports import make_report
@@ -429,7 +429,7 @@ def _plan_and_records() -> tuple[Any, list[Record]]:
 def test_plain_progress_tells_counts_and_time_left_now_and_then() -> None:
     moments = iter([0.0, 1.0, 6.0, 7.0, 12.0])
     stream = io.StringIO()
-    progress = PlainProgress(stream, clock=lambda: next(moments))
+    progress = PlainProgress(stream, JUDGED_CASES, clock=lambda: next(moments))
     plan, records = _plan_and_records()
     progress.planned(plan, Path("runs/x"))
     for record in records:
@@ -442,7 +442,7 @@ def test_plain_progress_tells_counts_and_time_left_now_and_then() -> None:
 
 def test_live_progress_shows_warnings_as_text() -> None:
     stream = io.StringIO()
-    progress = LiveProgress(stream)
+    progress = LiveProgress(stream, JUDGED_CASES)
     plan, records = _plan_and_records()
     progress.planned(plan, Path("runs/x"))
     progress.warned("[bold]odd[/bold]\x1b[2J")

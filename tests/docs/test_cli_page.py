@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterator, Mapping
 
 import click
 import pytest
 
 from docs.pages import ROOT
 from torchstone import registry
-from torchstone.cli import COMMANDS, torchstone
+from torchstone.cli import COMMANDS as TOP_LEVEL
+from torchstone.cli import torchstone
+from torchstone.cli.lazy import LazyGroup
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
 HELP = {"--help"}
 
 
+def with_subcommands(commands: Mapping[str, tuple[str, str]], group: str = "") -> Iterator[tuple[str, str]]:
+    """Every command's full name and where it is, those of a group after the group."""
+    for name, (where, _) in commands.items():
+        yield group + name, where
+        found = load(where)
+        if isinstance(found, LazyGroup):
+            yield from with_subcommands(found.commands_at, f"{group}{name} ")
+
+
 def command(name: str) -> click.Command:
-    module, _, attribute = COMMANDS[name][0].partition(":")
+    return load(COMMANDS[name])
+
+
+def load(where: str) -> click.Command:
+    module, _, attribute = where.partition(":")
     found: click.Command = getattr(importlib.import_module(module), attribute)
     return found
+
+
+COMMANDS = dict(with_subcommands(TOP_LEVEL))
 
 
 def real_options(name: str) -> dict[str, click.Option]:

@@ -108,7 +108,7 @@ def test_a_side_that_dies_with_its_kernel_does_not_agree(script: Path, write_ker
     folder = write_kernel("gelu", "import os\nos.kill(os.getpid(), 9)", "x, *, approximate='none'")
     found = compare(ModelRequest(script, folder, "cpu", steps=3), lambda done, steps: None)
     assert not found.agrees
-    assert found.failure == "with the kernels, step 1: its process ended by SIGKILL"
+    assert found.failure == "with the kernels, step 1: its process was killed by SIGKILL"
 
 
 def test_a_wrong_script_is_one_line(

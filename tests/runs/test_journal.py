@@ -16,8 +16,14 @@ from hypothesis import strategies as st
 
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.runs import journal
-from torchstone.runs.journal import RECORDS, SUPERSEDED, Journal, read
+from torchstone.runs.journal import RECORDS, SUPERSEDED, Journal
+from torchstone.runs.journal import read as read_kind
+from torchstone.runs.plan import CASE_RECORDS
 from torchstone.schema import FORMAT_VERSION, Record, Unjudged, encode
+
+
+def read(path: Path) -> journal.Contents[Record]:
+    return read_kind(path, CASE_RECORDS)
 
 
 def some(count: int) -> list[Record]:
@@ -25,7 +31,7 @@ def some(count: int) -> list[Record]:
 
 
 def write(folder: Path, records: list[Record]) -> Path:
-    with Journal(folder) as written:
+    with Journal(folder, CASE_RECORDS) as written:
         for record in records:
             written.append(record)
     return folder / RECORDS
@@ -55,7 +61,7 @@ def test_cut_at_any_byte_the_whole_lines_before_it_survive(tmp_path: Path, monke
         folder.mkdir()
         (folder / RECORDS).write_bytes(data[:cut])
         whole = sum(end <= cut for end in ends)
-        with Journal(folder) as reopened:
+        with Journal(folder, CASE_RECORDS) as reopened:
             assert list(reopened.records) == records[:whole]
             torn = cut not in (0, len(data)) and cut not in {e for end in ends for e in (end, end + 1)}
             assert ("torn" in reopened.note) == torn
@@ -76,7 +82,7 @@ def test_garbage_after_the_last_line_costs_only_the_garbage(
     garbage = data.draw(st.binary(min_size=1, max_size=40).filter(lambda raw: b"\n" not in raw))
     with path.open("ab") as file:
         file.write(garbage + data.draw(st.sampled_from([b"", b"\n"])))
-    with Journal(folder) as reopened:
+    with Journal(folder, CASE_RECORDS) as reopened:
         assert list(reopened.records) == records
     assert path.read_bytes() == b"".join(encode(record) + b"\n" for record in records)
 
@@ -97,36 +103,37 @@ def test_a_newer_format_is_refused_even_on_the_last_line(tmp_path: Path) -> None
     with path.open("ab") as file:
         file.write(msgspec.json.encode(newer) + b"\n")
     with pytest.raises(UsageError, match=rf"record format {FORMAT_VERSION + 1}; .* reads up to {FORMAT_VERSION}"):
-        Journal(tmp_path)
+        Journal(tmp_path, CASE_RECORDS)
     assert len(path.read_bytes().splitlines()) == 2
 
 
 def test_a_second_writer_learns_which_process_holds_the_run(tmp_path: Path) -> None:
-    with Journal(tmp_path), pytest.raises(UsageError, match=f"being written by process {os.getpid()}"):
-        Journal(tmp_path)
-    Journal(tmp_path).close()
+    with Journal(tmp_path, CASE_RECORDS), pytest.raises(UsageError, match=f"being written by process {os.getpid()}"):
+        Journal(tmp_path, CASE_RECORDS)
+    Journal(tmp_path, CASE_RECORDS).close()
 
 
 def test_a_killed_writer_does_not_keep_the_lock(tmp_path: Path) -> None:
-    script = f"from torchstone.runs.journal import Journal; from pathlib import Path; Journal(Path({str(tmp_path)!r}));"
+    script = "from torchstone.runs.journal import Journal; from torchstone.runs.plan import CASE_RECORDS;"
+    script += f"from pathlib import Path; Journal(Path({str(tmp_path)!r}), CASE_RECORDS);"
     script += "import os; os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
-    Journal(tmp_path).close()
+    Journal(tmp_path, CASE_RECORDS).close()
 
 
 def test_a_lock_inherited_by_an_orphan_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "_PATIENCE_SECONDS", 0.1)
-    held = Journal(tmp_path)
+    held = Journal(tmp_path, CASE_RECORDS)
     (tmp_path / journal.LOCK).write_text("999999999\n")
     with pytest.raises(UsageError, match="process 999999999"):
-        Journal(tmp_path)
+        Journal(tmp_path, CASE_RECORDS)
     held.close()
 
 
 def test_a_full_disk_loses_nothing_that_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = some(2)
     real_write = os.write
-    with Journal(tmp_path) as written:
+    with Journal(tmp_path, CASE_RECORDS) as written:
         written.append(first)
         monkeypatch.setattr(os, "write", lambda descriptor, data: real_write(descriptor, data[: len(data) // 2]))
         with pytest.raises(InfrastructureError, match="1 records are safe"):
@@ -145,7 +152,7 @@ def test_the_disk_has_everything_when_a_journal_is_closed(tmp_path: Path, monkey
         sizes.append(size)
 
     records = some(40)
-    with Journal(tmp_path) as written:
+    with Journal(tmp_path, CASE_RECORDS) as written:
         monkeypatch.setattr(os, "fdatasync", slow_disk)
         for record in records:
             written.append(record)
@@ -160,7 +167,7 @@ def test_a_disk_that_does_not_keep_what_was_written_is_not_passed_over(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fdatasync", broken_disk)
-    written = Journal(tmp_path)
+    written = Journal(tmp_path, CASE_RECORDS)
     written.append(some(1)[0])
     with pytest.raises(InfrastructureError, match=r"did not keep all of .*Input/output error"):
         written.close()
@@ -172,7 +179,7 @@ def test_compaction_moves_unjudged_unplanned_and_repeated_records(tmp_path: Path
     later = msgspec.structs.replace(repeated, attempts=2)
     write(tmp_path, [keep, unplanned, repeated, unjudged, later])
     planned = {keep.job_key, repeated.job_key, unjudged.job_key}
-    with Journal(tmp_path) as written:
+    with Journal(tmp_path, CASE_RECORDS) as written:
         assert written.compact(planned) == 3
         assert written.compact(planned) == 0
         written.append(unplanned)
@@ -184,7 +191,7 @@ def test_compaction_moves_unjudged_unplanned_and_repeated_records(tmp_path: Path
 def test_compaction_keeps_an_answer_over_a_later_failure_of_ours(tmp_path: Path) -> None:
     answer = making.record()
     write(tmp_path, [answer, making.record(Unjudged("the judge died"))])
-    with Journal(tmp_path) as written:
+    with Journal(tmp_path, CASE_RECORDS) as written:
         written.compact({answer.job_key})
         assert list(written.records) == [answer]
 
@@ -193,7 +200,7 @@ def test_a_crash_between_the_two_files_of_a_compaction_doubles_nothing(tmp_path:
     (moved,) = some(1)
     write(tmp_path, [moved])
     (tmp_path / SUPERSEDED).write_bytes(encode(moved) + b"\n")
-    with Journal(tmp_path) as written:
+    with Journal(tmp_path, CASE_RECORDS) as written:
         written.compact(set())
     assert list(read(tmp_path / SUPERSEDED).records) == [moved]
     assert read(tmp_path / RECORDS).records == ()

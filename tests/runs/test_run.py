@@ -17,6 +17,7 @@ from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
 from torchstone.executors import ExecutorOptions, FakeExecutor
 from torchstone.runs import Observer, Plan, RunRequest, RunResult, execute, read_run
 from torchstone.runs.journal import RECORDS, SUPERSEDED, read
+from torchstone.runs.plan import CASE_RECORDS
 from torchstone.schema import Implementation, Job, Missing, Record, RunDescription, Unjudged, Verdict, decode
 from torchstone.suites import ListedSuite
 
@@ -84,7 +85,7 @@ def test_a_run_leaves_records_manifest_sources_and_reports(tmp_path: Path) -> No
     assert result.folder == tmp_path / "first"
     assert len(result.records) == 6
     assert result.interrupted is False
-    assert list(result.records) == notebook.records == list(read(result.folder / RECORDS).records)
+    assert list(result.records) == notebook.records == list(read(result.folder / RECORDS, CASE_RECORDS).records)
     assert (result.folder / "count.txt").read_text() == "6 records, 0 problems\n"
     stored = read_run(result.folder)
     assert stored.manifest.configuration["suite"] == "listed"
@@ -198,7 +199,7 @@ def test_a_third_ctrl_c_is_obeyed_at_once_and_the_records_stay(tmp_path: Path) -
     result = run(tmp_path, executor=executor, run_id="x")
     assert result.interrupted
     assert not executor.stopped
-    assert len(read(tmp_path / "x" / RECORDS).records) == 4
+    assert len(read(tmp_path / "x" / RECORDS, CASE_RECORDS).records) == 4
 
 
 class PressesWhileRecording(Notebook):
@@ -226,7 +227,7 @@ def test_an_executor_that_breaks_leaves_its_records_and_says_how_to_go_on(tmp_pa
     notebook = Notebook()
     with pytest.raises(InfrastructureError, match="fell off the bus"):
         run(tmp_path, decide, notebook, run_id="x")
-    assert len(read(tmp_path / "x" / RECORDS).records) == 2
+    assert len(read(tmp_path / "x" / RECORDS, CASE_RECORDS).records) == 2
     assert any("--resume --run-id x" in warning for warning in notebook.warnings)
     assert len(run(tmp_path, run_id="x", resume=True).records) == 6
 
@@ -247,7 +248,7 @@ def test_a_job_without_an_answer_is_unjudged_and_a_double_answer_is_one(tmp_path
     assert sum("unasked or twice" in warning for warning in notebook.warnings) == 2
     resumed = run(tmp_path, run_id="x", resume=True)
     assert not any(isinstance(record.verdict, Unjudged) for record in resumed.records)
-    assert len(read(result.folder / SUPERSEDED).records) == 5
+    assert len(read(result.folder / SUPERSEDED, CASE_RECORDS).records) == 5
 
 
 def test_resuming_a_finished_run_judges_nothing_again(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def _extras() -> list[Finding]:
 def _print(findings: list[Finding]) -> None:
     from rich.table import Table
 
-    from torchstone.reports.render import make_console
+    from torchstone.reports.console import make_console
 
     table = Table(box=None, pad_edge=False)
     for column in ("", "what", "", "found", "do this"):

@@ -16,6 +16,11 @@ class LazyGroup(click.Group):
         super().__init__(*args, **kwargs)
         self._commands_at = dict(commands_at)
 
+    @property
+    def commands_at(self) -> dict[str, tuple[str, str]]:
+        """Name -> where the command is, and its line in the help."""
+        return dict(self._commands_at)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._commands_at)
 

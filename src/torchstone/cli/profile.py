@@ -92,6 +92,6 @@ def _tell(made: Profiled, code: int, as_json: bool) -> None:
         click.echo(encode(whole).decode())
         return
     from torchstone.profiling.render import render
-    from torchstone.reports.render import make_console
+    from torchstone.reports.console import make_console
 
     render(made.profile, made.folder, make_console(sys.stdout))

@@ -5,81 +5,127 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Generic, NamedTuple, Protocol, TextIO, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from torchstone.reports.durations import seconds_of
 from torchstone.reports.text import counted, one_line
-from torchstone.runs import Observer, Plan
+from torchstone.runs import Observer
 from torchstone.schema import Agrees, Missing, Record, verdict_name
 
 _PLAIN_SECONDS = 5.0
 
 
-class Tally:
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Planned(Protocol[R_co]):
+    """What progress must know of a plan."""
+
+    @property
+    def total(self) -> int: ...
+
+    @property
+    def done(self) -> Sequence[R_co]: ...
+
+
+class Counting(NamedTuple, Generic[R]):
+    """What a run consists of, and how its records are counted and told."""
+
+    noun: str
+    """`case`"""
+    finished: str
+    """`judged`"""
+    doing: str
+    """`judging`"""
+    sort: Callable[[R], str]
+    """A record's status."""
+    words: Callable[[Mapping[str, int]], str]
+    """Counts by status, as words."""
+    line: Callable[[R], str]
+    """A record on one line, for who wants to see each."""
+
+
+def _case_words(counts: Mapping[str, int]) -> str:
+    missing = counts.get("missing", 0)
+    return f"{counts.get('agrees', 0)} agree, {counts.get('fails', 0)} do not" + (
+        f", {missing} missing" if missing else ""
+    )
+
+
+def _sort_of_case(record: Record) -> str:
+    if isinstance(record.verdict, Agrees):
+        return "agrees"
+    return "missing" if isinstance(record.verdict, Missing) else "fails"
+
+
+def _case_line(record: Record) -> str:
+    """Verdict, operator, backend, arguments, seconds."""
+    backend = one_line(record.implementation.backend)
+    operator, label = one_line(record.case.operator), one_line(record.case.label)
+    return f"{verdict_name(record.verdict):<11}  {operator} [{backend}]  {label}  {seconds_of(record):.2f} s"
+
+
+JUDGED_CASES: Counting[Record] = Counting("case", "judged", "judging", _sort_of_case, _case_words, _case_line)
+
+
+class Tally(Generic[R]):
     """Counts of a run under way."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Planned[R], counting: Counting[R]) -> None:
         self.total = plan.total
-        self.done = self.agrees = self.missing = 0
+        self.done = 0
+        self._counting = counting
+        self._counts: Counter[str] = Counter()
         for record in plan.done:
             self.add(record)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: R) -> None:
         self.done += 1
-        self.agrees += isinstance(record.verdict, Agrees)
-        self.missing += isinstance(record.verdict, Missing)
+        self._counts[self._counting.sort(record)] += 1
 
     @property
     def words(self) -> str:
-        failed = self.done - self.agrees - self.missing
-        return f"{self.agrees} agree, {failed} do not" + (f", {self.missing} missing" if self.missing else "")
+        return self._counting.words(self._counts)
 
 
-class CaseLines:
-    """One line for each case as it is judged: verdict, operator, arguments, seconds."""
-
-    def __init__(self, plan: Plan) -> None:
-        records = (*plan.done, *plan.missing)
-        backends = {record.implementation.backend for record in records} | {
-            job.implementation.backend for job in plan.jobs
-        }
-        self._names_backends = len(backends) > 1
-
-    def line(self, record: Record) -> str:
-        backend = f" [{record.implementation.backend}]" if self._names_backends else ""
-        operator, label = one_line(record.case.operator), one_line(record.case.label)
-        return f"{verdict_name(record.verdict):<11}  {operator}{backend}  {label}  {seconds_of(record):.2f} s"
-
-
-class QuietProgress:
+class QuietProgress(Generic[R]):
     """Warnings only."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, counting: Counting[R]) -> None:
+        self._stream, self._counting = stream, counting
 
     def preparing(self, done: int, total: int, what: str) -> None:
         pass
 
-    def planned(self, plan: Plan, folder: Path) -> None:
+    def planned(self, plan: Planned[R], folder: Path) -> None:
         pass
 
-    def recorded(self, record: Record) -> None:
+    def recorded(self, record: R) -> None:
         pass
 
     def warned(self, message: str) -> None:
         print(f"warning: {one_line(message, limit=1000)}", file=self._stream, flush=True)
 
 
-class PlainProgress(QuietProgress):
+class PlainProgress(QuietProgress[R]):
     """One line every few seconds, for logs."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, *, verbose: bool = False) -> None:
-        super().__init__(stream)
+    def __init__(
+        self,
+        stream: TextIO,
+        counting: Counting[R],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(stream, counting)
         self._clock = clock
         self._verbose = verbose
         self._said = -math.inf
@@ -89,32 +135,33 @@ class PlainProgress(QuietProgress):
             self._said = self._clock()
             print(f"preparing, once: {what} {done}/{total}", file=self._stream, flush=True)
 
-    def planned(self, plan: Plan, folder: Path) -> None:
-        self._tally = Tally(plan)
+    def planned(self, plan: Planned[R], folder: Path) -> None:
+        self._tally = Tally(plan, self._counting)
         self._first = self._tally.done
         self._began = self._said = self._clock()
         kept = f", {len(plan.done)} of them done before" if plan.done else ""
-        print(f"{counted(plan.total, 'case')}{kept}, in {folder}", file=self._stream, flush=True)
-        self._lines = CaseLines(plan)
+        print(f"{counted(plan.total, self._counting.noun)}{kept}, in {folder}", file=self._stream, flush=True)
 
-    def recorded(self, record: Record) -> None:
+    def recorded(self, record: R) -> None:
         self._tally.add(record)
         if self._verbose:
-            print(self._lines.line(record), file=self._stream, flush=True)
+            print(self._counting.line(record), file=self._stream, flush=True)
             return
         now = self._clock()
         if now - self._said >= _PLAIN_SECONDS:
             self._said = now
             pace = (now - self._began) / (self._tally.done - self._first)
             left = pace * (self._tally.total - self._tally.done)
-            line = f"{self._tally.done}/{self._tally.total} judged, {self._tally.words}, about {left:.0f} s left"
+            reached = f"{self._tally.done}/{self._tally.total} {self._counting.finished}"
+            line = f"{reached}, {self._tally.words}, about {left:.0f} s left"
             print(line, file=self._stream, flush=True)
 
 
-class LiveProgress:
+class LiveProgress(Generic[R]):
     """A bar with counts and the time left."""
 
-    def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
+    def __init__(self, stream: TextIO, counting: Counting[R], *, verbose: bool = False) -> None:
+        self._counting = counting
         self._verbose = verbose
         self._console = Console(file=stream, highlight=False)
         self._bar = Progress(
@@ -135,18 +182,18 @@ class LiveProgress:
             self._bar.start()
         self._bar.update(self._preparations[what], completed=done)
 
-    def planned(self, plan: Plan, folder: Path) -> None:
+    def planned(self, plan: Planned[R], folder: Path) -> None:
         for task in self._preparations.values():
             self._bar.remove_task(task)
-        self._tally, self._lines = Tally(plan), CaseLines(plan)
+        self._tally = Tally(plan, self._counting)
         words = self._tally.words
-        self._task = self._bar.add_task("judging", total=plan.total, completed=self._tally.done, words=words)
+        self._task = self._bar.add_task(self._counting.doing, total=plan.total, completed=self._tally.done, words=words)
         self._bar.start()
 
-    def recorded(self, record: Record) -> None:
+    def recorded(self, record: R) -> None:
         self._tally.add(record)
         if self._verbose:
-            self._console.print(self._lines.line(record), markup=False, soft_wrap=True)
+            self._console.print(self._counting.line(record), markup=False, soft_wrap=True)
         if self._task is not None:
             self._bar.update(self._task, completed=self._tally.done, words=self._tally.words)
 
@@ -159,11 +206,20 @@ class LiveProgress:
 
 @contextlib.contextmanager
 def watching(stream: TextIO, quiet: bool, verbose: bool = False) -> Iterator[Observer]:
-    """The observer that fits the stream, for as long as the run lasts."""
+    """The observer of a run of cases that fits the stream, for as long as the run lasts."""
+    with watching_any(stream, quiet, JUDGED_CASES, verbose) as observer:
+        yield observer
+
+
+@contextlib.contextmanager
+def watching_any(
+    stream: TextIO, quiet: bool, counting: Counting[R], verbose: bool = False
+) -> Iterator[QuietProgress[R] | LiveProgress[R]]:
+    """The same for a run of anything that is counted."""
     if quiet or not stream.isatty():
-        yield QuietProgress(stream) if quiet else PlainProgress(stream, verbose=verbose)
+        yield QuietProgress(stream, counting) if quiet else PlainProgress(stream, counting, verbose=verbose)
         return
-    live = LiveProgress(stream, verbose=verbose)
+    live = LiveProgress(stream, counting, verbose=verbose)
     try:
         yield live
     finally:

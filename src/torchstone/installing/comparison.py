@@ -12,17 +12,14 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from torchstone.backends import Problem
 from torchstone.measuring import Speedup, speedup_of_pairs
+from torchstone.saved_tensors import FLOAT64_EPSILON, Floats, distance, load_tensors
 
 MOST_TIMES_FLOOR = 10.0
 """A kernel rounds in more places than the copies that make the floor do, each time about as much."""
-FLOAT64_EPSILON = float(np.finfo(np.float64).eps)
 _MOST_PAIRS = 1000
-
-Floats = NDArray[np.float64]
 
 
 class OperatorUse(msgspec.Struct, frozen=True):
@@ -91,16 +88,16 @@ def compare_losses(
 ) -> Difference:
     """The largest distance between the curves."""
     ours, theirs = np.asarray(kernels), np.asarray(plain)
-    distance, place = _distance(ours, theirs)
-    measured = max((_distance(np.asarray(copy), theirs)[0] for copy in copies), default=0.0)
+    apart, place = distance(ours, theirs)
+    measured = max((distance(np.asarray(copy), theirs)[0] for copy in copies), default=0.0)
     floor = max(measured, epsilon, FLOAT64_EPSILON)
-    return _difference(f"loss, {len(plain)} steps", f"step {place + 1}", distance, floor)
+    return _difference(f"loss, {len(plain)} steps", f"step {place + 1}", apart, floor)
 
 
 def compare_files(what: str, plain: Path, kernels: Path, copies: Sequence[Path]) -> Difference:
     """The tensors of two files, each with its own floor; the one farthest beyond it is told."""
-    theirs, ours = _load(plain), _load(kernels)
-    noisy = [_load(path) for path in copies]
+    theirs, ours = load_tensors(plain), load_tensors(kernels)
+    noisy = [load_tensors(path) for path in copies]
     found = [_compare_tensor(what, name, ours, theirs, noisy) for name in sorted({*theirs, *ours})]
     return max(found, key=lambda item: item.times_floor, default=Difference(what, "none", 0.0, FLOAT64_EPSILON, True))
 
@@ -124,29 +121,10 @@ def _compare_tensor(
     shown, _, epsilon = name.rpartition("|")
     if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape:
         return _difference(what, f"{shown} (another type or size, or not there)", math.inf, FLOAT64_EPSILON)
-    measured = max((_distance(copy[name], theirs[name])[0] for copy in noisy if name in copy), default=0.0)
+    measured = max((distance(copy[name], theirs[name])[0] for copy in noisy if name in copy), default=0.0)
     floor = max(measured, float(epsilon), FLOAT64_EPSILON)
-    return _difference(what, shown, _distance(ours[name], theirs[name])[0], floor)
+    return _difference(what, shown, distance(ours[name], theirs[name])[0], floor)
 
 
-def _difference(what: str, worst: str, distance: float, floor: float) -> Difference:
-    return Difference(what, worst, distance, floor, distance <= MOST_TIMES_FLOOR * floor)
-
-
-def _distance(ours: Floats, theirs: Floats) -> tuple[float, int]:
-    """The largest difference as a share of the largest value, and where it is. Equal infinities and NaNs are equal."""
-    if theirs.size == 0:
-        return 0.0, 0
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(ours - theirs)
-    apart[(ours == theirs) | (np.isnan(ours) & np.isnan(theirs))] = 0.0
-    apart[np.isnan(apart)] = np.inf
-    place = int(np.argmax(apart))
-    finite = np.abs(theirs[np.isfinite(theirs)])
-    scale = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
-    return float(apart[place]) / scale, place
-
-
-def _load(path: Path) -> dict[str, Floats]:
-    with np.load(path) as archive:
-        return {name: archive[name] for name in archive.files}
+def _difference(what: str, worst: str, apart: float, floor: float) -> Difference:
+    return Difference(what, worst, apart, floor, apart <= MOST_TIMES_FLOOR * floor)

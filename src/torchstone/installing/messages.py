@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import struct
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import msgspec
 
 from torchstone.backends import Problem
-
-_LENGTH = struct.Struct("<I")
 
 
 class Order(msgspec.Struct, frozen=True, tag=True):
@@ -73,30 +70,3 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 Request = Order | Step | Finish
 Reply = Ready | Stepped | Counted | Failed
-
-
-def send(stream: BinaryIO, message: Request | Reply) -> None:
-    """One message, with its length before it. Not JSON: a loss may be infinite or no number."""
-    data = msgspec.msgpack.encode(message)
-    stream.write(_LENGTH.pack(len(data)) + data)
-    stream.flush()
-
-
-def receive_request(stream: BinaryIO) -> Request | None:
-    """The next one; None: whoever asked is gone."""
-    data = _receive(stream)
-    return None if data is None else msgspec.msgpack.decode(data, type=Request)
-
-
-def receive_reply(stream: BinaryIO) -> Reply | None:
-    """The next one; None: the side is gone."""
-    data = _receive(stream)
-    return None if data is None else msgspec.msgpack.decode(data, type=Reply)
-
-
-def _receive(stream: BinaryIO) -> bytes | None:
-    head = stream.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        return None
-    data = stream.read(_LENGTH.unpack(head)[0])
-    return data if len(data) == _LENGTH.unpack(head)[0] else None

@@ -37,9 +37,8 @@ from torchstone.installing.messages import (
     Request,
     Step,
     Stepped,
-    receive_reply,
-    send,
 )
+from torchstone.processes import ending_in_words, receive, send
 
 NOISY_COPIES = 2
 OnStep = Callable[[int, int], None]
@@ -118,16 +117,12 @@ class _Side:
             send(self._requests, request)
 
     def _reply(self) -> Reply:
-        reply = receive_reply(self._replies)
+        reply: Reply | None = receive(self._replies, Reply)  # type: ignore[arg-type]  # a union
         if reply is None:
-            raise _SideFailedError(Failed("death", f"its process ended {self._ending()}"))
+            raise _SideFailedError(Failed("death", f"its process {ending_in_words(self._process.wait())}"))
         if isinstance(reply, Failed):
             raise _SideFailedError(reply)
         return reply
-
-    def _ending(self) -> str:
-        code = self._process.wait()
-        return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
 
 
 class _History:

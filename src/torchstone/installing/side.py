@@ -22,12 +22,12 @@ from torchstone.installing.messages import (
     Order,
     Ready,
     Reply,
+    Request,
     Step,
     Stepped,
-    receive_request,
-    send,
 )
 from torchstone.installing.training import Script, ScriptError, Training
+from torchstone.processes import receive, send
 
 
 class Side:
@@ -69,7 +69,7 @@ def _enabled(order: Order, folder: str) -> Installation:
 def main() -> int:
     """Serve until told to finish, or until whoever asks is gone."""
     with os.fdopen(int(sys.argv[1]), "rb") as requests, os.fdopen(int(sys.argv[2]), "wb") as replies:
-        order = receive_request(requests)
+        order = _next(requests)
         assert isinstance(order, Order), "the first message"
         try:
             side = Side(order)
@@ -86,8 +86,12 @@ def main() -> int:
     return 0
 
 
+def _next(requests: BinaryIO) -> Request | None:
+    return receive(requests, Request)  # type: ignore[arg-type]  # a union
+
+
 def _serve(side: Side, requests: BinaryIO, replies: BinaryIO) -> None:
-    while (request := receive_request(requests)) is not None:
+    while (request := _next(requests)) is not None:
         reply: Reply = side.step(request) if isinstance(request, Step) else side.counted()
         send(replies, reply)
 

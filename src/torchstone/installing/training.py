@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -19,9 +19,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchstone.errors import KernelError
+from torchstone.saved_tensors import epsilon, save_tensors
 
-MOST_KEPT = 1 << 20
-"""Elements of one tensor that are compared; of larger ones as many, evenly spread."""
 _REQUIRED = ("make_model", "make_batch")
 
 
@@ -136,7 +135,7 @@ class Training:
         seconds = time.perf_counter() - began
         if keep is not None:
             self._keep(output, keep)
-        return Done(float(loss.detach()), _epsilon(loss.dtype), seconds)
+        return Done(float(loss.detach()), epsilon(loss.dtype), seconds)
 
     def _descend(self, loss: torch.Tensor) -> None:
         assert self._optimizer is not None, "there is something to train"
@@ -157,9 +156,9 @@ class Training:
     def _keep(self, output: Any, folder: Path) -> None:
         folder.mkdir(parents=True)
         outputs = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
-        _save(folder / "outputs.npz", ((f"output {place}", leaf) for place, leaf in enumerate(outputs)))
+        save_tensors(folder / "outputs.npz", ((f"output {place}", leaf) for place, leaf in enumerate(outputs)))
         gradients = ((name, item.grad) for name, item in self._model.named_parameters() if item.grad is not None)
-        _save(folder / "gradients.npz", gradients)
+        save_tensors(folder / "gradients.npz", gradients)
 
 
 def set_seeds(seed: int) -> None:
@@ -187,23 +186,3 @@ def _mean_square(output: Any) -> torch.Tensor:
     if len(floating) == 1 and floating[0].numel() == 1:
         return floating[0]
     return torch.stack([leaf.float().square().mean() for leaf in floating]).sum()
-
-
-def _save(path: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """As float64: every smaller type fits in."""
-    arrays = {}
-    for name, tensor in tensors:
-        flat = _real(tensor.detach()).reshape(-1)
-        spread = flat[:: -(-flat.numel() // MOST_KEPT)] if flat.numel() > MOST_KEPT else flat
-        # The name carries one rounding of the type, which is needed to compare.
-        arrays[f"{name}|{_epsilon(tensor.dtype)!r}"] = spread.to(device="cpu", dtype=torch.float64).numpy()
-    np.savez(path, **arrays)  # type: ignore[arg-type]  # an array may have any name but its parameters'
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    dense = tensor if tensor.layout == torch.strided else tensor.to_dense()
-    return torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
-
-
-def _epsilon(dtype: torch.dtype) -> float:
-    return torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0

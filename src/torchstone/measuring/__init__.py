@@ -1,5 +1,6 @@
 """HOW FAST? From raw samples to an answer with its doubt."""
 
+from torchstone.measuring.block_ratio import BlockRatio, block_ratio
 from torchstone.measuring.differentiating import timing
 from torchstone.measuring.light import Attainment, Bound, limit_of
 from torchstone.measuring.statistics import (
@@ -17,11 +18,13 @@ from torchstone.measuring.statistics import (
 
 __all__ = [
     "Attainment",
+    "BlockRatio",
     "Bound",
     "Distribution",
     "Outcome",
     "Speedup",
     "Timing",
+    "block_ratio",
     "distribution",
     "is_precise_enough",
     "limit_of",

@@ -305,7 +305,7 @@ def _speedup_of_means(times: PerCall) -> Speedup | None:
     kept = times.gross.shape[0] - 2 * trimmed_count(times.gross.shape[0])
     freedom = max(1, round(_welch(kept - 1, errors)))
     dependence = _dependence(np.log(np.maximum(times.net[:, 1], 1.0)) - np.log(np.maximum(times.net[:, 0], 1.0)))
-    width = dependence * _t_95(freedom) * math.hypot(*errors)
+    width = dependence * student_t_95(freedom) * math.hypot(*errors)
     centre = math.log(other / own)
     low, high = math.exp(centre - width), math.exp(centre + width)
     effect = _minimum_detectable_effect(width)
@@ -485,7 +485,7 @@ def _interval(ordered: Floats, centre: float, dependence: float) -> tuple[float,
     count = ordered.size
     estimates = _winsorised_means(np.sort(ordered[_resamples(count)], axis=1))
     low, high = (float(value) for value in np.percentile(estimates, (2.5, 97.5)))
-    widening = dependence * _t_95(count - 1) / _Z_95 * math.sqrt(count / (count - 1))
+    widening = dependence * student_t_95(count - 1) / _Z_95 * math.sqrt(count / (count - 1))
     return centre - widening * max(centre - low, 0.0), centre + widening * max(high - centre, 0.0)
 
 
@@ -496,7 +496,7 @@ def _resamples(count: int) -> NDArray[np.intp]:
     return np.concatenate((drawn, count - 1 - drawn)).astype(np.intp)
 
 
-def _t_95(freedom: int) -> float:
+def student_t_95(freedom: int) -> float:
     """Two-sided 95 % point of Student's t by its Cornish-Fisher expansion: 3 % low at 2 degrees, better above."""
     z = _Z_95
     first = (z**3 + z) / 4

@@ -15,6 +15,7 @@ from torchstone.errors import InfrastructureError, TorchstoneError, UsageError, 
 from torchstone.runs import journal
 from torchstone.runs.failing import fails
 from torchstone.runs.folder import MANIFEST, read_manifest, read_plan, read_run
+from torchstone.runs.plan import CASE_RECORDS
 from torchstone.runs.request import RunRequest
 from torchstone.schema import Case, Unjudged
 
@@ -66,7 +67,7 @@ class Progress(NamedTuple):
 
 def progress_of(folder: Path) -> Progress:
     """How far the run in this folder is."""
-    records = journal.read(folder / journal.RECORDS).records
+    records = journal.read(folder / journal.RECORDS, CASE_RECORDS).records
     judged = {record.job_key for record in records if not isinstance(record.verdict, Unjudged)}
     planned = read_plan(folder)
     return Progress(len(judged), None if planned is None else planned.total)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -23,7 +23,8 @@ from torchstone.backends import Problem
 from torchstone.durable import write_all_atomically, write_atomically
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.runs import journal
-from torchstone.runs.request import IDENTITY, LATER_PARTS, OUTPUT_DIR, RunRequest
+from torchstone.runs.plan import CASE_RECORDS
+from torchstone.runs.request import IDENTITY, LATER_PARTS, OUTPUT_DIR
 from torchstone.schema import (
     Implementation,
     Manifest,
@@ -43,6 +44,26 @@ PLAN = "plan.json"
 IMPLEMENTATIONS = "implementations"
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+
+class FolderRequest(Protocol):
+    """The part of any request that says where its run folder is."""
+
+    @property
+    def run_id(self) -> str | None:
+        """Name of the folder; None is made from the time."""
+        ...
+
+    @property
+    def resume(self) -> bool:
+        """Go on with the run of that id."""
+        ...
+
+    @property
+    def output_dir(self) -> Path:
+        """Where run folders are made."""
+        ...
 
 
 class StoredRun(NamedTuple):
@@ -71,10 +92,13 @@ def writing_to(folder: Path, what: str = "run folder") -> Iterator[None]:
         raise UsageError(f"cannot write the {what} {folder}: {reason}. Choose another with --output-dir.") from error
 
 
-def open_folder(request: RunRequest, manifest: Manifest) -> Path:
-    """The folder for this run: a fresh one, or the one to go on with if its configuration is the same."""
+def open_folder(request: FolderRequest, manifest: Manifest, identity: Sequence[str] = IDENTITY) -> Path:
+    """The folder for this run: a fresh one, or the one to go on with if its configuration is the same.
+
+    `identity` names the parts of the configuration that must be as they were.
+    """
     if request.resume:
-        return _reopen_folder(request.output_dir / str(request.run_id), manifest)
+        return _reopen_folder(request.output_dir / str(request.run_id), manifest, identity)
     with writing_to(request.output_dir / (request.run_id or "")):
         folder = _make_folder(request)
         _write_manifest(folder / MANIFEST, manifest)
@@ -85,7 +109,7 @@ def _write_manifest(path: Path, manifest: Manifest) -> None:
     write_atomically(path, msgspec.json.format(encode(manifest)))
 
 
-def _make_folder(request: RunRequest) -> Path:
+def _make_folder(request: FolderRequest) -> Path:
     request.output_dir.mkdir(parents=True, exist_ok=True)
     if request.run_id is not None:
         folder = request.output_dir / request.run_id
@@ -105,21 +129,21 @@ def _make_folder(request: RunRequest) -> Path:
     raise AssertionError("counting ended")
 
 
-def _reopen_folder(folder: Path, manifest: Manifest) -> Path:
+def _reopen_folder(folder: Path, manifest: Manifest, identity: Sequence[str]) -> Path:
     if not folder.is_dir():
         raise UsageError(f"there is no run folder {folder} to resume. Leave out --resume to start it.")
     killed_at_birth = not (folder / MANIFEST).exists() and not (folder / journal.RECORDS).exists()
     if killed_at_birth:
         with writing_to(folder):
             _write_manifest(folder / MANIFEST, manifest)
-    _require_same_configuration(folder, manifest)
+    _require_same_configuration(folder, manifest, identity)
     return folder
 
 
-def _require_same_configuration(folder: Path, manifest: Manifest) -> None:
+def _require_same_configuration(folder: Path, manifest: Manifest, identity: Sequence[str]) -> None:
     before, now = read_manifest(folder).configuration, manifest.configuration
     before = LATER_PARTS | before
-    differing = [name for name in IDENTITY if before.get(name) != now.get(name)]
+    differing = [name for name in identity if before.get(name) != now.get(name)]
     if differing:
         told = "; ".join(f"{name} was {_said(before.get(name))}, now {_said(now.get(name))}" for name in differing)
         raise UsageError(
@@ -157,10 +181,16 @@ def read_manifest(folder: Path) -> Manifest:
 def read_run(folder: Path) -> StoredRun:
     """A finished, stopped or still running run."""
     manifest = read_manifest(folder)
-    contents = journal.read(folder / journal.RECORDS)
-    latest = {record.job_key: record for record in contents.records}
+    records, note = read_records(folder, CASE_RECORDS)
     problems = _read(folder / PROBLEMS, tuple[Problem, ...]) or ()
-    return StoredRun(tuple(latest.values()), manifest, problems, contents.note, read_plan(folder))
+    return StoredRun(records, manifest, problems, note, read_plan(folder))
+
+
+def read_records(folder: Path, kind: journal.RecordKind[R]) -> tuple[tuple[R, ...], str]:
+    """The last record of each key, and what was wrong with the end of the journal."""
+    contents = journal.read(folder / journal.RECORDS, kind)
+    latest = {kind.key(record): record for record in contents.records}
+    return tuple(latest.values()), contents.note
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
@@ -187,15 +217,15 @@ def keep_plan(folder: Path, cases: tuple[PlannedCases, ...], began: RunPart) -> 
     return planned
 
 
-def open_journal(folder: Path) -> journal.Journal:
+def open_journal(folder: Path, kind: journal.RecordKind[R]) -> journal.Journal[R]:
     """The folder's journal, for this process alone."""
     with writing_to(folder):
-        return journal.Journal(folder)
+        return journal.Journal(folder, kind)
 
 
 def bring_in_order(
     folder: Path,
-    records: journal.Journal,
+    records: journal.Journal[Record],
     planned: Collection[str],
     offers: Iterable[Implementation | None],
     problems: tuple[Problem, ...],

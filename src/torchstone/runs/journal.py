@@ -1,7 +1,7 @@
 """The journal: one line per record, appended as soon as the record is there and on the disk a moment later.
 
 Separate from the run folder because it is the one file whose loss would lose results: it knows nothing of plans and
-reports, only how to stay whole when the process, the disk or the power fails.
+reports, only how to stay whole when the process, the disk or the power fails. What a record is, a `RecordKind` says.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from torchstone.durable import SyncedBehind, sync_folder, write_atomically
 from torchstone.errors import InfrastructureError, UsageError
-from torchstone.schema import FORMAT_VERSION, Record, Unjudged, decode, encode
+from torchstone.schema import FORMAT_VERSION, decode, encode
 
 RECORDS = "records.jsonl"
 SUPERSEDED = "superseded.jsonl"
@@ -29,24 +29,39 @@ _PATIENCE_SECONDS = 2.0
 """How long a dead owner's last processes may still hold the lock before we give up."""
 
 
-class Line(NamedTuple):
+R = TypeVar("R")
+
+
+class RecordKind(NamedTuple, Generic[R]):
+    """What the lines of a journal are, and what a resumed run does with them."""
+
+    name: str
+    """The value of the field `kind` in every line; lines without that field are `case`."""
+    type: type[R]
+    key: Callable[[R], str]
+    """Two records with the same key are about the same thing; the later one counts."""
+    tried_again: Callable[[R], bool]
+    """Whether a resumed run makes this record anew."""
+
+
+class Line(NamedTuple, Generic[R]):
     """One line as it stands in the file, and what it says."""
 
     text: bytes
-    record: Record
+    record: R
 
 
-class Contents(NamedTuple):
+class Contents(NamedTuple, Generic[R]):
     """What a journal holds."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[Line[R], ...]
     whole_bytes: int
     """Length of the part that is in order."""
     note: str
     """Empty, or what was wrong with the end of the file."""
 
     @property
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[R, ...]:
         return tuple(line.record for line in self.lines)
 
 
@@ -54,9 +69,14 @@ class _Header(msgspec.Struct):
     """The part of a line that every format version shares."""
 
     format_version: int
+    kind: str = "case"
 
 
-def read(path: Path) -> Contents:
+_READERS = {"case": "torchstone show", "pair": "torchstone pairs show"}
+"""Kind of record -> the command that shows such a run."""
+
+
+def read(path: Path, kind: RecordKind[R]) -> Contents[R]:
     """Read a journal. A torn last line (the process died while writing it) is left out, and the note says so."""
     try:
         data = path.read_bytes()
@@ -67,10 +87,10 @@ def read(path: Path) -> Contents:
     texts = data.split(b"\n")
     if texts[-1] == b"":
         texts.pop()
-    lines: list[Line] = []
+    lines: list[Line[R]] = []
     whole = 0
     for number, text in enumerate(texts, start=1):
-        record = _record(path, number, text)
+        record = _record(path, number, text, kind)
         if record is None:
             if number == len(texts):
                 return Contents(tuple(lines), whole, f"{path}:{number}: the last line was torn and is left out.")
@@ -83,29 +103,36 @@ def read(path: Path) -> Contents:
     return Contents(tuple(lines), whole, "")
 
 
-def _record(path: Path, number: int, text: bytes) -> Record | None:
+def _record(path: Path, number: int, text: bytes, kind: RecordKind[R]) -> R | None:
     """The line's record, or None if it is not one."""
     try:
-        version = decode(text, _Header).format_version
+        header = decode(text, _Header)
+        version = header.format_version
+        if header.kind != kind.name and header.kind in _READERS:
+            raise UsageError(
+                f"{path} belongs to another kind of run: its records are of kind '{header.kind}', not '{kind.name}'. "
+                f"Use '{_READERS[header.kind]}'."
+            )
         if version > FORMAT_VERSION:
             raise UsageError(
                 f"{path}:{number} has record format {version}; this torchstone reads up to {FORMAT_VERSION}. "
                 "Use the newer torchstone that wrote it."
             )
-        return decode(text, Record)
+        return decode(text, kind.type)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-class Journal:
+class Journal(Generic[R]):
     """A journal open for writing by this process alone."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: RecordKind[R]) -> None:
         """Take the lock, read what is there, cut off a torn last line."""
         self.path = folder / RECORDS
+        self._kind = kind
         self._lock = _take_lock(folder / LOCK, folder)
         try:
-            contents = read(self.path)
+            contents = read(self.path, kind)
             self._lines = list(contents.lines)
             self.note = contents.note
             self._descriptor = self._open_at(contents.whole_bytes)
@@ -122,11 +149,11 @@ class Journal:
         self.close()
 
     @property
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[R, ...]:
         """Everything in the file, in the order of writing."""
         return tuple(line.record for line in self._lines)
 
-    def append(self, record: Record) -> None:
+    def append(self, record: R) -> None:
         """Write one line. It outlives this process at once, and a power cut as soon as the disk has it."""
         text = encode(record)
         try:
@@ -150,13 +177,12 @@ class Journal:
     def compact(self, planned: Collection[str]) -> int:
         """Move what a resumed run does not count to ``superseded.jsonl``; the number of lines moved.
 
-        These are records of jobs that are no longer planned, unjudged ones (they are tried again), and all but the
-        last of several for one job.
+        These are records that are no longer planned, those that are tried again, and all but the last of several with
+        one key.
         """
-        last = {line.record.job_key: line for line in self._lines if not isinstance(line.record.verdict, Unjudged)}
-        kept = [
-            line for line in self._lines if last.get(line.record.job_key) is line and line.record.job_key in planned
-        ]
+        key, tried_again = self._kind.key, self._kind.tried_again
+        last = {key(line.record): line for line in self._lines if not tried_again(line.record)}
+        kept = [line for line in self._lines if last.get(key(line.record)) is line and key(line.record) in planned]
         kept_ids = {id(line) for line in kept}
         moved = [line for line in self._lines if id(line) not in kept_ids]
         if not moved:

@@ -30,14 +30,14 @@ SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
 _GIT_SECONDS = 5.0
 
 
-def collect(configuration: Mapping[str, Any]) -> Manifest:
-    """The circumstances of a run with this configuration."""
+def collect(configuration: Mapping[str, Any], seeds: Mapping[str, str] | None = None) -> Manifest:
+    """The circumstances of a run with this configuration. Without `seeds`, inputs are drawn from OS randomness."""
     return Manifest(
         hardware=hardware(),
         software=software(),
         git=git(),
         environment=telling_variables(os.environ),
-        seeds={"inputs": "os-randomness"},
+        seeds={"inputs": "os-randomness"} if seeds is None else dict(seeds),
         configuration=dict(configuration),
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from torchstone.runs.journal import RecordKind
 from torchstone.schema import (
     Cache,
     Case,
@@ -25,6 +26,14 @@ from torchstone.schema import (
     Unjudged,
     content_key,
 )
+
+CASE_RECORDS = RecordKind(
+    name="case",
+    type=Record,
+    key=lambda record: record.job_key,
+    tried_again=lambda record: isinstance(record.verdict, Unjudged),
+)
+"""The journal of a run of judged cases: what the machine could not judge is tried again."""
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -80,7 +89,7 @@ def make_plan(
     held: Iterable[Record] = (),
 ) -> Plan:
     """Pair every case with what is offered for its operator; `held` are the records of an earlier part of the run."""
-    judged = {record.job_key: record for record in held if not isinstance(record.verdict, Unjudged)}
+    judged = {record.job_key: record for record in held if not CASE_RECORDS.tried_again(record)}
     jobs = _jobs(cases, offers, terms)
     missing = {
         record.job_key: record for record in (_missing(case, terms) for case in cases if offers[case.operator] is None)

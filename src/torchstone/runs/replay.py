@@ -19,6 +19,7 @@ from torchstone.errors import UsageError
 from torchstone.executors import Executor, ExecutorOptions
 from torchstone.runs import journal
 from torchstone.runs.folder import IMPLEMENTATIONS, MANIFEST, read_manifest
+from torchstone.runs.plan import CASE_RECORDS
 from torchstone.runs.saved_calls import SavedCalls, saved_calls
 from torchstone.schema import (
     Agrees,
@@ -79,7 +80,7 @@ class NothingFailed(NamedTuple):
 def find(path: Path, job_key: str | None = None, operator: str | None = None) -> list[Replayable] | NothingFailed:
     """The failures of a run folder, or of its journal, that fit. Raises where none of them can be replayed."""
     records = _records_file(path)
-    latest = {record.job_key: record for record in journal.read(records).records}
+    latest = {record.job_key: record for record in journal.read(records, CASE_RECORDS).records}
     chosen = [record for record in latest.values() if _fits(record, job_key, operator)]
     if not chosen:
         raise UsageError(f"{records} has no record {_wanted(job_key, operator)}.")

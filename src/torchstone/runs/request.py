@@ -151,12 +151,7 @@ def check(request: RunRequest) -> RunRequest:
     for stage, seconds in msgspec.structs.asdict(request.deadlines).items():
         if not 0 < seconds < float("inf"):
             raise UsageError(f"{stage} is {seconds:g}; a deadline must be above 0.")
-    if request.run_id is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", request.run_id):
-        raise UsageError(
-            f"run id '{request.run_id}' is not a plain folder name. Use letters, digits, '_', '-', '.', '+'."
-        )
-    if request.resume and request.run_id is None:
-        raise UsageError("resume needs a run_id: which run shall go on?")
+    check_run_id(request.run_id, request.resume)
     return msgspec.structs.replace(
         request,
         suite=registry.suites.canonical(request.suite),
@@ -172,6 +167,14 @@ def _canonical_backend(names: tuple[str, ...]) -> str | tuple[str, ...]:
     if not found:
         raise UsageError("no backend is named. Name at least one, for example aten.")
     return found[0] if len(found) == 1 else found
+
+
+def check_run_id(run_id: str | None, resume: bool) -> None:
+    """Raises on a name that is not a plain folder name, and on a run to go on with that has no name."""
+    if run_id is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", run_id):
+        raise UsageError(f"run id '{run_id}' is not a plain folder name. Use letters, digits, '_', '-', '.', '+'.")
+    if resume and run_id is None:
+        raise UsageError("resume needs a run id: which run shall go on?")
 
 
 def configuration(request: RunRequest, device: str) -> dict[str, Any]:

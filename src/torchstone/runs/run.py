@@ -20,7 +20,7 @@ from torchstone.runs.failing import fails
 from torchstone.runs.interruption import Interruption
 from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
-from torchstone.runs.plan import Plan, Terms, join, make_plan, planned_cases
+from torchstone.runs.plan import CASE_RECORDS, Plan, Terms, join, make_plan, planned_cases
 from torchstone.runs.request import RunRequest, check, configuration
 from torchstone.runs.unused_kernels import unused_kernels
 from torchstone.schema import (
@@ -141,7 +141,7 @@ def execute(
         _executor_options(request, device, manifest)
     )
     folder = folders.open_folder(request, manifest)
-    with folders.open_journal(folder) as journal:
+    with folders.open_journal(folder, CASE_RECORDS) as journal:
         notes = (
             *_told(problems),
             *_told_left_out(request, device, suite),
@@ -331,7 +331,7 @@ def _told_not_found(request: RunRequest, cases: tuple[Case, ...]) -> str:
     return f"{lost} of the {len(wanted)} cases that failed are left out by other options or the suite." if lost else ""
 
 
-def _judge(executor: Executor, plan: Plan, journal: Journal, observer: Observer, *, fail_fast: bool) -> Ending:
+def _judge(executor: Executor, plan: Plan, journal: Journal[Record], observer: Observer, *, fail_fast: bool) -> Ending:
     """Run every job, or those up to the first failure, and journal every record; how it ended."""
     interruption = Interruption()
 

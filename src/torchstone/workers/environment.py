@@ -44,13 +44,15 @@ def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def start_apart(module: str, connection: socket.socket, *arguments: str) -> subprocess.Popen[bytes]:
+def start_apart(
+    module: str, connection: socket.socket, *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """``python -m MODULE DESCRIPTOR ARGUMENTS…`` in a session of its own: Ctrl-C does not reach it, and it has nothing
-    of ours but this end of a socket.
+    of ours but this end of a socket. Without an environment it gets the allow-listed part of ours.
     """
     return subprocess.Popen(
         [sys.executable, "-P", "-m", module, str(connection.fileno()), *arguments],
-        env=clean_environment(os.environ),
+        env=clean_environment(os.environ) if environment is None else dict(environment),
         pass_fds=(connection.fileno(),),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

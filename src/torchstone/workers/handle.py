@@ -13,7 +13,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,6 +32,7 @@ from torchstone.workers.protocol import (
     frame,
     frame_length,
 )
+from torchstone.workers.resident import proportional_bytes, resident_bytes
 
 if TYPE_CHECKING:
     from torchstone.workers.buffers import Arenas
@@ -366,7 +366,7 @@ class Worker:
         pids = self._count()
         limit = self._limits.memory_bytes
         # Pages shared since a fork are counted in every process at first; only if that is too much, look closely.
-        if sum(_resident_bytes(pid) for pid in pids) > limit:
+        if sum(resident_bytes(pid) for pid in pids) > limit:
             used = self._used_bytes(pids)
             if used > limit:
                 raise OverLimitError("memory", f"{used >> 20} MiB resident (limit {limit >> 20} MiB)")
@@ -385,7 +385,7 @@ class Worker:
         used = 0
         count_again = time.monotonic() + _WATCH_SECONDS
         for pid in pids:
-            used += _proportional_bytes(pid)
+            used += proportional_bytes(pid)
             if time.monotonic() >= count_again:
                 self._count()
                 count_again = time.monotonic() + _WATCH_SECONDS
@@ -489,26 +489,6 @@ def _read(descriptor: int) -> bytes | None:
         return os.read(descriptor, PIPE_BYTES)
     except BlockingIOError:
         return None
-
-
-def _resident_bytes(pid: int) -> int:
-    """Private and shared-memory pages; file pages (libraries) are shared by all workers and not counted."""
-    return _kilobyte_fields(f"/proc/{pid}/status", ("RssAnon", "RssShmem")) << 10
-
-
-def _proportional_bytes(pid: int) -> int:
-    """The same, with pages that n processes share counted as one n-th. Slower to read."""
-    proportional = _kilobyte_fields(f"/proc/{pid}/smaps_rollup", ("Pss_Anon", "Pss_Shmem")) << 10
-    return proportional or _resident_bytes(pid)
-
-
-def _kilobyte_fields(path: str, names: tuple[str, ...]) -> int:
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError:
-        return 0
-    fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    return sum(int(fields.get(name, "0 kB").split()[0]) for name in names)
 
 
 __all__ = ["BadReplyError", "Failed", "OverLimitError", "OverranError", "Worker", "WorkerEndedError", "descendants"]

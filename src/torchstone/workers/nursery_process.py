@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 
+from torchstone.processes.keeping import in_child
 from torchstone.schema import decode
 from torchstone.workers import zygote
 
@@ -28,7 +29,7 @@ def main() -> None:
             return  # who wanted zygotes is gone
         if os.fork() == 0:
             requests.close()
-            zygote.in_child(functools.partial(_be_zygote, descriptors[0], request))
+            in_child(functools.partial(_be_zygote, descriptors[0], request))
         os.close(descriptors[0])
 
 

@@ -14,13 +14,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import select
 import shutil
 import signal
 import socket
 import sys
-from typing import NoReturn
 
+from torchstone.processes.keeping import forget_children, in_child, kill_descendants, wait_for_end, watch_children
 from torchstone.schema import decode
 from torchstone.workers import compilers, linux, sandbox
 from torchstone.workers.protocol import HEADER_BYTES, Ending, Spawn, frame, frame_length
@@ -113,16 +112,6 @@ def _fork_helper(
         os.close(descriptor)
 
 
-def in_child(body: object) -> NoReturn:
-    """Run the body of a forked process; it must never return into the zygote's loop."""
-    try:
-        body()  # type: ignore[operator]
-    except BaseException:  # noqa: BLE001 - whatever it was, this process must end here and say so
-        sys.excepthook(*sys.exc_info())
-        os._exit(70)
-    os._exit(0)
-
-
 def _help(policy: sandbox.Policy, descriptors: list[int], readable: tuple[str, ...]) -> None:
     """Enter the namespaces; the next fork is process 1 of the new ones. Tells the judge its pid outside."""
     status = descriptors[3]
@@ -138,72 +127,31 @@ def _guard(cell: sandbox.Cell, descriptors: list[int], readable: tuple[str, ...]
     """The warden: fork the worker, wait for its end or for the judge to let go, then end everything."""
     commands, replies, log, status, leash = descriptors
     os.setsid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    wake_read, wake_write = watch_children()
     linux.adopt_orphans()  # where there is no pid namespace, orphans must still come to the warden
     sandbox.build_view(cell, readable)
     worker = os.fork()
     if worker == 0:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for descriptor in (status, leash, wake_read, wake_write):
-            os.close(descriptor)
+        forget_children(status, leash, wake_read, wake_write)
         from torchstone.workers import child
 
         child.main(cell, readable, commands, replies, log)
     for descriptor in (commands, replies, log):
         os.close(descriptor)
-    ending = _wait(worker, leash, wake_read)
+    wait_status = wait_for_end(worker, leash, wake_read)
     if not cell.own_processes:
-        _kill_descendants()
+        kill_descendants()
     if cell.scratch != sandbox.SCRATCH_IN_VIEW:
         shutil.rmtree(cell.scratch, ignore_errors=True)
-    if ending is not None:
+    if wait_status is not None:
         with contextlib.suppress(OSError):
-            os.write(status, frame(ending))
-
-
-def _wait(worker: int, leash: int, wake_read: int) -> Ending | None:
-    """How the worker ended; None if the judge let go first."""
-    poll = select.poll()
-    poll.register(leash, select.POLLIN | select.POLLHUP)
-    poll.register(wake_read, select.POLLIN)
-    while True:
-        ready = {descriptor for descriptor, _ in poll.poll()}
-        with contextlib.suppress(BlockingIOError):
-            os.read(wake_read, 4096)
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, wait_status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    break
-                if pid == worker:
-                    return _ending(wait_status)
-        if leash in ready:
-            return None
+            os.write(status, frame(_ending(wait_status)))
 
 
 def _ending(wait_status: int) -> Ending:
     if os.WIFSIGNALED(wait_status):
         return Ending(None, os.WTERMSIG(wait_status))
     return Ending(os.WEXITSTATUS(wait_status), None)
-
-
-def _kill_descendants() -> None:
-    """Without a pid namespace: kill child after child, orphans included, until none is left."""
-    while True:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            children = [int(pid) for pid in file.read().split()]
-        if not children:
-            return
-        for pid in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in children:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":

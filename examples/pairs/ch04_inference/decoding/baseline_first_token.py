@@ -1,0 +1,26 @@
+"""Time to first token (TTFT) and per output token (TPOT), reported by `benchmark_fn`. The prompt token by token."""
+
+import time
+
+import torch
+
+from torchstone.harness import BaseBenchmark
+
+
+class BaselineFirstToken(BaseBenchmark):
+    def setup(self):
+        self.weights = torch.rand(96, 96) / 96
+        self.prompt = torch.rand(64, 96)
+
+    def benchmark_fn(self):
+        began = time.perf_counter()
+        state = torch.stack([token @ self.weights for token in self.prompt])[-1]
+        first = time.perf_counter()
+        for _ in range(8):
+            state = state @ self.weights
+        ended = time.perf_counter()
+        return {"ttft_times_ms": [(first - began) * 1e3], "tpot_times_ms": [(ended - first) * 1e3 / 8] * 8}
+
+
+def get_benchmark():
+    return BaselineFirstToken()

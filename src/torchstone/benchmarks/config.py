@@ -1,0 +1,108 @@
+"""How a benchmark is run: defaults, and the layers that replace single fields of them.
+
+Layers, later ones win field by field: defaults, the caller's config, the benchmark's `get_config()`, the command line.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class BenchmarkMode(enum.Enum):
+    """Which timer takes the samples."""
+
+    CUSTOM = "custom"
+    """CUDA events on a GPU, `time.perf_counter_ns` on a CPU."""
+    TRITON = "triton"
+    """`triton.testing.do_bench`; needs Triton and a GPU."""
+    PYTORCH = "pytorch"
+    """`torch.utils.benchmark.Timer`, at least `min_run_time_ms` long."""
+
+
+class BenchmarkDefaults(msgspec.Struct, frozen=True, kw_only=True):
+    """Every setting with its default. Also the settings in force, after all layers are merged."""
+
+    iterations: int = 100
+    """Timed calls of each side. Where no layer sets it, calls go on until `min_run_time_ms` is reached too."""
+    warmup: int = 10
+    """Calls before the timed ones."""
+    mode: BenchmarkMode = BenchmarkMode.CUSTOM
+    min_run_time_ms: float = 100.0
+    """Least time of all timed calls of a side together."""
+    percentiles: tuple[float, ...] = ()
+    """Percentiles besides the usual ones, in percent."""
+    seed: int | None = None
+    """Seed of random, numpy, torch and CUDA, the same for both sides. None: drawn once per run, and recorded."""
+    deterministic: bool = False
+    """Ask torch for deterministic algorithms; operators without one raise."""
+    threads: int = 1
+    """CPU threads of each side where the device is a CPU; both sides then share as many cores."""
+    enable_memory_tracking: bool = True
+    enable_cleanup: bool = False
+    """Cold start: free caches and reset the device's state before each side."""
+    enable_profiling: bool = True
+    """Profile with torch's profiler after timing; also switches nsys and ncu."""
+    enable_nsys: bool = True
+    enable_ncu: bool = True
+    enable_nvtx: bool = True
+    timeout_multiplier: float = 1.0
+    """Stretches every limit below."""
+    load_timeout_seconds: float = 30.0
+    setup_timeout_seconds: float = 30.0
+    warmup_timeout_seconds: float = 15.0
+    measurement_timeout_seconds: float = 15.0
+    profiling_timeout_seconds: float = 180.0
+    nsys_timeout_seconds: float = 120.0
+    ncu_timeout_seconds: float = 180.0
+    memory_limit_bytes: int | None = None
+    """Host memory that a side's processes may use together. None: three quarters of the machine's."""
+    min_devices: int = 1
+    """CUDA devices that the benchmark needs; it is skipped where there are fewer. Only above 1 is it asked."""
+    min_memory_gb: float = 0.0
+    """Device memory that it needs."""
+    min_capability: str = ""
+    """Compute capability that it needs: `9.0`."""
+
+
+class BenchmarkConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One layer of settings, with the fields of `BenchmarkDefaults`. None: this layer leaves the field as it is."""
+
+    iterations: int | None = None
+    warmup: int | None = None
+    mode: BenchmarkMode | None = None
+    min_run_time_ms: float | None = None
+    percentiles: tuple[float, ...] | None = None
+    seed: int | None = None
+    deterministic: bool | None = None
+    threads: int | None = None
+    enable_memory_tracking: bool | None = None
+    enable_cleanup: bool | None = None
+    enable_profiling: bool | None = None
+    enable_nsys: bool | None = None
+    enable_ncu: bool | None = None
+    enable_nvtx: bool | None = None
+    timeout_multiplier: float | None = None
+    load_timeout_seconds: float | None = None
+    setup_timeout_seconds: float | None = None
+    warmup_timeout_seconds: float | None = None
+    measurement_timeout_seconds: float | None = None
+    profiling_timeout_seconds: float | None = None
+    nsys_timeout_seconds: float | None = None
+    ncu_timeout_seconds: float | None = None
+    memory_limit_bytes: int | None = None
+    min_devices: int | None = None
+    min_memory_gb: float | None = None
+    min_capability: str | None = None
+
+
+def merge(*layers: BenchmarkConfig, defaults: BenchmarkDefaults | None = None) -> BenchmarkDefaults:
+    """The settings in force: of each field, the last layer that sets it."""
+    chosen = {
+        name: value
+        for layer in layers
+        for name in layer.__struct_fields__
+        if (value := getattr(layer, name)) is not None
+    }
+    return msgspec.structs.replace(defaults or BenchmarkDefaults(), **chosen)

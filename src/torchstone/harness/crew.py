@@ -1,0 +1,102 @@
+"""Several pairs under way at once: threads that take orders to a runner, and one place where the answers arrive.
+
+Separate from the run, which journals: the threads never touch a file of the run folder.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from torchstone.errors import TorchstoneError
+from torchstone.harness.order import PairOrder, PairRunner
+from torchstone.harness.results import Comparison
+
+_JOIN_SECONDS = 5.0
+"""For threads to return after the runner was closed. A thread that stays is left behind: it cannot be killed."""
+
+
+class Answer(NamedTuple):
+    """What came of one order."""
+
+    place: int
+    """Of the order, in the sequence of orders."""
+    comparison: Comparison | None
+    error: Exception | None
+    """What the runner raised instead of answering, which it never should."""
+    seconds: float
+
+
+class Crew:
+    """Carries out orders with several threads. No order is begun after `until`."""
+
+    def __init__(self, runner: PairRunner, orders: Sequence[PairOrder], jobs: int, until: float | None) -> None:
+        self._runner = runner
+        self._waiting = deque(enumerate(orders))
+        self._until = until
+        self._ends = threading.Event()
+        self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        # Daemons, so that a runner that does not return cannot keep an interrupted program from ending.
+        count = min(jobs, len(orders))
+        self._threads = [threading.Thread(target=self._work, name=f"pair-{i}", daemon=True) for i in range(count)]
+
+    def answers(self) -> Iterator[Answer]:
+        """Each as soon as it is there. Raises the first error of the machine that a runner met."""
+        for thread in self._threads:
+            thread.start()
+        working = len(self._threads)
+        while working:
+            answer = self._answers.get()
+            if answer is None:
+                working -= 1
+            elif isinstance(answer.error, TorchstoneError):
+                raise answer.error
+            else:
+                yield answer
+
+    def arrived(self) -> Iterator[Answer]:
+        """Finished answers that nobody has taken yet; for who was interrupted while waiting."""
+        while True:
+            try:
+                answer = self._answers.get_nowait()
+            except queue.Empty:
+                return
+            if answer is not None and answer.comparison is not None:
+                yield answer
+
+    def dismiss(self) -> None:
+        """Begin nothing more, stop the runner, wait for the threads. Answers from now on are of no use."""
+        self._ends.set()
+        close = getattr(self._runner, "close", None)
+        if close is not None:
+            close()
+        until = time.monotonic() + _JOIN_SECONDS
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
+
+    def _work(self) -> None:
+        try:
+            while not self._ends.is_set() and (self._until is None or time.monotonic() < self._until):
+                try:
+                    place, order = self._waiting.popleft()
+                except IndexError:
+                    return
+                self._answers.put(self._answer(place, order))
+        finally:
+            self._answers.put(None)
+
+    def _answer(self, place: int, order: PairOrder) -> Answer:
+        began = time.monotonic()
+        comparison, failure = None, None
+        try:
+            comparison = self._runner.run(order)
+        except Exception as error:  # noqa: BLE001 - one pair must not end a suite of hundreds
+            failure = error
+            if isinstance(error, TorchstoneError):
+                self._ends.set()  # the machine refuses: it would refuse the next pair too
+        return Answer(place, comparison, failure, round(time.monotonic() - began, 3))

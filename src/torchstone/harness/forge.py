@@ -1,0 +1,126 @@
+"""Starts the processes of sides: forks of one process that has imported torch and never touches a device.
+
+Importing torch takes a second of a core and its compiler several; a fork takes milliseconds. Usable from several
+threads. What runs in the forge's own process is in ``forge_process.py``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import Self
+
+from torchstone.errors import InfrastructureError
+from torchstone.processes import BoundedLog, Ends, Peer
+from torchstone.processes.peer import PIPE_BYTES
+from torchstone.workers.environment import start_apart
+
+DETERMINISTIC = b"deterministic"
+"""Asks for a side of which deterministic algorithms will be asked."""
+_STOP_SECONDS = 5.0
+_BIRTH_SECONDS = 120.0
+"""For the forge to import torch and its compiler, on a busy machine with a cold disk."""
+
+
+class Forge:
+    """The process, as the harness sees it. It starts with the first side."""
+
+    def __init__(self, is_cuda: bool) -> None:
+        self._is_cuda = is_cuda
+        self._lock = threading.Lock()
+        self._requests: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def start_side(
+        self, log: BoundedLog, watch: Callable[[int], None] | None = None, deterministic: bool = False
+    ) -> Peer:
+        """A new process, with nothing of the benchmark in it yet."""
+        for _ in range(2):  # a forge that was killed is replaced once
+            with self._lock:
+                requests = self._running()
+            ends, theirs = _pipes()
+            try:
+                socket.send_fds(requests, [DETERMINISTIC if deterministic else b"side"], theirs)
+            except OSError:
+                for descriptor in ends:
+                    os.close(descriptor)
+                self._forget(requests)
+                continue
+            finally:
+                for descriptor in theirs:
+                    os.close(descriptor)
+            peer = Peer(ends, log, watch)
+            if peer.wait_until_born(time.monotonic() + _BIRTH_SECONDS):
+                return peer
+            peer.end()
+            self._forget(requests)
+        raise InfrastructureError("the process that starts benchmarks ends at once. Try 'python -c \"import torch\"'.")
+
+    def stop(self) -> None:
+        """End it. Sides that are alive stay with whoever holds them."""
+        with self._lock:
+            requests, process, self._requests, self._process = self._requests, self._process, None, None
+        if requests is not None:
+            requests.close()
+        if process is None:
+            return
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:  # it is still importing
+            process.kill()
+            process.wait()
+
+    def _running(self) -> socket.socket:
+        if self._requests is None:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            kind = "cuda" if self._is_cuda else "cpu"
+            self._process = start_apart("torchstone.harness.forge_process", theirs, kind, environment=os.environ)
+            theirs.close()
+            self._requests = ours
+        return self._requests
+
+    def _forget(self, requests: socket.socket) -> None:
+        with self._lock:
+            if self._requests is not requests:
+                return
+            self._requests = None
+            process, self._process = self._process, None
+        requests.close()
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+def _pipes() -> tuple[Ends, list[int]]:
+    """Our ends, and those of the side in the order in which the forge expects them."""
+    requests, replies, log, status, leash = (os.pipe() for _ in range(5))
+    with contextlib.suppress(OSError):  # where a user may have no more, the usual 64 KiB do
+        fcntl.fcntl(log[0], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    ours = Ends(requests[1], replies[0], log[0], status[0], leash[1])
+    return ours, [requests[0], replies[1], log[1], status[1], leash[0]]
+
+
+_shared: dict[bool, Forge] = {}
+_shared_lock = threading.Lock()
+
+
+def shared_forge(is_cuda: bool) -> Forge:
+    """One for the whole process, ended with it: the Python functions start sides again and again."""
+    with _shared_lock:
+        if is_cuda not in _shared:
+            _shared[is_cuda] = Forge(is_cuda)
+            atexit.register(_shared[is_cuda].stop)
+        return _shared[is_cuda]

@@ -1,0 +1,120 @@
+"""The forge's own process: imports torch once, then forks a keeper with a side for each request.
+
+``python -m torchstone.harness.forge_process REQUESTS_DESCRIPTOR cpu|cuda``
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+import warnings
+
+from torchstone.harness.forge import DETERMINISTIC
+from torchstone.harness.messages import Request
+from torchstone.processes import receive, send
+from torchstone.processes.keeping import forget_children, in_child, kill_descendants, wait_for_end, watch_children
+from torchstone.processes.peer import STATUS
+from torchstone.workers import linux
+
+_DESCRIPTORS = 5
+"""Requests, replies, log, status, leash: in this order with every request."""
+_FIRST_PROTOCOL_DESCRIPTOR = 200
+"""Far from the numbers that a benchmark is likely to close or to write to by mistake."""
+
+
+def main() -> None:
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
+    _import_all(sys.argv[2])
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
+    while True:
+        kind, descriptors, _, _ = socket.recv_fds(requests, 16, _DESCRIPTORS)
+        if len(descriptors) < _DESCRIPTORS:  # nobody wants sides any more
+            requests.close()
+            return
+        if kind == DETERMINISTIC:  # torch imports it to set the flag, which takes seconds: once, here
+            importlib.import_module("torch._inductor.config")
+        with warnings.catch_warnings():
+            # Python 3.12 warns of forks beside threads; the only ones here are BLAS's, and it handles forks.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            requests.close()
+            in_child(functools.partial(_keep, descriptors))
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _import_all(device_type: str) -> None:
+
+    import torchstone.harness.side_session  # noqa: F401
+
+    if device_type == "cpu":
+        return
+
+    with contextlib.suppress(ImportError):
+        import triton  # noqa: F401
+
+
+def _keep(descriptors: list[int]) -> None:
+    """The keeper: fork the side, wait for its end or for the caller to let go, then end everything."""
+    requests, replies, log, status, leash = descriptors
+    os.setsid()
+    wake_read, wake_write = watch_children()
+    linux.adopt_orphans()
+    os.write(status, STATUS.pack(os.getpid()))
+    side = os.fork()
+    if side == 0:
+        forget_children(status, leash, wake_read, wake_write)
+        in_child(functools.partial(_be_side, requests, replies, log))
+    for descriptor in (requests, replies, log):
+        os.close(descriptor)
+    wait_status = wait_for_end(side, leash, wake_read)
+    if wait_status is not None:
+        with contextlib.suppress(OSError):
+            os.write(status, STATUS.pack(wait_status))
+    kill_descendants()
+
+
+def _be_side(requests: int, replies: int, log: int) -> None:
+    linux.die_with_parent(signal.SIGKILL)
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    requests, replies = _moved(requests), _moved(replies)
+    for standard in (1, 2):
+        os.dup2(log, standard)
+    os.close(log)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # in order with what goes to fd 1 directly
+    from torchstone.harness.side_session import SideSession
+
+    session = SideSession()
+    with os.fdopen(requests, "rb") as incoming, os.fdopen(replies, "wb") as outgoing:
+        while (request := receive(incoming, Request)) is not None:  # type: ignore[arg-type]  # a union
+            reply = session.handle(request)
+            _flush()
+            send(outgoing, reply)
+
+
+def _moved(descriptor: int) -> int:
+    import fcntl
+
+    found = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_PROTOCOL_DESCRIPTOR)
+    os.close(descriptor)
+    return found
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the benchmark may have closed it
+            stream.flush()
+
+
+if __name__ == "__main__":
+    main()

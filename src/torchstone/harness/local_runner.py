@@ -1,0 +1,77 @@
+"""Runs pairs of benchmark files on this machine: the `PairRunner` that the command line uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from torchstone.benchmarks.config import merge
+from torchstone.harness.cuda_files import compare_cuda_files
+from torchstone.harness.forge import Forge
+from torchstone.harness.messages import FileSource
+from torchstone.harness.order import PairOrder
+from torchstone.harness.pair import Circumstances, Session, SideOrder
+from torchstone.harness.results import BenchmarkResult, Comparison, Side
+from torchstone.harness.transports import ProcessTransport
+
+Profile = Callable[[PairOrder, Comparison], Comparison]
+"""Profiles the sides of a pair that was timed, in runs of their own, and adds what it found."""
+
+
+class LocalPairRunner:
+    """Usable from several threads. Work on the device waits for the device's lane; loading does not."""
+
+    def __init__(
+        self, device_type: str = "cpu", profile: Profile | None = None, lane_folder: Path | None = None
+    ) -> None:
+        """`profile` is called after timing. `lane_folder` is for tests: otherwise all runs of a machine share one."""
+        self._forge = Forge(is_cuda=device_type != "cpu")
+        self._profile = profile
+        self._lane_folder = lane_folder
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process from which sides are forked."""
+        self._forge.stop()
+
+    def run(self, order: PairOrder) -> Comparison:
+        """What came of it. A benchmark that fails in any way is a result, never an exception."""
+        suffixes = {order.baseline.suffix, order.optimized.suffix}
+        if suffixes == {".cu"}:
+            return compare_cuda_files(order, self._lane_folder)
+        if ".cu" in suffixes:
+            return _unlike(order)
+        sides = [self._side(order, "baseline", order.baseline), self._side(order, "optimized", order.optimized)]
+        session = Session(sides, circumstances(order, self._lane_folder))
+        session.run()
+        found = session.comparison(order.name, order.regression_threshold_pct)
+        return found if self._profile is None else self._profile(order, found)
+
+    def _side(self, order: PairOrder, side: Side, path: Path) -> SideOrder:
+        log = order.artifacts / f"{side}.log"
+        source = FileSource(str(path.resolve()), str(order.root.resolve()))
+        deterministic = merge(order.config, order.overrides).deterministic
+        return SideOrder(side, source, lambda: ProcessTransport(self._forge, log, deterministic))
+
+
+def circumstances(order: PairOrder, lane_folder: Path | None = None) -> Circumstances:
+    """What both sides of the order share."""
+    return Circumstances(
+        device=order.device,
+        seed=order.seed,
+        config=order.config,
+        overrides=order.overrides,
+        lane_folder=lane_folder,
+    )
+
+
+def _unlike(order: PairOrder) -> Comparison:
+    message = "a .cu file can only be compared with another .cu file"
+    failed = BenchmarkResult(status="failed", stage="load", errors=(message,))
+    return Comparison(name=order.name, baseline=failed, optimized=failed)

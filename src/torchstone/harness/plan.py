@@ -1,0 +1,114 @@
+"""What a run over pairs has to do: orders for the pairs that the journal does not hold yet. And its record kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from torchstone.harness.discovery import Discovery, Pair, Problem
+from torchstone.harness.order import PairOrder
+from torchstone.harness.request import PairsRequest
+from torchstone.harness.results import PairRecord
+from torchstone.runs.journal import RecordKind
+
+PAIR_FOLDERS = "pairs"
+"""The folder of a run that holds a folder for each pair."""
+
+PAIR_RECORDS = RecordKind(
+    name="pair",
+    type=PairRecord,
+    key=lambda record: record.key,
+    tried_again=lambda record: bool(record.harness_error),
+)
+"""The journal of a run over pairs. A failed pair is a result and is kept; a failure of the harness is tried again."""
+
+
+class PlannedPair(msgspec.Struct, frozen=True, kw_only=True):
+    """A pair of the run, whether or not it has been run: enough to name it in a report."""
+
+    key: str
+    name: str
+    """`ch13/moe_sparse`."""
+    chapter: str
+    example: str
+    baseline_path: str
+    """Relative to the root."""
+    optimized_path: str
+
+
+class PairsPlan(msgspec.Struct, frozen=True):
+    """Every pair of a run: to be run, or done before."""
+
+    pairs: tuple[Pair, ...]
+    """Still to be run."""
+    orders: tuple[PairOrder, ...]
+    """One for each of them, in the same order."""
+    done: tuple[PairRecord, ...]
+    """What the journal holds already."""
+    planned: tuple[PlannedPair, ...]
+    """All of them, in the order of discovery."""
+    problems: tuple[Problem, ...] = ()
+    """Files that are in no pair, or that cannot be right."""
+
+    @property
+    def total(self) -> int:
+        return len(self.planned)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(pair.key for pair in self.planned)
+
+
+def make_plan(
+    chosen: Sequence[Pair],
+    found: Discovery,
+    request: PairsRequest,
+    *,
+    device: str,
+    seed: int,
+    folder: Path,
+    held: Iterable[PairRecord] = (),
+) -> PairsPlan:
+    """Orders for the chosen pairs, less those that `held` holds a result of."""
+    kept = {record.key: record for record in held if not PAIR_RECORDS.tried_again(record)}
+    left = tuple(pair for pair in chosen if pair.key not in kept)
+    return PairsPlan(
+        pairs=left,
+        orders=tuple(_order(pair, request, device, seed, folder) for pair in left),
+        done=tuple(kept[pair.key] for pair in chosen if pair.key in kept),
+        planned=tuple(_planned(pair, found.root) for pair in chosen),
+        problems=found.problems,
+    )
+
+
+def _order(pair: Pair, request: PairsRequest, device: str, seed: int, folder: Path) -> PairOrder:
+    return PairOrder(
+        name=pair.name,
+        root=pair.import_root,
+        baseline=pair.baseline,
+        optimized=pair.optimized,
+        device=device,
+        seed=seed,
+        config=request.config,
+        overrides=request.overrides,
+        regression_threshold_pct=request.regression_threshold_pct,
+        artifacts=folder.absolute() / PAIR_FOLDERS / _folder_name(pair.chapter) / pair.short_name,
+    )
+
+
+def _folder_name(chapter: str) -> str:
+    """One folder per chapter, `labs+moe` for `labs/moe`: it must not lie within the folder of a pair `labs/moe`."""
+    return chapter.replace("+", "++").replace("/", "+")
+
+
+def _planned(pair: Pair, root: Path) -> PlannedPair:
+    return PlannedPair(
+        key=pair.key,
+        name=pair.name,
+        chapter=pair.chapter,
+        example=pair.example,
+        baseline_path=pair.baseline.relative_to(root).as_posix(),
+        optimized_path=pair.optimized.relative_to(root).as_posix(),
+    )

@@ -1,0 +1,316 @@
+"""One run over many pairs, from request to reports: discover, choose, plan, run, journal, report."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from torchstone.durable import write_all_atomically, write_atomically
+from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
+from torchstone.harness.crew import Answer, Crew
+from torchstone.harness.discovery import Discovery, Pair, Problem, discover
+from torchstone.harness.order import PairOrder, PairRunner
+from torchstone.harness.plan import PAIR_RECORDS, PairsPlan, PlannedPair, make_plan
+from torchstone.harness.report import PairsReport, make_report
+from torchstone.harness.request import IDENTITY, PairsRequest, check, choose_device, configuration
+from torchstone.harness.results import BenchmarkResult, Comparison, PairRecord
+from torchstone.harness.targets import select_pairs
+from torchstone.runs import folder as folders
+from torchstone.runs.devices import device_type
+from torchstone.runs.interruption import Interruption
+from torchstone.runs.journal import Journal
+from torchstone.runs.manifest import collect
+from torchstone.schema import Manifest, decode, encode
+
+PLAN = "plan.json"
+SEED = "benchmarks"
+"""Name of the run's seed in its manifest."""
+
+_MOST_PROBLEMS = 10
+"""Files that a run tells by name before it begins; the list command and the reports name all of them."""
+
+RunnerFactory = Callable[[str], PairRunner]
+"""Makes a runner for a device. One that has a method `close` is closed at the end, or to stop what it does."""
+
+
+class PairsObserver(Protocol):
+    """Who watches a run over pairs."""
+
+    def planned(self, plan: PairsPlan, folder: Path) -> None:
+        """The run is about to begin."""
+        ...
+
+    def recorded(self, record: PairRecord) -> None:
+        """A record is in the journal."""
+        ...
+
+    def warned(self, message: str) -> None:
+        """Something the user should know; the run goes on."""
+        ...
+
+
+class StoredPlan(msgspec.Struct, frozen=True):
+    """What a run folder keeps of the plan, so that a report can name the pairs that were not run."""
+
+    planned: tuple[PlannedPair, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+class StoredPairs(msgspec.Struct, frozen=True):
+    """A run over pairs as it lies on the disk."""
+
+    folder: Path
+    report: PairsReport
+    note: str
+    """Empty, or what was wrong with the end of the journal."""
+
+
+@dataclass(frozen=True)
+class PairsResult:
+    """What came of a run."""
+
+    folder: Path
+    report: PairsReport
+    interrupted: bool
+    """Ctrl-C or SIGTERM ended it early; what was done is kept."""
+    out_of_time: bool
+    """The suite timeout was reached before every pair had begun."""
+
+
+def local_runner(device: str) -> PairRunner:
+    """The runner that starts processes on this machine; loaded when a run needs it, and not for reports."""
+    from torchstone.harness.local_runner import LocalPairRunner
+
+    return LocalPairRunner(device_type(device))
+
+
+def run_pairs(
+    request: PairsRequest, observer: PairsObserver, runner_factory: RunnerFactory = local_runner
+) -> PairsResult:
+    """Carry out the request."""
+    began = time.monotonic()
+    check(request)
+    device = choose_device(request.device)
+    found = discover(request.root)
+    chosen = _choose(found, request)
+    seed = _seed(request)
+    manifest = collect(configuration(request, found.root, device), {SEED: str(seed)})
+    folder = folders.open_folder(request, manifest, IDENTITY)
+    with folders.open_journal(folder, PAIR_RECORDS) as journal:
+        _tell_notes(folder, journal, manifest, found, observer)
+        plan = make_plan(chosen, found, request, device=device, seed=seed, folder=folder, held=journal.records)
+        _bring_in_order(folder, journal, plan)
+        observer.planned(plan, folder)
+        run = _Run(plan, journal, observer, device, manifest.key)
+        until = None if request.suite_timeout_seconds is None else began + request.suite_timeout_seconds
+        try:
+            interrupted = run.carry_out(runner_factory, request.jobs, until)
+        finally:
+            report = _report(folder, journal.records, plan, observer, request.latest)
+    not_run = report.summary.not_run
+    if not_run and not interrupted:
+        observer.warned(f"the suite timeout ended the run: {_count(not_run)} not run. {how_to_go_on(folder)}")
+    return PairsResult(folder, report, interrupted, bool(not_run) and not interrupted)
+
+
+def how_to_go_on(folder: Path) -> str:
+    """What to tell someone whose run did not finish."""
+    return f"Go on with --resume --run-id {folder.name}, other options as before."
+
+
+def find_run(run: Path, output_dir: Path = Path("artifacts")) -> Path:
+    """The run folder that a user means: a path, or the id of a run below `output_dir`."""
+    below = output_dir / run
+    return below if not run.is_dir() and below.is_dir() else run
+
+
+def read_pairs(folder: Path) -> StoredPairs:
+    """A finished, stopped or still running run over pairs."""
+    manifest = folders.read_manifest(folder)
+    records, note = folders.read_records(folder, PAIR_RECORDS)
+    plan = _read_plan(folder / PLAN, records)
+    return StoredPairs(folder, make_report(folder.name, manifest, records, plan.planned, plan.problems), note)
+
+
+def _read_plan(path: Path, records: tuple[PairRecord, ...]) -> StoredPlan:
+    try:
+        return decode(path.read_bytes(), StoredPlan)
+    except FileNotFoundError:
+        fields = ("key", "name", "chapter", "example", "baseline_path", "optimized_path")
+        return StoredPlan(tuple(PlannedPair(**{name: getattr(record, name) for name in fields}) for record in records))
+    except (OSError, msgspec.DecodeError) as error:
+        raise InfrastructureError(f"{path} is damaged ({error}). Delete it.") from error
+
+
+def _choose(found: Discovery, request: PairsRequest) -> tuple[Pair, ...]:
+    if not found.pairs:
+        more = f" {len(found.problems)} files could not be paired: 'torchstone pairs list' says why."
+        raise UsageError(
+            f"there is no pair under {found.root}: no baseline_NAME.py with an optimized_NAME*.py in the same folder."
+            + (more if found.problems else "")
+        )
+    return select_pairs(found.pairs, request.targets)
+
+
+def _seed(request: PairsRequest) -> int:
+    """The seed of this run: the one that was asked for, that of the run to go on with, or a new one."""
+    asked = request.overrides.seed if request.overrides.seed is not None else request.config.seed
+    if asked is not None:
+        return asked
+    with contextlib.suppress(TorchstoneError, ValueError):
+        if request.resume:
+            return int(folders.read_manifest(request.output_dir / str(request.run_id)).seeds[SEED])
+    return secrets.randbelow(2**31)
+
+
+def _tell_notes(
+    folder: Path, journal: Journal[PairRecord], manifest: Manifest, found: Discovery, observer: PairsObserver
+) -> None:
+    for note in (journal.note, folders.note_circumstances(folder, manifest)):
+        if note:
+            observer.warned(note)
+    for problem in found.problems[:_MOST_PROBLEMS]:
+        observer.warned(f"{problem.path}: {problem.reason}")
+    if len(found.problems) > _MOST_PROBLEMS:
+        more = len(found.problems) - _MOST_PROBLEMS
+        observer.warned(f"{more} more files are in no pair or have an error: 'torchstone pairs list' shows them.")
+
+
+def _bring_in_order(folder: Path, journal: Journal[PairRecord], plan: PairsPlan) -> None:
+    """Move aside what the plan no longer counts, keep the plan, and remove what an unfinished pair left behind."""
+    with folders.writing_to(folder):
+        journal.compact(plan.keys)
+        write_atomically(folder / PLAN, encode(StoredPlan(plan.planned, plan.problems)))
+        for order in plan.orders:
+            shutil.rmtree(order.artifacts, ignore_errors=True)
+
+
+def _report(
+    folder: Path,
+    records: tuple[PairRecord, ...],
+    plan: PairsPlan,
+    observer: PairsObserver,
+    latest: Path | None,
+) -> PairsReport:
+    """Fold the records, write the two files, and copy them to where the latest ones are kept."""
+    report = make_report(folder.name, folders.read_manifest(folder), records, plan.planned, plan.problems)
+    folders.save_reports(folder, report.files)
+    if latest is not None:
+        try:
+            write_all_atomically(latest, report.files)
+        except OSError as error:
+            observer.warned(f"the reports are in {folder}, but not in {latest.absolute()}: {error.strerror}.")
+    return report
+
+
+class _Run:
+    """The part of a run between its plan and its reports."""
+
+    def __init__(
+        self, plan: PairsPlan, journal: Journal[PairRecord], observer: PairsObserver, device: str, manifest_key: str
+    ) -> None:
+        self._plan, self._journal, self._observer = plan, journal, observer
+        self._device, self._manifest_key = device, manifest_key
+        self._interruption = Interruption()
+
+    def carry_out(self, runner_factory: RunnerFactory, jobs: int, until: float | None) -> bool:
+        """Run every order and journal every answer; whether it was interrupted."""
+        if not self._plan.orders:
+            return False
+        with self._interruption.watching():
+            crew: Crew | None = None
+            try:
+                crew = Crew(runner_factory(self._device), self._plan.orders, jobs, until)
+                for answer in crew.answers():
+                    with self._interruption.held():
+                        self._keep(answer)
+                    self._interruption.raise_pending()
+            except KeyboardInterrupt:
+                return True
+            except TorchstoneError:
+                self._observer.warned(f"{_count(len(self._journal.records))} kept. {how_to_go_on(self._folder)}")
+                raise
+            finally:
+                with self._interruption.held():
+                    if crew is not None:
+                        self._dismiss(crew)
+        return False
+
+    @property
+    def _folder(self) -> Path:
+        return self._journal.path.parent
+
+    def _dismiss(self, crew: Crew) -> None:
+        """Keep what is finished, then stop the rest."""
+        for answer in crew.arrived():
+            self._keep(answer)
+        crew.dismiss()
+
+    def _keep(self, answer: Answer) -> None:
+        """Journal an answer. The caller holds back signals until the line is whole."""
+        record = self._record(answer)
+        self._journal.append(record)
+        self._observer.recorded(record)
+
+    def _record(self, answer: Answer) -> PairRecord:
+        pair, order = self._plan.pairs[answer.place], self._plan.orders[answer.place]
+        planned = next(each for each in self._plan.planned if each.key == pair.key)
+        error = "" if answer.error is None else f"{type(answer.error).__name__}: {answer.error}"
+        made = PairRecord(
+            key=pair.key,
+            chapter=pair.chapter,
+            example=pair.example,
+            variant=pair.variant,
+            baseline_path=planned.baseline_path,
+            optimized_path=planned.optimized_path,
+            comparison=answer.comparison or _no_comparison(order, error),
+            device=self._device,
+            manifest_key=self._manifest_key,
+            finished_unix_ns=time.time_ns(),
+            seconds=answer.seconds,
+            harness_error=error,
+        )
+        return _writable(made, order)
+
+
+def _writable(record: PairRecord, order: PairOrder) -> PairRecord:
+    """The record, if a journal can hold and read it again; else one that says why not."""
+    sides = {side: _finite_metrics(getattr(record.comparison, side)) for side in ("baseline", "optimized")}
+    record = msgspec.structs.replace(record, comparison=msgspec.structs.replace(record.comparison, **sides))
+    try:
+        decode(encode(record), PairRecord)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        reason = f"the result cannot be kept as JSON: {error}"
+        lost = _no_comparison(order, reason)
+        return msgspec.structs.replace(record, comparison=lost, harness_error=reason)
+    return record
+
+
+def _finite_metrics(side: BenchmarkResult) -> BenchmarkResult:
+    """JSON has no NaN and no infinity: such a metric becomes a note."""
+    odd = {name: value for name, value in side.custom_metrics.items() if not math.isfinite(value)}
+    if not odd:
+        return side
+    return msgspec.structs.replace(
+        side,
+        custom_metrics={name: value for name, value in side.custom_metrics.items() if name not in odd},
+        notes=(*side.notes, *(f"custom metric '{name}' is {value} and left out" for name, value in odd.items())),
+    )
+
+
+def _no_comparison(order: PairOrder, error: str) -> Comparison:
+    failed = BenchmarkResult(status="failed", errors=(f"the harness failed, not the benchmark: {error}",))
+    return Comparison(name=order.name, baseline=failed, optimized=failed)
+
+
+def _count(number: int) -> str:
+    return f"{number} pair is" if number == 1 else f"{number} pairs are"

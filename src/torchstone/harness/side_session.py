@@ -1,0 +1,254 @@
+"""One side of a pair, in the process that runs it: carries out the stages of a benchmark, one request at a time.
+
+The same code serves a process of its own and, where a class cannot be imported again, a thread of the caller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchstone.benchmarks.loading import BenchmarkLoadError, load_benchmark
+from torchstone.benchmarks.protocol import SkipBenchmark
+from torchstone.benchmarks.reading import ConfigError, read_config
+from torchstone.harness import device_state
+from torchstone.harness.captured_outputs import capture_outputs
+from torchstone.harness.crossing import restore
+from torchstone.harness.messages import (
+    Block,
+    Done,
+    EndMeasurement,
+    Failed,
+    FileSource,
+    Load,
+    Loaded,
+    Measured,
+    Outputs,
+    Reply,
+    Request,
+    Setup,
+    TakeBlock,
+    TakeTurn,
+    Teardown,
+    Validate,
+    Warmed,
+    Warmup,
+)
+from torchstone.harness.reported_metrics import ReportedMetrics
+from torchstone.harness.requirements import unmet_requirement
+from torchstone.harness.timers import CallTimer, take_pytorch_samples, take_triton_samples
+
+SKIPPED = "SKIPPED:"
+"""An error whose message begins so says that the benchmark does not apply here."""
+_TRACE_CHARACTERS = 8000
+
+
+class SideSession:
+    """A benchmark and what it has done so far."""
+
+    def __init__(self, owns_process: bool = True, benchmark: Any = None) -> None:
+        """`owns_process`: environment, cores and torch's global settings may be changed for good."""
+        self._owns_process = owns_process
+        self._is_cuda = False
+        self._benchmark = benchmark
+        self._timer = CallTimer(is_cuda=False)
+        self._metrics = ReportedMetrics()
+        self._memory: device_state.MemoryWatch | None = None
+        self._tracks_memory = True
+        self._outputs: Outputs | None = None
+        self._outputs_path = ""
+        self._calls = 0
+        self._threads = 1
+        self._determinism: device_state.Determinism | None = None
+
+    def handle(self, request: Request) -> Reply:
+        """Carry it out. Whatever the benchmark raises is a reply."""
+        try:
+            return self._carry_out(request)
+        except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are the benchmark's too
+            return self._failure(error)
+
+    def _carry_out(self, request: Request) -> Reply:
+        match request:
+            case Load():
+                return self._load(request)
+            case Setup():
+                return self._setup(request)
+            case Warmup():
+                return self._warm_up(request)
+            case TakeBlock():
+                return self._take_block(request.calls)
+            case TakeTurn():
+                return self._take_turn(request)
+            case EndMeasurement():
+                return self._end_measurement()
+            case Validate():
+                return self._validate()
+            case Teardown():
+                self._benchmark.teardown()
+                self._synchronize()
+                if self._determinism is not None:
+                    self._determinism.put_back()
+                return Done()
+
+    def _load(self, request: Load) -> Reply:
+        self._is_cuda = request.device != "cpu"
+        if self._owns_process:
+            os.environ.clear()
+            os.environ.update(request.environment)
+            os.chdir(request.folder)
+            if request.cores:
+                device_state.stay_on(request.cores)
+        if request.deterministic:
+            self._be_deterministic()
+        device_state.seed_everything(request.seed)
+        if self._benchmark is None:
+            source = request.source
+            assert source is not None, "a process of its own has no object yet"
+            self._benchmark = (
+                load_benchmark(source.path, source.root) if isinstance(source, FileSource) else restore(source)
+            )
+        getter = getattr(self._benchmark, "get_config", None)
+        config, ignored = read_config(getter() if callable(getter) else None)
+        if self._owns_process and request.cores:
+            device_state.stay_on(range(os.cpu_count() or 1))
+        return Loaded(config, ignored)
+
+    def _setup(self, request: Setup) -> Reply:
+        settings = request.settings
+        unmet = unmet_requirement(settings, self._is_cuda)
+        if unmet:
+            raise SkipBenchmark(unmet)
+        if settings.deterministic:
+            self._be_deterministic()
+        self._threads = settings.threads
+        if self._owns_process and not self._is_cuda:
+            torch.set_num_threads(settings.threads)
+        if settings.enable_cleanup:
+            device_state.reset_gpu_state()
+        self._tracks_memory = settings.enable_memory_tracking
+        self._timer = CallTimer(self._is_cuda, all_devices=settings.min_devices > 1)
+        device_state.seed_everything(request.seed)
+        self._benchmark.setup()
+        self._synchronize()
+        return Done()
+
+    def _be_deterministic(self) -> None:
+        if not self._owns_process and self._determinism is None:
+            self._determinism = device_state.Determinism()
+        device_state.be_deterministic()
+
+    def _warm_up(self, request: Warmup) -> Reply:
+        self._outputs_path = request.outputs
+        times = []
+        for number in range(request.calls):
+            self._synchronize()
+            began = time.perf_counter_ns()
+            returned = self._benchmark.benchmark_fn()
+            self._synchronize()
+            times.append((time.perf_counter_ns() - began) / 1e6)
+            self._after_call(returned)
+            del returned
+            if number == 0:  # not before: the first call may compile, for which all cores are welcome
+                self._stay_on(request.cores)
+        self._stay_on(request.cores)
+        gc.collect()
+        return Warmed(tuple(times))
+
+    def _stay_on(self, cores: tuple[int, ...]) -> None:
+        if self._owns_process and cores:
+            device_state.stay_on(cores)
+
+    def _after_call(self, returned: Any) -> None:
+        """Keep the output of the first call, which both sides make from the same state."""
+        self._calls += 1
+        if self._calls == 1 and self._outputs_path:
+            self._outputs = capture_outputs(self._benchmark, returned, Path(self._outputs_path))
+
+    def _take_block(self, calls: int) -> Reply:
+        self._begin_measurement()
+        first = Block(())
+        if self._calls == 0:  # there was no warm-up: its first call is timed, and its output kept
+            returned: list[Any] = []
+            first = self._timer.take(self._benchmark.benchmark_fn, 1, returned.append)
+            self._metrics.add(returned[0] if returned else None)
+            self._after_call(returned[0] if returned else None)
+            calls -= 1
+        rest = self._timer.take(self._benchmark.benchmark_fn, calls, self._metrics.add)
+        return Block(first.wall_ms + rest.wall_ms, first.event_ms + rest.event_ms)
+
+    def _take_turn(self, request: TakeTurn) -> Reply:
+        self._begin_measurement()
+        if self._calls == 0:
+            self._after_call(self._benchmark.benchmark_fn())
+
+        def call() -> None:
+            self._metrics.add(self._benchmark.benchmark_fn())
+
+        if request.mode == "triton":
+            return Block(take_triton_samples(call, request.milliseconds))
+        return Block(take_pytorch_samples(call, request.milliseconds, self._threads))
+
+    def _begin_measurement(self) -> None:
+        if self._memory is None and self._tracks_memory:
+            self._memory = device_state.MemoryWatch(self._is_cuda)
+
+    def _end_measurement(self) -> Reply:
+        memory = None if self._memory is None else self._memory.stats()
+        self._metrics.ask(self._benchmark)
+        return Measured(
+            memory,
+            tuple(self._metrics.ttft_times_ms),
+            tuple(self._metrics.tpot_times_ms),
+            self._metrics.custom_metrics(),
+            self._outputs,
+            tuple(self._metrics.notes),
+        )
+
+    def _validate(self) -> Reply:
+        validate = getattr(self._benchmark, "validate_result", None)
+        text = validate() if callable(validate) else None
+        if isinstance(text, str) and text.startswith(SKIPPED):
+            raise SkipBenchmark(text)
+        if isinstance(text, str) and text:
+            return Failed(f"validate_result: {text}")
+        return Failed("validate_result returned False") if text is False else Done()
+
+    def _synchronize(self) -> None:
+        self._timer.synchronize()
+
+    def _failure(self, error: BaseException) -> Failed:
+        memory = None
+        if self._memory is not None:
+            with contextlib.suppress(Exception):  # a device that has failed may not answer
+                memory = self._memory.stats()
+        trace = "".join(traceback.format_exception(error))[-_TRACE_CHARACTERS:]
+        return Failed(_message(error), trace, _skip_reason(error), _is_out_of_memory(error), memory)
+
+
+def _message(error: BaseException) -> str:
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if isinstance(error, (BenchmarkLoadError, ConfigError)):
+        return text
+    return f"{type(error).__name__}: {text}" if text else f"raised {type(error).__name__}"
+
+
+def _skip_reason(error: BaseException) -> str:
+    """Also of a `SkipBenchmark` of another harness: exceptions, too, are found by name."""
+    text = str(error).strip()
+    if any(kind.__name__ == "SkipBenchmark" for kind in type(error).__mro__):
+        return text.removeprefix(SKIPPED).strip() or "the benchmark says that it does not apply here"
+    return text.removeprefix(SKIPPED).strip() or "no reason given" if text.startswith(SKIPPED) else ""
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
+    )

@@ -1,0 +1,63 @@
+"""From samples to the figures of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchstone.harness.messages import Block
+from torchstone.harness.results import InferenceStats, LatencyStats, TimingStats
+from torchstone.measuring import distribution
+
+
+def samples_of(block: Block, uses_events: bool) -> tuple[float, ...]:
+    """By the clock that counts."""
+    return block.event_ms if uses_events else block.wall_ms
+
+
+def timing_stats(blocks: Sequence[Block], uses_events: bool, percentiles: Sequence[float]) -> TimingStats | None:
+    """None: there is no sample."""
+    samples = tuple(sample for block in blocks for sample in samples_of(block, uses_events))
+    if not samples:
+        return None
+    shape = distribution(samples, percentiles)
+    return TimingStats(
+        mean_ms=shape.mean,
+        median_ms=shape.median,
+        std_ms=shape.std,
+        min_ms=shape.min,
+        max_ms=shape.max,
+        p25_ms=shape.p25,
+        p50_ms=shape.p50,
+        p75_ms=shape.p75,
+        p90_ms=shape.p90,
+        p95_ms=shape.p95,
+        p99_ms=shape.p99,
+        percentiles=shape.percentiles,
+        iterations=len(samples),
+        raw_times_ms=samples,
+        block_sizes=tuple(len(block.wall_ms) for block in blocks),
+    )
+
+
+def block_means(blocks: Sequence[Block], uses_events: bool) -> list[float]:
+    """Of each block; never zero, which only a clock too coarse for the call says."""
+    means = []
+    for block in blocks:
+        samples = samples_of(block, uses_events)
+        if samples:
+            means.append(max(sum(samples) / len(samples), 1e-6))
+    return means
+
+
+def inference_stats(ttft_ms: Sequence[float], tpot_ms: Sequence[float]) -> InferenceStats | None:
+    """None: the benchmark reported neither."""
+    if not ttft_ms and not tpot_ms:
+        return None
+    return InferenceStats(_latency(ttft_ms), _latency(tpot_ms))
+
+
+def _latency(times_ms: Sequence[float]) -> LatencyStats | None:
+    if not times_ms:
+        return None
+    shape = distribution(times_ms)
+    return LatencyStats(shape.mean, shape.p50, shape.p90, shape.p95, shape.p99, shape.count, tuple(times_ms))

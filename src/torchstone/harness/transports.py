@@ -1,0 +1,103 @@
+"""How the harness reaches a side: a process of its own, or a thread where its class cannot be imported again."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from torchstone.harness.forge import Forge
+from torchstone.harness.host_memory import MemoryLimit
+from torchstone.harness.messages import Reply, Request
+from torchstone.processes import BoundedLog, PeerOverranError
+
+
+class Transport(Protocol):
+    """Asks one side. Raises `PeerEndedError`, `PeerOverranError` or `OverMemoryError`."""
+
+    execution: Literal["process", "thread"]
+
+    def ask(self, request: Request, deadline: float) -> Reply: ...
+
+    def limit_memory(self, limit_bytes: int | None) -> None: ...
+
+    def end(self) -> None: ...
+
+    @property
+    def log_tail(self) -> str: ...
+
+    @property
+    def log_file(self) -> str:
+        """Where everything that it printed is; empty: it has printed nothing, or nothing is kept."""
+        ...
+
+
+class ProcessTransport:
+    """A process of the side's own. What it started ends with it."""
+
+    execution: Literal["process", "thread"] = "process"
+
+    def __init__(self, forge: Forge, log_path: Path | None, deterministic: bool = False) -> None:
+        self._log_path = log_path
+        self._memory = MemoryLimit()
+        self._log = BoundedLog(log_path)
+        self._peer = forge.start_side(self._log, lambda keeper: self._memory(keeper), deterministic)
+
+    def ask(self, request: Request, deadline: float) -> Reply:
+        return self._peer.ask(request, Reply, deadline)  # type: ignore[arg-type]  # a union
+
+    def limit_memory(self, limit_bytes: int | None) -> None:
+        self._memory = MemoryLimit(limit_bytes)
+
+    def end(self) -> None:
+        self._peer.end()
+
+    @property
+    def log_tail(self) -> str:
+        return self._log.tail
+
+    @property
+    def log_file(self) -> str:
+        return str(self._log_path) if self._log_path is not None and self._log.total_bytes else ""
+
+
+class ThreadTransport:
+    """A thread of this process: after a deadline nobody waits for it, but it cannot be ended."""
+
+    execution: Literal["process", "thread"] = "thread"
+
+    def __init__(self, benchmark: Any) -> None:
+        self._benchmark = benchmark
+        self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="torchstone-benchmark", daemon=True).start()
+
+    def _serve(self) -> None:
+        from torchstone.harness.side_session import SideSession  # late: it imports torch
+
+        session = SideSession(owns_process=False, benchmark=self._benchmark)
+        while (request := self._requests.get()) is not None:
+            self._replies.put(session.handle(request))
+
+    def ask(self, request: Request, deadline: float) -> Reply:
+        self._requests.put(request)
+        try:
+            return self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise PeerOverranError from None
+
+    def limit_memory(self, limit_bytes: int | None) -> None:
+        """Memory of this process is the caller's own matter."""
+
+    def end(self) -> None:
+        self._requests.put(None)
+
+    @property
+    def log_tail(self) -> str:
+        return ""
+
+    @property
+    def log_file(self) -> str:
+        return ""

@@ -1,0 +1,144 @@
+"""Timing: the sides take turns in short blocks, in random order, so that drift meets both alike."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from torchstone.benchmarks import BenchmarkMode
+from torchstone.harness.messages import Block, EndMeasurement, Measured, TakeBlock, TakeTurn
+from torchstone.harness.side_run import SideRun
+
+WANTED_ROUNDS = 60
+"""Enough rounds for a low quantile of them and its interval."""
+LEAST_EXPLICIT_ROUNDS = 20
+"""Where the number of calls is given, blocks may be shorter than wanted to have this many."""
+BLOCK_MS = {"cpu": 1.0, "cuda": 2.0}
+"""Wanted length of a block: long beside the moment in which a core or a device changes its process."""
+LEAST_CALLS = 100
+MOST_CALLS = 20_000
+"""Of a side, where the number is not given: every sample is kept."""
+BUDGET_SHARE = 0.7
+"""Of the measurement's limit that is used where the number of calls is not given."""
+TURNS = 8
+"""Of triton's and torch's own timers, each of which takes many samples."""
+_WARM_SHARE = 0.5
+"""Of the untimed calls that tell how long one takes: the last ones."""
+
+T = TypeVar("T")
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What is asked of one side, and how long one call of it takes."""
+
+    iterations: int | None
+    """None: not given, as many as needed."""
+    min_run_time_ms: float
+    budget_ms: float
+    call_ms: float
+    block_ms: float
+
+
+def plan_blocks(sides: Sequence[Wanted]) -> list[list[int]]:
+    """Calls of each block, for each side. A given number of calls is kept to exactly."""
+    calls_per_block = [max(1, math.ceil(side.block_ms / side.call_ms)) for side in sides]
+    rounds = min(_rounds(side, calls) for side, calls in zip(sides, calls_per_block, strict=True))
+    return [_blocks(side, calls, rounds) for side, calls in zip(sides, calls_per_block, strict=True)]
+
+
+def _rounds(side: Wanted, calls_per_block: int) -> int:
+    if side.iterations is not None:
+        by_length = math.ceil(side.iterations * side.call_ms / side.block_ms)
+        return min(side.iterations, max(LEAST_EXPLICIT_ROUNDS, min(by_length, WANTED_ROUNDS)))
+    needed = max(LEAST_CALLS, math.ceil(side.min_run_time_ms / side.call_ms))
+    wanted = max(WANTED_ROUNDS, math.ceil(min(needed, MOST_CALLS) / calls_per_block))
+    return max(1, min(wanted, int(side.budget_ms / side.call_ms)))
+
+
+def _blocks(side: Wanted, calls_per_block: int, rounds: int) -> list[int]:
+    if side.iterations is not None:
+        most = min(rounds, side.iterations)
+        whole, rest = divmod(side.iterations, most)
+        return [whole + (number < rest) for number in range(most)]
+    needed = max(LEAST_CALLS, math.ceil(side.min_run_time_ms / side.call_ms), rounds * calls_per_block)
+    affordable = int(side.budget_ms / side.call_ms / rounds)
+    return [max(1, min(math.ceil(min(needed, MOST_CALLS) / rounds), affordable))] * rounds
+
+
+def take_turns(sides: Sequence[SideRun], order: random.Random) -> None:
+    """Time every side that is alive, and ask what was seen beside the times."""
+    present = [side for side in sides if side.is_alive and not side.has_failed]
+    modes = {side.settings.mode for side in present}
+    if modes and modes != {BenchmarkMode.CUSTOM}:
+        _take_turns_of_timers(present, order)
+    else:
+        _take_blocks(present, order)
+    for side in present:
+        if not side.has_failed:
+            side.measured = side.ask("measurement", EndMeasurement(), Measured) or side.measured
+
+
+def _take_turns_of_timers(sides: Sequence[SideRun], order: random.Random) -> None:
+    for _ in range(TURNS):
+        for side in _shuffled(sides, order):
+            if not side.has_failed:
+                share_ms = side.settings.min_run_time_ms / TURNS
+                block = side.ask("measurement", TakeTurn(side.settings.mode.value, share_ms), Block)
+                side.blocks += [] if block is None else [block]
+
+
+def _take_blocks(sides: Sequence[SideRun], order: random.Random) -> None:
+    taken = {id(side): 0 for side in sides}
+    if any(not side.warm_ms for side in sides):  # nobody knows yet how long a call takes
+        for side in _shuffled(sides, order):
+            taken[id(side)] += _take(side, 1)
+    left = [side for side in sides if not side.has_failed]
+    wanted = [_wanted(side, taken[id(side)]) for side in left]
+    todo = [(side, want) for side, want in zip(left, wanted, strict=True) if want.iterations != 0]
+    plans = plan_blocks([want for _, want in todo]) if todo else []
+    planned = [(side, plan) for (side, _), plan in zip(todo, plans, strict=True)]
+    for number in range(max((len(plan) for plan in plans), default=0)):
+        for side, plan in _shuffled(planned, order):
+            if number < len(plan) and not side.has_failed and not _is_enough(side):
+                _take(side, plan[number])
+
+
+def _take(side: SideRun, calls: int) -> int:
+    block = side.ask("measurement", TakeBlock(calls), Block)
+    if block is None:
+        return 0
+    side.blocks.append(block)
+    return len(block.wall_ms)
+
+
+def _wanted(side: SideRun, taken: int) -> Wanted:
+    settings = side.settings
+    limit_ms = side.limit_seconds("measurement") * 1e3
+    return Wanted(
+        iterations=settings.iterations - taken if side.sets("iterations") else None,
+        min_run_time_ms=settings.min_run_time_ms,
+        budget_ms=max(0.0, BUDGET_SHARE * limit_ms - side.spent_seconds("measurement") * 1e3),
+        call_ms=max(1e-4, _call_ms(side)),
+        block_ms=BLOCK_MS["cpu" if side.device == "cpu" else "cuda"],
+    )
+
+
+def _call_ms(side: SideRun) -> float:
+    known = side.warm_ms or tuple(sample for block in side.blocks for sample in block.wall_ms)
+    return statistics.median(known[int(len(known) * _WARM_SHARE) :])
+
+
+def _is_enough(side: SideRun) -> bool:
+    """Whether a side whose number of calls is not given has used its share of the time."""
+    if side.sets("iterations") or not side.blocks:
+        return False
+    return side.spent_seconds("measurement") >= BUDGET_SHARE * side.limit_seconds("measurement")
+
+
+def _shuffled(items: Sequence[T], order: random.Random) -> list[T]:
+    return order.sample(list(items), len(items))

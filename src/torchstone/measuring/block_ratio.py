@@ -1,0 +1,91 @@
+"""How many times faster one side is than the other, from blocks of calls that the two took in turn.
+
+Each side's time is a quantile of its block means. On a CPU a low one: whatever else runs there makes blocks longer,
+never shorter. On a GPU the median. The interval is a bootstrap over rounds. Swapping the sides inverts it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from torchstone.measuring.statistics import student_t_95
+
+CPU_QUANTILE = 0.2
+CUDA_QUANTILE = 0.5
+LEAST_ROUNDS = 5
+"""Fewer rounds give no interval: it would be far too narrow."""
+
+_RESAMPLES = 2000
+_SEED = 20240229
+_Z_95 = 1.959963984540054
+_PLACEMENT_DOUBT = 0.005
+"""The same code in two processes differs by about this share for as long as both live: memory lies elsewhere."""
+
+Floats = NDArray[np.float64]
+
+
+class BlockRatio(msgspec.Struct, frozen=True):
+    """Baseline time over optimized time."""
+
+    ratio: float
+    low: float | None = None
+    """Of the 95 % interval. None: too few rounds."""
+    high: float | None = None
+
+
+def block_ratio(
+    baseline: Sequence[float], optimized: Sequence[float], quantile: float, is_paired: bool = True
+) -> BlockRatio:
+    """From block means. The n-th blocks of both sides are a pair if they were taken in the same round."""
+    ours, theirs = (np.asarray(blocks, dtype=np.float64) for blocks in (baseline, optimized))
+    if is_paired:
+        rounds = min(ours.size, theirs.size)
+        ours, theirs = ours[:rounds], theirs[:rounds]
+    if not ours.size or not theirs.size or min(ours.min(), theirs.min()) <= 0.0:
+        raise ValueError("a ratio needs positive times of both sides")
+    centre = _log_quantile(ours, quantile) - _log_quantile(theirs, quantile)
+    if min(ours.size, theirs.size) < LEAST_ROUNDS:
+        return BlockRatio(math.exp(centre))
+    low, high = _interval(ours, theirs, quantile, is_paired, float(centre))
+    return BlockRatio(math.exp(centre), math.exp(low), math.exp(high))
+
+
+def _log_quantile(blocks: Floats, quantile: float) -> Floats:
+    """Along the last axis."""
+    return np.asarray(np.log(np.quantile(blocks, quantile, axis=-1)))
+
+
+def _interval(ours: Floats, theirs: Floats, quantile: float, is_paired: bool, centre: float) -> tuple[float, float]:
+    if is_paired:
+        draws = _draws(ours.size)
+        estimates = _log_quantile(ours[draws], quantile) - _log_quantile(theirs[draws], quantile)
+    else:
+        estimates = _unpaired_estimates(ours, theirs, quantile)
+    low, high = (float(value) for value in np.percentile(estimates, (2.5, 97.5)))
+    rounds = min(ours.size, theirs.size)
+    widening = student_t_95(rounds - 1) / _Z_95 * math.sqrt(rounds / (rounds - 1))
+    below, above = (widening * max(0.0, part) for part in (centre - low, high - centre))
+    return centre - math.hypot(below, _PLACEMENT_DOUBT), centre + math.hypot(above, _PLACEMENT_DOUBT)
+
+
+def _unpaired_estimates(ours: Floats, theirs: Floats, quantile: float) -> Floats:
+    """Both sides drawn by themselves. Each draw is used once for either side, so that swapping inverts the result."""
+    first, second = (_log_quantile(side[_draws(side.size)], quantile) for side in (ours, theirs))
+    half = _RESAMPLES // 2
+    return np.concatenate((first[:half] - second[half:], first[half:] - second[:half]))
+
+
+@lru_cache(maxsize=16)
+def _draws(count: int) -> NDArray[np.intp]:
+    """Indices of bootstrap samples: runs of neighbouring rounds, because a disturbance lasts several of them."""
+    length = max(1, round(count ** (1 / 3)))
+    runs = -(-count // length)
+    starts = np.random.default_rng(_SEED).integers(0, count, size=(_RESAMPLES, runs, 1))
+    drawn = (starts + np.arange(length)) % count
+    return drawn.reshape(_RESAMPLES, -1)[:, :count].astype(np.intp)

@@ -1,0 +1,19 @@
+"""PROCESSES THAT ANSWER: framed messages, deadlines, how a process ended, and its end with everything it started.
+
+For trusted code of the user's own: nothing here keeps it in. Workers, which run untrusted kernels, share the keeper.
+"""
+
+from torchstone.processes.bounded_log import BoundedLog
+from torchstone.processes.framing import receive, send
+from torchstone.processes.peer import Ends, Peer, PeerEndedError, PeerOverranError, ending_in_words
+
+__all__ = [
+    "BoundedLog",
+    "Ends",
+    "Peer",
+    "PeerEndedError",
+    "PeerOverranError",
+    "ending_in_words",
+    "receive",
+    "send",
+]

@@ -1,0 +1,49 @@
+"""What a process prints: the tail in memory, the beginning in a file that cannot grow beyond its limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+FILE_BYTES = 1 << 20
+"""Most bytes of the file, the tail not counted: enough to read, and hundreds of logs fit on any disk."""
+TAIL_BYTES = 1 << 14
+
+
+class BoundedLog:
+    """Takes any amount of output. The file appears with the first byte."""
+
+    def __init__(self, path: Path | None = None, file_bytes: int = FILE_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+        self._file_bytes = file_bytes
+        self._tail_bytes = tail_bytes
+        self._tail = bytearray()
+        self.total_bytes = 0
+
+    def write(self, data: bytes) -> None:
+        if not data:
+            return
+        room = self._file_bytes - self.total_bytes
+        if room > 0 and self._path is not None:
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self._path.open("wb")
+            self._file.write(data[:room])
+        self.total_bytes += len(data)
+        self._tail += data
+        del self._tail[: -self._tail_bytes]
+
+    def close(self) -> None:
+        """If not everything is in the file, its end says so and shows the tail."""
+        if self._file is None:
+            return
+        missing = self.total_bytes - self._file_bytes
+        if missing > 0:
+            self._file.write(f"\n[{missing} more bytes were printed; these are the last]\n".encode() + self._tail)
+        self._file.close()
+        self._file = None
+
+    @property
+    def tail(self) -> str:
+        return self._tail.decode("utf-8", "replace")
