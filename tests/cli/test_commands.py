@@ -198,7 +198,7 @@ def test_one_backend_named_twice_is_one(capsys: pytest.CaptureFixture[str]) -> N
 def test_verbose_tells_each_case_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RUN, "-v"]) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert lines[1] == f"agrees       {RELU}  T([1], f32)  0.00 s"
+    assert lines[1] == f"agrees       {RELU} [listed]  T([1], f32)  0.00 s"
     assert len(lines) == 1 + len(CASES)
 
 

@@ -154,7 +154,7 @@ def test_only_the_options_that_are_given_become_settings(
         (["run", "tree", "--suite-timeout", "4x"], 2, "'4x' is no duration. Write it like 4h, 90m, 1h30m or 3600."),
         (["run", "tree", "--device", "gpu"], 2, "device 'gpu' is not understood"),
         (["run", "tree", "--run-id", "../x"], 2, "is not a plain folder name"),
-        (["run", "tree", "--resume"], 2, "--resume needs --run-id"),
+        (["run", "tree", "--resume"], 2, "resume needs a run id"),
         (["run", "empty"], 2, "there is no pair under"),
         (["show", "nowhere"], 2, "nowhere is no run folder"),
         (["compare", "nowhere", "nowhere"], 2, "nowhere is no run folder"),

@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import msgspec
 
-import torchstone.harness
 from harness.trees import compared, failed
 from torchstone.cli import main
 from torchstone.errors import InfrastructureError
+from torchstone.harness import local_runner
 from torchstone.harness.order import PairOrder
 from torchstone.harness.results import Comparison
 
@@ -26,7 +26,7 @@ from torchstone.harness.results import Comparison
 class NamedRunner:
     """Answers by the name of the pair."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device_type: str, **more: object) -> None:
         self._closed = threading.Event()
 
     def run(self, order: PairOrder) -> Comparison:
@@ -56,5 +56,5 @@ class NamedRunner:
 
 
 if __name__ == "__main__":
-    torchstone.harness.LocalPairRunner = NamedRunner  # type: ignore[attr-defined,misc,assignment]
+    local_runner.LocalPairRunner = NamedRunner  # type: ignore[misc,assignment]
     sys.exit(main(sys.argv[1:]))

@@ -156,7 +156,7 @@ def test_a_run_id_must_be_a_plain_folder_name(run_id: str) -> None:
 
 
 def test_what_is_plainly_wrong_is_refused_before_anything_starts() -> None:
-    with pytest.raises(UsageError, match="resume needs a run_id"):
+    with pytest.raises(UsageError, match="resume needs a run id"):
         check(RunRequest(resume=True))
     with pytest.raises(UsageError, match="threads"):
         check(RunRequest(threads=0))
