@@ -86,7 +86,7 @@ def no_guards() -> Iterator[None]:
         (contest._Contest, "_confirm_by_chains", nothing),
         (Inspections, "due", lambda self, lengths: []),
         (Hearing, "wear", nothing),
-        (Hearing, "draw_with_planted", lambda self, reference, count, like: self.draw(reference, count)[1]),
+        (Hearing, "draw_with_planted", lambda self, reference, count, *_, **__: self.draw(reference, count)[1]),
         (Trial, "_attribute", nothing),
         (trial, "check_hidden", nothing),
         (trial, "reference_beforehand", lambda *parts: Beforehand()),

@@ -104,8 +104,9 @@ def test_a_single_number_beside_others_stays_finite() -> None:
         ("aten.acosh.default", (Tensor((8,), "float32", Uniform(1.0, 3.0)),), {}),
         ("aten._to_copy.default", (real(8),), {"dtype": DType("int32")}),
         (gradient_operator("aten.relu.default"), (Sequence((real(8),)), real(8)), {}),
+        ("aten.remainder.Tensor", (real(8), real(8)), {}),
     ],
-    ids=["not pointwise", "whole numbers", "a stated range", "to whole numbers", "a gradient"],
+    ids=["not pointwise", "whole numbers", "a stated range", "to whole numbers", "a gradient", "compiled otherwise"],
 )
 def test_what_has_no_defined_answer_is_not_asked(
     operator: str, args: tuple[Argument, ...], kwargs: dict[str, Argument]
