@@ -14,14 +14,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from torchstone.measuring.statistics import student_t_95
+from torchstone.measuring.statistics import PLACEMENT_DOUBT, student_t_95
 
 CPU_QUANTILE = 0.2
 CUDA_QUANTILE = 0.5
 CPU_PLACEMENT_DOUBT = 0.03
-CUDA_PLACEMENT_DOUBT = 0.012
-"""The same code in two processes differs by up to this share for as long as both live, because its memory lies elsewhere.
-No number of rounds shows it. CPU: benchmarks/harness.py; CUDA: `PLACEMENT_DOUBT` of the judge, on an H200."""
+CUDA_PLACEMENT_DOUBT = PLACEMENT_DOUBT
+"""The same code in two processes differs by up to this share for as long as both live: its memory lies elsewhere.
+No number of rounds shows it. The CPU's is from benchmarks/harness.py."""
 LEAST_ROUNDS = 5
 """Fewer rounds give no interval: it would be far too narrow."""
 
