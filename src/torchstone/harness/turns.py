@@ -29,7 +29,7 @@ BUDGET_SHARE = 0.7
 """Of the measurement's limit that is used where the number of calls is not given."""
 CERTAIN_ENOUGH = 1.03
 """Width of the interval of these two processes, upper over lower end, below which no more blocks are taken."""
-FURTHER_SECONDS = 2.0
+FURTHER_SECONDS = 4.0
 """Of a side's own time, after which no more blocks are taken however wide the interval is."""
 FURTHER_CALLS = 60_000
 TURNS = 8
