@@ -98,6 +98,23 @@ def test_memory_is_that_of_the_allocator_while_timed(runner: LocalPairRunner, tm
     assert found.optimized.memory.peak_mb == pytest.approx(64, abs=10), "what setup needed and gave back is not counted"
 
 
+def test_copies_that_are_kept_for_the_comparison_do_not_count(runner: LocalPairRunner, tmp_path: Path) -> None:
+    more = """
+    def capture_verification_payload(self):
+        self.payload = self.x.clone()
+
+    def get_verify_output(self):
+        return self.payload
+    """
+    setup = "self.x = torch.ones(64 << 20, dtype=torch.uint8, device=self.device)"
+    text = benchmark_text(setup=setup, body="pass", more=more)
+    found = run(runner, tmp_path, text, text, iterations=10)
+    assert found.outputs is not None
+    assert found.outputs.agrees
+    assert found.baseline.memory is not None
+    assert found.baseline.memory.peak_mb == pytest.approx(64, abs=5)
+
+
 def test_sides_that_do_not_fit_together_run_one_after_the_other(runner: LocalPairRunner, tmp_path: Path) -> None:
     free, _ = torch.cuda.mem_get_info()
     setup = f"self.x = torch.zeros({int(free * 0.6)}, dtype=torch.uint8, device=self.device)"

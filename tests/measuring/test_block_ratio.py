@@ -31,7 +31,7 @@ def test_swapping_the_sides_inverts_ratio_and_interval(kind: str, is_paired: boo
         one, other = block_ratio(first, second, quantile, is_paired), block_ratio(second, first, quantile, is_paired)
         assert one.low is not None
         assert one.high is not None
-        assert one.low < one.ratio < one.high
+        assert one.low <= one.ratio <= one.high
         assert (other.ratio, other.low, other.high) == pytest.approx((1 / one.ratio, 1 / one.high, 1 / one.low))
 
 
@@ -53,6 +53,12 @@ def test_the_interval_is_narrow_where_there_is_little_noise() -> None:
     assert found.low is not None
     assert found.high is not None
     assert found.high / found.low < 1.05
+
+
+def test_what_no_round_shows_widens_the_interval_on_both_sides() -> None:
+    same = [1.0] * 10
+    found = block_ratio(same, same, 0.5, placement_doubt=0.03)
+    assert (found.low, found.high) == (pytest.approx(np.exp(-0.03)), pytest.approx(np.exp(0.03)))
 
 
 def test_a_few_slow_blocks_of_one_side_do_not_move_the_ratio() -> None:

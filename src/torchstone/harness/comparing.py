@@ -14,7 +14,14 @@ from torchstone.harness.messages import Outputs
 from torchstone.harness.results import Comparison, OutputComparison
 from torchstone.harness.side_run import SideRun
 from torchstone.harness.timing_stats import block_means
-from torchstone.measuring.block_ratio import CPU_QUANTILE, CUDA_QUANTILE, BlockRatio, block_ratio
+from torchstone.measuring.block_ratio import (
+    CPU_PLACEMENT_DOUBT,
+    CPU_QUANTILE,
+    CUDA_PLACEMENT_DOUBT,
+    CUDA_QUANTILE,
+    BlockRatio,
+    block_ratio,
+)
 from torchstone.saved_tensors import Floats, difference, distance, largest, load_tensors
 
 OTHER_STREAM_SHARE = 0.1
@@ -90,8 +97,9 @@ def _ratio(baseline: SideRun, optimized: SideRun, is_paired: bool) -> BlockRatio
     ours, theirs = (block_means(side.blocks, side.uses_events) for side in (baseline, optimized))
     if not ours or not theirs:
         return None
-    quantile = CPU_QUANTILE if baseline.device == "cpu" else CUDA_QUANTILE
-    return block_ratio(ours, theirs, quantile, is_paired)
+    if baseline.device == "cpu":
+        return block_ratio(ours, theirs, CPU_QUANTILE, is_paired, CPU_PLACEMENT_DOUBT)
+    return block_ratio(ours, theirs, CUDA_QUANTILE, is_paired, CUDA_PLACEMENT_DOUBT)
 
 
 def compare_outputs(

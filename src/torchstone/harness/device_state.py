@@ -92,13 +92,14 @@ class MemoryWatch:
             with contextlib.suppress(OSError):  # not everywhere allowed: then the peak is since the process began
                 Path("/proc/self/clear_refs").write_text("5")
 
-    def stats(self) -> MemoryStats:
+    def stats(self, kept_bytes: int = 0) -> MemoryStats:
+        """Without so many bytes of device memory that are held for the harness."""
         if self._is_cuda:
             import torch
 
             return MemoryStats(
-                torch.cuda.max_memory_allocated() / _MIB,
-                torch.cuda.memory_allocated() / _MIB,
+                (torch.cuda.max_memory_allocated() - kept_bytes) / _MIB,
+                (torch.cuda.memory_allocated() - kept_bytes) / _MIB,
                 torch.cuda.memory_reserved() / _MIB,
             )
         fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)

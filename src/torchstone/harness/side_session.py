@@ -64,6 +64,7 @@ class SideSession:
         self._tracks_memory = True
         self._outputs: Outputs | None = None
         self._outputs_path = ""
+        self._kept_bytes = 0
         self._calls = 0
         self._threads = 1
         self._determinism: device_state.Determinism | None = None
@@ -104,6 +105,7 @@ class SideSession:
             os.environ.clear()
             os.environ.update(request.environment)
             os.chdir(request.folder)
+            before = os.sched_getaffinity(0)
             if request.cores:
                 device_state.stay_on(request.cores)
         if request.deterministic:
@@ -117,8 +119,8 @@ class SideSession:
             )
         getter = getattr(self._benchmark, "get_config", None)
         config, ignored = read_config(getter() if callable(getter) else None)
-        if self._owns_process and request.cores:
-            device_state.stay_on(range(os.cpu_count() or 1))
+        if self._owns_process:
+            device_state.stay_on(before)
         return Loaded(config, ignored)
 
     def _setup(self, request: Setup) -> Reply:
@@ -170,7 +172,10 @@ class SideSession:
         """Keep the output of the first call, which both sides make from the same state."""
         self._calls += 1
         if self._calls == 1 and self._outputs_path:
+            held = torch.cuda.memory_allocated() if self._is_cuda else 0
             self._outputs = capture_outputs(self._benchmark, returned, Path(self._outputs_path))
+            if self._is_cuda:  # a benchmark may keep copies of what it offers: that is our asking, not its work
+                self._kept_bytes = max(0, torch.cuda.memory_allocated() - held)
 
     def _take_block(self, calls: int) -> Reply:
         self._begin_measurement()
@@ -201,7 +206,7 @@ class SideSession:
             self._memory = device_state.MemoryWatch(self._is_cuda)
 
     def _end_measurement(self) -> Reply:
-        memory = None if self._memory is None else self._memory.stats()
+        memory = None if self._memory is None else self._memory.stats(self._kept_bytes)
         self._metrics.ask(self._benchmark)
         return Measured(
             memory,
@@ -228,7 +233,7 @@ class SideSession:
         memory = None
         if self._memory is not None:
             with contextlib.suppress(Exception):  # a device that has failed may not answer
-                memory = self._memory.stats()
+                memory = self._memory.stats(self._kept_bytes)
         trace = "".join(traceback.format_exception(error))[-_TRACE_CHARACTERS:]
         return Failed(_message(error), trace, _skip_reason(error), _is_out_of_memory(error), memory)
 

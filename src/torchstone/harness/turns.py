@@ -13,6 +13,8 @@ import msgspec
 from torchstone.benchmarks import BenchmarkMode
 from torchstone.harness.messages import Block, EndMeasurement, Measured, TakeBlock, TakeTurn
 from torchstone.harness.side_run import SideRun
+from torchstone.harness.timing_stats import block_means
+from torchstone.measuring.block_ratio import CPU_QUANTILE, CUDA_QUANTILE, block_ratio
 
 WANTED_ROUNDS = 60
 """Enough rounds for a low quantile of them and its interval."""
@@ -25,6 +27,11 @@ MOST_CALLS = 20_000
 """Of a side, where the number is not given: every sample is kept."""
 BUDGET_SHARE = 0.7
 """Of the measurement's limit that is used where the number of calls is not given."""
+CERTAIN_ENOUGH = 1.03
+"""Width of the interval of these two processes, upper over lower end, below which no more blocks are taken."""
+FURTHER_SECONDS = 4.0
+"""Of a side's own time, after which no more blocks are taken however wide the interval is."""
+FURTHER_CALLS = 60_000
 TURNS = 8
 """Of triton's and torch's own timers, each of which takes many samples."""
 _WARM_SHARE = 0.5
@@ -102,10 +109,31 @@ def _take_blocks(sides: Sequence[SideRun], order: random.Random) -> None:
     todo = [(side, want) for side, want in zip(left, wanted, strict=True) if want.iterations != 0]
     plans = plan_blocks([want for _, want in todo]) if todo else []
     planned = [(side, plan) for (side, _), plan in zip(todo, plans, strict=True)]
-    for number in range(max((len(plan) for plan in plans), default=0)):
+    _take_rounds(planned, order)
+    while _is_worth_more(planned):
+        _take_rounds(planned, order)
+
+
+def _take_rounds(planned: Sequence[tuple[SideRun, list[int]]], order: random.Random) -> None:
+    for number in range(max((len(plan) for _, plan in planned), default=0)):
         for side, plan in _shuffled(planned, order):
             if number < len(plan) and not side.has_failed and not _is_enough(side):
                 _take(side, plan[number])
+
+
+def _is_worth_more(planned: Sequence[tuple[SideRun, list[int]]]) -> bool:
+    """Whether the ratio is still too uncertain, and there is time to take as many blocks again."""
+    sides = [side for side, _ in planned]
+    if len(sides) < 2 or any(side.has_failed or side.sets("iterations") or _is_enough(side) for side in sides):
+        return False
+    spent = max(side.spent_seconds("measurement") for side in sides)
+    most = max(sum(len(block.wall_ms) for block in side.blocks) for side in sides)
+    if spent >= FURTHER_SECONDS or most >= FURTHER_CALLS:
+        return False
+    is_cuda = all(block.event_ms for side in sides for block in side.blocks)
+    baseline, optimized = (block_means(side.blocks, is_cuda) for side in sides)
+    found = block_ratio(baseline, optimized, CUDA_QUANTILE if is_cuda else CPU_QUANTILE)
+    return found.low is None or found.high is None or found.high / found.low > CERTAIN_ENOUGH
 
 
 def _take(side: SideRun, calls: int) -> int:
