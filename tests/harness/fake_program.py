@@ -26,7 +26,7 @@ from torchstone.harness.results import Comparison
 class NamedRunner:
     """Answers by the name of the pair."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, profile: object) -> None:
         self._closed = threading.Event()
 
     def run(self, order: PairOrder) -> Comparison:

@@ -14,8 +14,8 @@ from torchstone.harness.pair import Circumstances, Session, SideOrder
 from torchstone.harness.results import BenchmarkResult, Comparison, Side
 from torchstone.harness.transports import ProcessTransport
 
-Profile = Callable[[PairOrder, Comparison], Comparison]
-"""Profiles the sides of a pair that was timed, in runs of their own, and adds what it found."""
+Profile = Callable[[PairOrder, Comparison, Forge], Comparison]
+"""Profiles the sides of a pair that was timed, in runs of their own, and adds what it found. The forge starts sides."""
 
 
 class LocalPairRunner:
@@ -50,7 +50,7 @@ class LocalPairRunner:
         session = Session(sides, circumstances(order, self._lane_folder))
         session.run()
         found = session.comparison(order.name, order.regression_threshold_pct)
-        return found if self._profile is None else self._profile(order, found)
+        return found if self._profile is None else self._profile(order, found, self._forge)
 
     def _side(self, order: PairOrder, side: Side, path: Path) -> SideOrder:
         log = order.artifacts / f"{side}.log"

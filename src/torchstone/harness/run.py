@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import secrets
 import shutil
 import time
@@ -83,17 +84,18 @@ class PairsResult:
     """The suite timeout was reached before every pair had begun."""
 
 
-def local_runner(device: str) -> PairRunner:
+def local_runner(device: str, tell: Callable[[str], None]) -> PairRunner:
     """The runner that starts processes on this machine. Imported only here: it brings torch's neighbourhood along."""
     from torchstone.harness.local_runner import LocalPairRunner
+    from torchstone.harness.profiling_step import ProfilingStep
 
-    return LocalPairRunner(device_type(device))
+    return LocalPairRunner(device_type(device), profile=ProfilingStep(tell))
 
 
 def run_pairs(
-    request: PairsRequest, observer: PairsObserver, runner_factory: RunnerFactory = local_runner
+    request: PairsRequest, observer: PairsObserver, runner_factory: RunnerFactory | None = None
 ) -> PairsResult:
-    """Carry out the request."""
+    """Carry out the request, on this machine unless a factory makes another runner."""
     began = time.monotonic()
     check(request)
     device = choose_device(request.device)
@@ -110,7 +112,8 @@ def run_pairs(
         run = _Run(plan, journal, observer, device, manifest.key)
         until = None if request.suite_timeout_seconds is None else began + request.suite_timeout_seconds
         try:
-            interrupted = run.carry_out(runner_factory, request.jobs, until)
+            make_runner = runner_factory or (lambda device: local_runner(device, observer.warned))
+            interrupted = run.carry_out(make_runner, request.jobs, until)
         finally:
             report = _report(folder, journal.records, plan, observer, request.latest)
     not_run = report.summary.not_run
@@ -273,7 +276,16 @@ class _Run:
             seconds=answer.seconds,
             harness_error=error,
         )
-        return _writable(made, order)
+        return _writable(self._with_short_paths(made), order)
+
+    def _with_short_paths(self, record: PairRecord) -> PairRecord:
+        """Files of a pair are named relative to the run's folder, which may be moved."""
+        sides = {}
+        for name in ("baseline", "optimized"):
+            side: BenchmarkResult = getattr(record.comparison, name)
+            files = {kind: os.path.relpath(path, self._folder) for kind, path in side.artifacts.items()}
+            sides[name] = msgspec.structs.replace(side, artifacts=files)
+        return msgspec.structs.replace(record, comparison=msgspec.structs.replace(record.comparison, **sides))
 
 
 def _writable(record: PairRecord, order: PairOrder) -> PairRecord:
