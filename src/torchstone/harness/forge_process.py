@@ -1,6 +1,6 @@
 """The forge's own process: imports torch once, then forks a keeper with a side for each request.
 
-``python -m torchstone.harness.forge_process REQUESTS_DESCRIPTOR cpu|cuda``
+``python -m torchstone.harness.forge_process REQUESTS_DESCRIPTOR cpu|cuda [profiles]``
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIRST_PROTOCOL_DESCRIPTOR = 200
 def main() -> None:
     requests = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
-    _import_all(sys.argv[2])
+    _import_all(sys.argv[2], profiles="profiles" in sys.argv[3:])
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     while True:
@@ -48,10 +48,12 @@ def main() -> None:
             os.close(descriptor)
 
 
-def _import_all(device_type: str) -> None:
-
+def _import_all(device_type: str, profiles: bool) -> None:
     import torchstone.harness.side_session  # noqa: F401
 
+    if profiles:
+        with contextlib.suppress(ImportError):
+            import torch._inductor.config  # noqa: F401 - torch's profiler imports it, two seconds in each process
     if device_type == "cpu":
         return
 

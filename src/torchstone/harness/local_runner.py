@@ -25,7 +25,7 @@ class LocalPairRunner:
         self, device_type: str = "cpu", profile: Profile | None = None, lane_folder: Path | None = None
     ) -> None:
         """`profile` is called after timing. `lane_folder` is for tests: otherwise all runs of a machine share one."""
-        self._forge = Forge(is_cuda=device_type != "cpu")
+        self._forge = Forge(is_cuda=device_type != "cpu", profiles=profile is not None)
         self._profile = profile
         self._lane_folder = lane_folder
 

@@ -84,12 +84,12 @@ class PairsResult:
     """The suite timeout was reached before every pair had begun."""
 
 
-def local_runner(device: str, tell: Callable[[str], None]) -> PairRunner:
+def local_runner(device: str, tell: Callable[[str], None], profiles: bool = True) -> PairRunner:
     """The runner that starts processes on this machine. Imported only here: it brings torch's neighbourhood along."""
     from torchstone.harness.local_runner import LocalPairRunner
     from torchstone.harness.profiling_step import ProfilingStep
 
-    return LocalPairRunner(device_type(device), profile=ProfilingStep(tell))
+    return LocalPairRunner(device_type(device), profile=ProfilingStep(tell) if profiles else None)
 
 
 def run_pairs(
@@ -112,7 +112,7 @@ def run_pairs(
         run = _Run(plan, journal, observer, device, manifest.key)
         until = None if request.suite_timeout_seconds is None else began + request.suite_timeout_seconds
         try:
-            make_runner = runner_factory or (lambda device: local_runner(device, observer.warned))
+            make_runner = runner_factory or _runner_for(request, observer)
             interrupted = run.carry_out(make_runner, request.jobs, until)
         finally:
             report = _report(folder, journal.records, plan, observer, request.latest)
@@ -120,6 +120,11 @@ def run_pairs(
     if not_run and not interrupted:
         observer.warned(f"the suite timeout ended the run: {_count(not_run)} not run. {how_to_go_on(folder)}")
     return PairsResult(folder, report, interrupted, bool(not_run) and not interrupted)
+
+
+def _runner_for(request: PairsRequest, observer: PairsObserver) -> RunnerFactory:
+    profiles = request.overrides.enable_profiling is not False
+    return lambda device: local_runner(device, observer.warned, profiles)
 
 
 def how_to_go_on(folder: Path) -> str:
