@@ -169,7 +169,7 @@ def test_prints_and_closed_descriptors_do_not_reach_the_protocol(run_pair: RunPa
         body="print('each call')\nself.output = self.x @ self.x",
     )
     found = run_pair(text)
-    assert found.status == "succeeded", found.optimized
+    assert found.optimized.succeeded, found.optimized  # the prints make it slower, which is no failure
     assert "x" * 100 in found.optimized.log_tail
 
 

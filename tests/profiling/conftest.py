@@ -9,7 +9,7 @@ import pytest
 from faking import RELU, FakeTool
 
 from torchstone.executors.devices import Device
-from torchstone.profiling import Subject
+from torchstone.profiling import KernelOnCase, Subject
 from torchstone.schema import Implementation, SourceFile, SourceFiles
 
 
@@ -32,6 +32,6 @@ def subject_of(tmp_path: Path) -> Callable[..., Subject]:
         folder.mkdir(exist_ok=True)
         origin = SourceFiles((SourceFile("kernel.py", source),), "kernel")
         implementation = Implementation("test", RELU.operator, origin)
-        return Subject(RELU, implementation, Device("cpu", "cpu", "cpu"), folder, seconds=60, **settings)  # type: ignore[arg-type]
+        return Subject(KernelOnCase(RELU, implementation), Device("cpu", "cpu", "cpu"), folder, seconds=60, **settings)  # type: ignore[arg-type]
 
     return make

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from faking import FakeTool
 
 from torchstone.executors.devices import Device
-from torchstone.profiling import Subject, nsight_compute, nsight_systems, tools
+from torchstone.profiling import BenchmarkFile, Subject, nsight_compute, nsight_systems, tools
 from torchstone.profiling.nsight import launch
 
 MakeSubject = Callable[..., Subject]
@@ -157,3 +158,63 @@ def test_a_child_that_keeps_the_pipe_open_does_not_keep_us_waiting(tmp_path: Pat
     ended = tools.run(["/bin/sh", "-c", "sleep 60 & echo done"], {"PATH": os.defpath}, tmp_path, seconds=50.0)
     assert (ended.exit_code, ended.output) == (0, "done\n")
     assert time.monotonic() - began < 10
+
+
+BENCHMARK = """
+import os
+import random
+from helper import LOG
+
+class Work:
+    def setup(self):
+        self.log = open(LOG, "a", buffering=1)
+        print("setup", os.getcwd(), os.environ["SOME_SETTING"], random.random(), __name__, file=self.log)
+    def benchmark_fn(self):
+        print("call", file=self.log)
+        {body}
+    def teardown(self):
+        print("teardown", file=self.log)
+"""
+
+
+@pytest.fixture
+def benchmark_of(tmp_path: Path, subject_of: MakeSubject, monkeypatch: pytest.MonkeyPatch) -> MakeSubject:
+    """A subject that is a benchmark file, with a module beside the chapters that it imports."""
+    monkeypatch.setenv("SOME_SETTING", "mine")
+    monkeypatch.chdir(tmp_path)
+
+    def make(body: str = "pass", **settings: float) -> Subject:
+        from msgspec.structs import replace
+
+        chapter = tmp_path / "ch1"
+        chapter.mkdir(exist_ok=True)
+        (tmp_path / "helper.py").write_text(f"LOG = {str(tmp_path / 'log')!r}\n")
+        (chapter / "baseline_it.py").write_text(BENCHMARK.format(body=body))
+        what = BenchmarkFile(path=str(chapter / "baseline_it.py"), root=str(tmp_path), seed=7)
+        return replace(subject_of(), what=what, calls=3, warmup_calls=1, **settings)
+
+    return make
+
+
+def test_a_benchmark_runs_as_the_harness_runs_it(
+    benchmark_of: MakeSubject, fake_tool: MakeTool, tmp_path: Path
+) -> None:
+    subject = benchmark_of()
+    result = launch(nsight_compute.TOOL, fake_tool().path, subject)
+    assert (result.status, result.notice, result.files) == ("profiled", "", ("ncu.ncu-rep",))
+    first, *calls, last = (tmp_path / "log").read_text().splitlines()
+    drawn = random.Random(7).random()
+    assert first == f"setup {tmp_path} mine {drawn} ch1.baseline_it", "the user's folder, variables, seed and imports"
+    assert calls == ["call"] * 4
+    assert last == "teardown"
+
+
+def test_a_benchmark_that_raises_is_a_failure_in_its_own_words(benchmark_of: MakeSubject, fake_tool: MakeTool) -> None:
+    result = launch(nsight_compute.TOOL, fake_tool().path, benchmark_of("raise KeyError('it')"))
+    assert (result.status, result.notice) == ("failed", "the benchmark failed: KeyError: 'it'")
+
+
+def test_a_benchmark_that_does_not_end_is_stopped(benchmark_of: MakeSubject, fake_tool: MakeTool) -> None:
+    endless = benchmark_of("import time; time.sleep(3600)", seconds=8.0)
+    result = launch(nsight_compute.TOOL, fake_tool().path, endless)
+    assert (result.status, result.notice) == ("failed", "no end within 8 s.")

@@ -48,7 +48,8 @@ def test_a_trace_that_perfetto_opens_is_kept_and_operators_are_counted(subject_o
 
 def test_an_operator_that_works_in_place_is_profiled(subject_of: MakeSubject) -> None:
     case = Case("test", "aten.relu_.default", (Tensor((8, 8), "float32", Normal()),))
-    assert profile(replace(subject_of("def kernel(x): return x.clamp_(min=0)"), case=case)).status == "profiled"
+    subject = subject_of("def kernel(x): return x.clamp_(min=0)")
+    assert profile(replace(subject, what=replace(subject.kernel, case=case))).status == "profiled"
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,7 @@ def test_a_trace_without_end_is_not_taken(subject_of: MakeSubject) -> None:
 
 def test_a_case_that_torch_cannot_do_is_no_fault_of_the_kernel(subject_of: MakeSubject) -> None:
     case = Case("test", "aten.nowhere.default", (Tensor((8, 8), "float32", Normal()),))
-    result = profile(replace(subject_of(), case=case))
+    subject = subject_of()
+    result = profile(replace(subject, what=replace(subject.kernel, case=case)))
     assert result.status == "unavailable"
     assert "has no operator" in result.notice

@@ -1,11 +1,10 @@
-"""The state that a benchmark starts from: seeds, deterministic algorithms, caches, cores, memory counters."""
+"""The state that a benchmark starts from: torch's settings, caches, cores, memory counters."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import os
-import random
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,30 +12,7 @@ from typing import Any
 
 from torchstone.harness.results import MemoryStats
 
-CUBLAS_WORKSPACE = ":4096:8"
-"""What cuBLAS needs to be deterministic. It is read when CUDA starts."""
 _MIB = 1 << 20
-
-
-def seed_everything(seed: int) -> None:
-    """Python's, numpy's and torch's generators, on every device."""
-    import numpy as np
-    import torch
-
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-    torch.cuda.manual_seed_all(seed)  # before CUDA starts, it is kept for then
-
-
-def be_deterministic() -> None:
-    """Ask torch for deterministic algorithms. Operators that have none raise."""
-    import torch
-
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.benchmark = False
 
 
 class Determinism:

@@ -32,8 +32,9 @@ _BIRTH_SECONDS = 120.0
 class Forge:
     """The process, as the harness sees it. It starts with the first side."""
 
-    def __init__(self, is_cuda: bool) -> None:
-        self._is_cuda = is_cuda
+    def __init__(self, is_cuda: bool, profiles: bool = False) -> None:
+        """`profiles`: sides will use torch's profiler, which imports torch's compiler. It is imported once, here."""
+        self._arguments = ("cuda" if is_cuda else "cpu", *(["profiles"] if profiles else []))
         self._lock = threading.Lock()
         self._requests: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,8 +87,8 @@ class Forge:
     def _running(self) -> socket.socket:
         if self._requests is None:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            kind = "cuda" if self._is_cuda else "cpu"
-            self._process = start_apart("torchstone.harness.forge_process", theirs, kind, environment=os.environ)
+            module = "torchstone.harness.forge_process"
+            self._process = start_apart(module, theirs, *self._arguments, environment=os.environ)
             theirs.close()
             self._requests = ours
         return self._requests

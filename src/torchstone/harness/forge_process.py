@@ -1,6 +1,6 @@
 """The forge's own process: imports torch once, then forks a keeper with a side for each request.
 
-``python -m torchstone.harness.forge_process REQUESTS_DESCRIPTOR cpu|cuda``
+``python -m torchstone.harness.forge_process REQUESTS_DESCRIPTOR cpu|cuda [profiles]``
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
     # By itself malloc gives memory back or keeps it depending on where its heap happens to end: then the same benchmark
     # takes half as long again in one process as in another, for as long as both live.
     linux.keep_freed_memory()
-    _import_all(sys.argv[2])
+    _import_all(sys.argv[2], profiles="profiles" in sys.argv[3:])
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     while True:
@@ -55,10 +55,12 @@ def main() -> None:
             os.close(descriptor)
 
 
-def _import_all(device_type: str) -> None:
-
+def _import_all(device_type: str, profiles: bool) -> None:
     import torchstone.harness.side_session  # noqa: F401
 
+    if profiles:
+        with contextlib.suppress(ImportError):
+            import torch._inductor.config  # noqa: F401 - torch's profiler imports it, two seconds in each process
     if device_type == "cpu":
         return
 

@@ -15,8 +15,8 @@ from torchstone.harness.pair import Circumstances, Session, SideOrder
 from torchstone.harness.results import BenchmarkResult, Comparison, Side
 from torchstone.harness.transports import ProcessTransport
 
-Profile = Callable[[PairOrder, Comparison], Comparison]
-"""Profiles the sides of a pair that was timed, in runs of their own, and adds what it found."""
+Profile = Callable[[PairOrder, Comparison, Forge], Comparison]
+"""Profiles the sides of a pair that was timed, in runs of their own, and adds what it found. The forge starts sides."""
 
 
 class LocalPairRunner:
@@ -26,7 +26,7 @@ class LocalPairRunner:
         self, device_type: str = "cpu", profile: Profile | None = None, lane_folder: Path | None = None
     ) -> None:
         """`profile` is called after timing. `lane_folder` is for tests: otherwise all runs of a machine share one."""
-        self._forge = Forge(is_cuda=device_type != "cpu")
+        self._forge = Forge(is_cuda=device_type != "cpu", profiles=profile is not None)
         self._profile = profile
         self._lane_folder = lane_folder
 
@@ -51,7 +51,7 @@ class LocalPairRunner:
         session = Session(sides, circumstances(order, self._lane_folder))
         session.run()
         found = session.comparison(order.name, order.regression_threshold_pct)
-        return found if self._profile is None else self._profile(order, found)
+        return found if self._profile is None else self._profile(order, found, self._forge)
 
     def _side(self, order: PairOrder, side: Side, path: Path) -> SideOrder:
         log = order.artifacts / f"{side}.log"

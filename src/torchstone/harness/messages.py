@@ -91,7 +91,18 @@ class Teardown(msgspec.Struct, frozen=True, tag=True):
     """Call `teardown`."""
 
 
-Request = Load | Setup | Warmup | TakeBlock | TakeTurn | EndMeasurement | Validate | Teardown
+class Trace(msgspec.Struct, frozen=True, tag=True):
+    """Set up, call under torch's profiler, and tear down: a run of its own, of which no time counts."""
+
+    settings: BenchmarkDefaults
+    seed: int
+    warmup_calls: int
+    calls: int
+    path: str
+    """File for the Chrome trace."""
+
+
+Request = Load | Setup | Warmup | TakeBlock | TakeTurn | EndMeasurement | Validate | Teardown | Trace
 
 
 class Loaded(msgspec.Struct, frozen=True, tag=True):

@@ -125,7 +125,7 @@ class Session:
         for order, side in zip(self._orders_of(sides), sides, strict=True):
             request = Load(
                 order.source,
-                {**os.environ, **self._device_variables()},
+                {**os.environ, **device_variables(self._device)},
                 str(Path.cwd()),
                 self._around.device,
                 self._around.seed if before.seed is None else before.seed,
@@ -186,13 +186,6 @@ class Session:
         if side.out_of_memory and others:
             raise _TooLargeTogetherError(f"out of memory while both sides were alive ({side.side}: {side.errors[0]})")
 
-    def _device_variables(self) -> dict[str, str]:
-        """The chosen device is the first that a side sees. The others follow, for benchmarks that need several."""
-        if self._device.uuid is None:
-            return {"CUDA_VISIBLE_DEVICES": ""}
-        others = [uuid for uuid in visible_uuids(os.environ) if uuid != self._device.uuid]
-        return {"CUDA_VISIBLE_DEVICES": ",".join((self._device.uuid, *others))}
-
     def _compare_outputs(self, folder: Path) -> None:
         if len(self.sides) != 2:
             return
@@ -210,6 +203,14 @@ class Session:
         """What came of two sides."""
         baseline, optimized = self.sides
         return compare_sides(name, baseline, optimized, self.outputs, threshold_pct, self.taken, self.notes)
+
+
+def device_variables(device: Device) -> dict[str, str]:
+    """The chosen device is the first that a side sees. The others follow, for benchmarks that need several."""
+    if device.uuid is None:
+        return {"CUDA_VISIBLE_DEVICES": ""}
+    others = [uuid for uuid in visible_uuids(os.environ) if uuid != device.uuid]
+    return {"CUDA_VISIBLE_DEVICES": ",".join((device.uuid, *others))}
 
 
 def _device(label: str) -> Device:

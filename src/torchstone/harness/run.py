@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import secrets
 import shutil
 import time
@@ -86,17 +87,18 @@ class PairsResult:
     """The suite timeout was reached before every pair had begun."""
 
 
-def local_runner(device: str) -> PairRunner:
+def local_runner(device: str, tell: Callable[[str], None], profiles: bool = True) -> PairRunner:
     """The runner that starts processes on this machine; loaded when a run needs it, and not for reports."""
     from torchstone.harness.local_runner import LocalPairRunner
+    from torchstone.harness.profiling_step import ProfilingStep
 
-    return LocalPairRunner(device_type(device))
+    return LocalPairRunner(device_type(device), profile=ProfilingStep(tell) if profiles else None)
 
 
 def run_pairs(
-    request: PairsRequest, observer: PairsObserver, runner_factory: RunnerFactory = local_runner
+    request: PairsRequest, observer: PairsObserver, runner_factory: RunnerFactory | None = None
 ) -> PairsResult:
-    """Carry out the request."""
+    """Carry out the request, on this machine unless a factory makes another runner."""
     began = time.monotonic()
     check(request)
     device = choose_device(request.device)
@@ -113,13 +115,19 @@ def run_pairs(
         run = _Run(plan, journal, observer, device, manifest.key)
         until = None if request.suite_timeout_seconds is None else began + request.suite_timeout_seconds
         try:
-            interrupted = run.carry_out(runner_factory, request.jobs, until)
+            make_runner = runner_factory or _runner_for(request, observer)
+            interrupted = run.carry_out(make_runner, request.jobs, until)
         finally:
             report = _report(folder, journal.records, plan, observer, request.latest)
     not_run = report.summary.not_run
     if not_run and not interrupted:
         observer.warned(f"the suite timeout ended the run: {_count(not_run)} not run. {how_to_go_on(folder)}")
     return PairsResult(folder, report, interrupted, bool(not_run) and not interrupted)
+
+
+def _runner_for(request: PairsRequest, observer: PairsObserver) -> RunnerFactory:
+    profiles = request.overrides.enable_profiling is not False
+    return lambda device: local_runner(device, observer.warned, profiles)
 
 
 def how_to_go_on(folder: Path) -> str:
@@ -279,7 +287,16 @@ class _Run:
             seconds=answer.seconds,
             harness_error=error,
         )
-        return _writable(made, order)
+        return _writable(self._with_short_paths(made), order)
+
+    def _with_short_paths(self, record: PairRecord) -> PairRecord:
+        """Files of a pair are named relative to the run's folder, which may be moved."""
+        sides = {}
+        for name in ("baseline", "optimized"):
+            side: BenchmarkResult = getattr(record.comparison, name)
+            files = {kind: os.path.relpath(path, self._folder) for kind, path in side.artifacts.items()}
+            sides[name] = msgspec.structs.replace(side, artifacts=files)
+        return msgspec.structs.replace(record, comparison=msgspec.structs.replace(record.comparison, **sides))
 
 
 def _writable(record: PairRecord, order: PairOrder) -> PairRecord:

@@ -16,8 +16,10 @@ from typing import Any
 import torch
 
 from torchstone.benchmarks.loading import BenchmarkLoadError, load_benchmark
+from torchstone.benchmarks.profiled_calls import marked, trace_calls
 from torchstone.benchmarks.protocol import SkipBenchmark
 from torchstone.benchmarks.reading import ConfigError, read_config
+from torchstone.benchmarks.seeding import be_deterministic, seed_everything
 from torchstone.harness import device_state
 from torchstone.harness.captured_outputs import capture_outputs
 from torchstone.harness.crossing import restore
@@ -37,6 +39,7 @@ from torchstone.harness.messages import (
     TakeBlock,
     TakeTurn,
     Teardown,
+    Trace,
     Validate,
     Warmed,
     Warmup,
@@ -98,6 +101,8 @@ class SideSession:
                 if self._determinism is not None:
                     self._determinism.put_back()
                 return Done()
+            case Trace():
+                return self._trace(request)
 
     def _load(self, request: Load) -> Reply:
         self._is_cuda = request.device != "cpu"
@@ -110,7 +115,7 @@ class SideSession:
                 device_state.stay_on(request.cores)
         if request.deterministic:
             self._be_deterministic()
-        device_state.seed_everything(request.seed)
+        seed_everything(request.seed)
         if self._benchmark is None:
             source = request.source
             assert source is not None, "a process of its own has no object yet"
@@ -137,7 +142,7 @@ class SideSession:
             device_state.reset_gpu_state()
         self._tracks_memory = settings.enable_memory_tracking
         self._timer = CallTimer(self._is_cuda, all_devices=settings.min_devices > 1)
-        device_state.seed_everything(request.seed)
+        seed_everything(request.seed)
         self._benchmark.setup()
         self._synchronize()
         return Done()
@@ -145,7 +150,7 @@ class SideSession:
     def _be_deterministic(self) -> None:
         if not self._owns_process and self._determinism is None:
             self._determinism = device_state.Determinism()
-        device_state.be_deterministic()
+        be_deterministic()
 
     def _warm_up(self, request: Warmup) -> Reply:
         self._outputs_path = request.outputs
@@ -225,6 +230,17 @@ class SideSession:
         if isinstance(text, str) and text:
             return Failed(f"validate_result: {text}")
         return Failed("validate_result returned False") if text is False else Done()
+
+    def _trace(self, request: Trace) -> Reply:
+        """All stages of a run whose times do not count."""
+        marks = self._is_cuda and request.settings.enable_nvtx
+        with marked("setup", marks):
+            self._setup(Setup(request.settings, request.seed))
+        try:
+            trace_calls(self._benchmark, Path(request.path), request.warmup_calls, request.calls, self._is_cuda, marks)
+        finally:
+            self._benchmark.teardown()
+        return Done()
 
     def _synchronize(self) -> None:
         self._timer.synchronize()

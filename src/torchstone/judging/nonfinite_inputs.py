@@ -22,7 +22,7 @@ _TABLE = (math.nan, math.inf, -math.inf)
 _EVERY = 16
 """One element in so many, and at least one of each kind where there is room."""
 _NOT_DECIDED = frozenset({"remainder", "softshrink"})
-"""Operators for which ``torch.compile`` gives another answer than torch: a number modulo infinity, softshrink of NaN."""
+"""``torch.compile`` gives another answer for these than torch: a number modulo infinity, softshrink of NaN."""
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 

@@ -1,7 +1,18 @@
-"""WHERE DOES THE TIME GO? One kernel on one case under profilers. Never a measurement, never part of a record."""
+"""WHERE DOES THE TIME GO? A kernel on a case, or a benchmark, under profilers. Never a measurement."""
 
 from torchstone.profiling.base import FakeProfiler, Profiler, Subject, unavailable
+from torchstone.profiling.order import BenchmarkFile, KernelOnCase
 from torchstone.profiling.request import ProfileRequest
 from torchstone.profiling.session import Profiled, profile
 
-__all__ = ["FakeProfiler", "ProfileRequest", "Profiled", "Profiler", "Subject", "profile", "unavailable"]
+__all__ = [
+    "BenchmarkFile",
+    "FakeProfiler",
+    "KernelOnCase",
+    "ProfileRequest",
+    "Profiled",
+    "Profiler",
+    "Subject",
+    "profile",
+    "unavailable",
+]

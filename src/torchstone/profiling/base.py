@@ -9,7 +9,8 @@ from typing import Protocol
 import msgspec
 
 from torchstone.executors.devices import Device
-from torchstone.schema import Case, Implementation, IsolationLevel, Limits, ProfiledKernel, ProfilerResult
+from torchstone.profiling.order import BenchmarkFile, KernelOnCase
+from torchstone.schema import IsolationLevel, Limits, ProfiledKernel, ProfilerResult
 
 MOST_KERNELS = 200
 """Rows that a result keeps; the tools' own files hold the rest."""
@@ -20,8 +21,7 @@ LOG_CHARACTERS = 8 << 10
 class Subject(msgspec.Struct, frozen=True):
     """What is to be profiled, and where what comes of it goes."""
 
-    case: Case
-    implementation: Implementation
+    what: KernelOnCase | BenchmarkFile
     device: Device
     folder: Path
     """The profile's own. A profiler puts its files there, under names that begin with its own."""
@@ -32,6 +32,12 @@ class Subject(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     seconds: float = 180.0
     """For everything that one profiler does."""
+
+    @property
+    def kernel(self) -> KernelOnCase:
+        """What is profiled, where only kernels can be."""
+        assert isinstance(self.what, KernelOnCase), "benchmarks are given to ncu and nsys alone"
+        return self.what
 
 
 class Profiler(Protocol):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from torchstone.profiling.base import LOG_CHARACTERS, Subject, unavailable, with_kernels
-from torchstone.profiling.order import MOST_SAID_BYTES, ORDER, SAID, Order, Said
+from torchstone.profiling.order import MOST_SAID_BYTES, ORDER, SAID, BenchmarkFile, Order, Said
 from torchstone.profiling.tools import Ended, find_tool, run, version_of
 from torchstone.runs.folder import writing_to
 from torchstone.schema import ProfiledKernel, ProfilerResult, decode, encode
@@ -103,7 +103,12 @@ def launch(tool: Tool, path: str, subject: Subject) -> ProfilerResult:
 
 
 def _environment(subject: Subject, scratch: Path) -> dict[str, str]:
-    """What a worker's zygote gets, with homes and caches in the scratch folder and numbers written with points."""
+    """What a worker's zygote gets, with homes and caches in the scratch folder and numbers written with points.
+
+    A benchmark gets the user's own.
+    """
+    if isinstance(subject.what, BenchmarkFile):
+        return {**os.environ, "LC_ALL": "C.UTF-8", **subject.what.variables}
     home = scratch / "home"
     home.mkdir(exist_ok=True)
     own = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(home))
@@ -118,8 +123,7 @@ def _environment(subject: Subject, scratch: Path) -> dict[str, str]:
 
 def _run_subject(tool: Tool, path: str, subject: Subject, scratch: Path, environment: dict[str, str]) -> Ended:
     order = Order(
-        subject.case,
-        subject.implementation,
+        subject.what,
         subject.device.kind,
         calls=subject.calls,
         warmup_calls=subject.warmup_calls,
@@ -130,15 +134,19 @@ def _run_subject(tool: Tool, path: str, subject: Subject, scratch: Path, environ
     (scratch / ORDER).write_bytes(encode(order))
     python = [sys.executable, "-P", "-m", "torchstone.profiling.subject", str(scratch / ORDER)]
     command = [*tool.launching(path, scratch / "report"), *python]
-    return run(command, environment, scratch, subject.seconds)
+    folder = Path.cwd() if isinstance(subject.what, BenchmarkFile) else scratch
+    return run(command, environment, folder, subject.seconds)
 
 
 def _failure(ended: Ended, subject: Subject, scratch: Path) -> str:
-    """What went wrong with the kernel, as far as its process told; empty if it came to its end or never began."""
+    """What went wrong with what ran, as far as its process told; empty if it came to its end or never began."""
+    is_benchmark = isinstance(subject.what, BenchmarkFile)
     if ended.exit_code is None:
-        return f"no end within {subject.seconds:g} s. Allow more with --timeout, or profile fewer calls (--calls)."
+        advice = "" if is_benchmark else " Allow more with --timeout, or profile fewer calls (--calls)."
+        return f"no end within {subject.seconds:g} s.{advice}"
     said = _said(scratch / SAID)
-    return f"the kernel failed: {said.message}" if said is not None and not said.done else ""
+    what = "benchmark" if is_benchmark else "kernel"
+    return f"the {what} failed: {said.message}" if said is not None and not said.done else ""
 
 
 def _said(path: Path) -> Said | None:

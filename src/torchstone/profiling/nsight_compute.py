@@ -30,6 +30,11 @@ SHAPES = {
 }
 """Fields of a kernel -> metrics. Launches that differ in shape are told apart."""
 
+COUNTERS_REFUSED = (
+    "the driver keeps performance counters from this user. Run as root (in a container: with SYS_ADMIN), or have "
+    "NVreg_RestrictProfilingToAdminUsers=0 set."
+)
+"""A notice that holds for every subject on this machine."""
 MOST_LAUNCHES = 1000
 _NS = {
     "ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3, "µs": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9,
@@ -88,8 +93,7 @@ TOOL = Tool(
     reading=reading,
     parse=parse,
     refusals={
-        "ERR_NVGPUCTRPERM": "the driver keeps performance counters from this user. Run as root (in a container: with "
-        "SYS_ADMIN), or have NVreg_RestrictProfilingToAdminUsers=0 set.",
+        "ERR_NVGPUCTRPERM": COUNTERS_REFUSED,
         "No kernels were profiled": "it saw no kernel: the calls launched none on the device.",
     },
 )

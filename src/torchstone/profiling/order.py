@@ -1,4 +1,4 @@
-"""What is said to a subject, the process that runs a kernel under an external profiler, and what it says back.
+"""What is said to a subject, the process that runs a kernel or a benchmark under a profiler, and what it says back.
 
 Files in the subject's scratch folder. What it says back could have been written by the kernel, and decides nothing but
 the words of a notice.
@@ -15,11 +15,31 @@ SAID = "said.json"
 MOST_SAID_BYTES = 64 << 10
 
 
-class Order(msgspec.Struct, frozen=True):
-    """Which calls to make."""
+class KernelOnCase(msgspec.Struct, frozen=True, tag="kernel"):
+    """A kernel, on inputs of one case. Not trusted."""
 
     case: Case
     implementation: Implementation
+
+
+class BenchmarkFile(msgspec.Struct, frozen=True, tag="benchmark", kw_only=True):
+    """A benchmark file: the user's own code, run with the user's environment and rights."""
+
+    path: str
+    root: str
+    """The folder that holds the chapters; importable while the file loads."""
+    seed: int
+    deterministic: bool = False
+    marks_ranges: bool = True
+    """NVTX ranges around setup, warm-up and each call."""
+    variables: dict[str, str] = {}
+    """Those of the environment that choose the device."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Which calls to make."""
+
+    what: KernelOnCase | BenchmarkFile
     device_type: str
     calls: int
     warmup_calls: int
@@ -27,7 +47,7 @@ class Order(msgspec.Struct, frozen=True):
     seconds: int
     """After which it ends itself, should nobody be left to do that."""
     file_bytes: int
-    """Longest file that it may write."""
+    """Longest file that a kernel may write."""
 
 
 class Said(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from torchstone.durable import write_atomically
 from torchstone.executors.devices import find_devices
 from torchstone.profiling.base import Profiler, Subject, unavailable
 from torchstone.profiling.choice import Chosen, choose
+from torchstone.profiling.order import KernelOnCase
 from torchstone.profiling.request import ProfileRequest, check
 from torchstone.runs.devices import device_type, resolve_device
 from torchstone.runs.folder import MANIFEST, writing_to
@@ -45,7 +46,7 @@ def profile(request: ProfileRequest, tell: Callable[[str], None]) -> Profiled:
     manifest = collect(_configuration(request, device.label))
     folder = _make_folder(request, chosen, manifest)
     subject = Subject(
-        *(chosen.case, chosen.implementation, device, folder),
+        *(KernelOnCase(chosen.case, chosen.implementation), device, folder),
         calls=request.calls,
         threads=request.threads,
         isolation=request.isolation,

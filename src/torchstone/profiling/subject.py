@@ -1,28 +1,32 @@
-"""``python -m torchstone.profiling.subject ORDER_FILE``: runs a kernel under an external profiler. UNTRUSTED.
+"""``python -m torchstone.profiling.subject ORDER_FILE``: runs a kernel or a benchmark under a profiler. UNTRUSTED.
 
 Started by ncu or nsys in a scratch folder with a cleaned environment. Not a worker: those tools inject a library, open
 sockets to it and write files, all of which the sandbox refuses. So what keeps a kernel in here is little: no variables
-of the user's, no large files, a deadline. It has the user's rights.
+of the user's, no large files, a deadline. It has the user's rights. A benchmark, the user's own code, has those too.
 
 Only the calls between the marks are profiled; loading, compiling and warming up come before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import secrets
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from torchstone import operators
+from torchstone.benchmarks.loading import load_benchmark
+from torchstone.benchmarks.profiled_calls import make_calls, marked
+from torchstone.benchmarks.seeding import be_deterministic, seed_everything
 from torchstone.judging import DrawnCall, draw_calls
-from torchstone.profiling.order import SAID, Order, Said
+from torchstone.profiling.order import SAID, BenchmarkFile, KernelOnCase, Order, Said
 from torchstone.schema import decode, encode, tensors_of
 from torchstone.workers.loading import load
 
@@ -51,27 +55,59 @@ def _bound(order: Order) -> None:
     # Not by the death of the parent: that is one of the tool's threads, which may come and go.
     signal.alarm(order.seconds)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if isinstance(order.what, BenchmarkFile):
+        return
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     most = order.file_bytes if hard == resource.RLIM_INFINITY else min(order.file_bytes, hard)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
 
 
 def _run(order: Order, scratch: Path) -> None:
+    if isinstance(order.what, BenchmarkFile):
+        _run_benchmark(order.what, order)
+    else:
+        _run_kernel(order.what, order, scratch)
+
+
+def _run_benchmark(what: BenchmarkFile, order: Order) -> None:
+    """As the harness runs it, but for the clock."""
+    on_cuda = order.device_type == "cuda"
+    marks = on_cuda and what.marks_ranges
+    if what.deterministic:
+        be_deterministic()
+    seed_everything(what.seed)
+    benchmark = load_benchmark(what.path, what.root)
+    seed_everything(what.seed)
+    with marked("setup", marks):
+        benchmark.setup()
+    watching = _watched() if on_cuda else contextlib.nullcontext()
+    make_calls(benchmark, order.warmup_calls, order.calls, watching, on_cuda, marks)
+    benchmark.teardown()
+
+
+@contextlib.contextmanager
+def _watched() -> Iterator[None]:
+    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+    yield
+    torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+
+
+def _run_kernel(what: KernelOnCase, order: Order, scratch: Path) -> None:
     torch.set_num_threads(order.threads)
     device = torch.device("cpu") if order.device_type == "cpu" else torch.device(order.device_type, 0)
     total = order.warmup_calls + order.calls
-    sets = draw_calls(order.case, secrets.randbits(63), min(total, _fitting_sets(order)), device)
-    candidate = load(order.implementation, scratch)
+    sets = draw_calls(what.case, secrets.randbits(63), min(total, _fitting_sets(what)), device)
+    candidate = load(what.implementation, scratch)
     drawn = [sets[index % len(sets)] for index in range(total)]
     for call in drawn[: order.warmup_calls]:
         candidate(*call.args, **call.kwargs)
     _profiled(candidate, drawn[order.warmup_calls :], on_cuda=device.type == "cuda")
 
 
-def _fitting_sets(order: Order) -> int:
+def _fitting_sets(what: KernelOnCase) -> int:
     needed = sum(
         operators.storage_extent(recipe) * operators.torch_dtype(recipe.dtype).itemsize
-        for recipe in tensors_of(order.case)
+        for recipe in tensors_of(what.case)
     )
     return max(1, _INPUT_BYTES // max(1, needed))
 
@@ -83,12 +119,11 @@ def _profiled(candidate: Callable[..., Any], calls: list[DrawnCall], on_cuda: bo
             candidate(*call.args, **call.kwargs)
         return
     torch.cuda.synchronize()
-    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
-    for index, call in enumerate(calls):
-        with torch.cuda.nvtx.range(f"torchstone: call {index}"):
-            candidate(*call.args, **call.kwargs)
-    torch.cuda.synchronize()
-    torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+    with _watched():
+        for index, call in enumerate(calls):
+            with torch.cuda.nvtx.range(f"torchstone: call {index}"):
+                candidate(*call.args, **call.kwargs)
+        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

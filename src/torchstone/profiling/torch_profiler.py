@@ -143,7 +143,7 @@ def _have_traced(subject: Subject, worker: Worker, descriptor: int) -> int:
     deadline = time.monotonic() + subject.seconds
     try:
         with _attributing_failures(subject):
-            _require_done(worker.ask(Load(secrets.token_hex(8), subject.implementation), deadline))
+            _require_done(worker.ask(Load(secrets.token_hex(8), subject.kernel.implementation), deadline))
             stand.bind(deadline)
             reply = worker.ask(command, deadline, descriptor)
             _require_done(reply)
@@ -162,13 +162,13 @@ def _prepare(subject: Subject, worker: Worker) -> tuple[Stand, int]:
     from torchstone.judging import Reference, draw_calls
 
     device = _open_device(subject)
-    first = draw_calls(subject.case, secrets.randbits(63), 1, device)
-    (expected,) = Reference(subject.case, device).expect_many(first)
-    layout = Layout(subject.case, expected)
+    first = draw_calls(subject.kernel.case, secrets.randbits(63), 1, device)
+    (expected,) = Reference(subject.kernel.case, device).expect_many(first)
+    layout = Layout(subject.kernel.case, expected)
     fitting = _ARENA_BYTES[device.type] // max(1, layout.footprint_bytes)
     sets = max(1, min(subject.warmup_calls + subject.calls, fitting))
-    stand = Stand(worker, subject.case, layout, sets, device)
-    stand.present(draw_calls(subject.case, secrets.randbits(63), sets, device))
+    stand = Stand(worker, subject.kernel.case, layout, sets, device)
+    stand.present(draw_calls(subject.kernel.case, secrets.randbits(63), sets, device))
     return stand, sets
 
 

@@ -1,0 +1,30 @@
+"""What makes a benchmark repeatable: seeds of every generator, deterministic algorithms. Imports torch when used."""
+
+from __future__ import annotations
+
+import os
+import random
+
+CUBLAS_WORKSPACE = ":4096:8"
+"""What cuBLAS needs to be deterministic. It is read when CUDA starts."""
+
+
+def seed_everything(seed: int) -> None:
+    """Python's, numpy's and torch's generators, on every device."""
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    torch.cuda.manual_seed_all(seed)  # before CUDA starts, it is kept for then
+
+
+def be_deterministic() -> None:
+    """Ask torch for deterministic algorithms. Operators that have none raise."""
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
