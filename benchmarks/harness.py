@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from torchstone.harness.local import LocalPairRunner
+from torchstone.harness.local_runner import LocalPairRunner
 
 from torchstone.harness.order import PairOrder
 

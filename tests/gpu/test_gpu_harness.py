@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torchstone.harness.local import LocalPairRunner
+from torchstone.harness.local_runner import LocalPairRunner
 
 from benchmark_texts import benchmark_text
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkMode

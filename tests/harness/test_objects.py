@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness_subjects import NotOurs, Sized
+from harness.harness_subjects import NotOurs, Sized
 
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkMode
 from torchstone.errors import UsageError

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from torchstone.harness.local import LocalPairRunner
+from torchstone.harness.local_runner import LocalPairRunner
 
 from benchmark_texts import QUICK, RunPair, benchmark_text
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkMode
