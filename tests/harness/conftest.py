@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from torchstone.harness.results import Comparison
 
 @pytest.fixture(scope="session", autouse=True)
 def _lane_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Whatever else is judged or measured on this machine must not keep these tests waiting."""
+    """Whatever else is judged on this machine must not keep these tests waiting; those beside them must take turns."""
+    folder = tmp_path_factory.getbasetemp()
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("torchstone.court.lane._SHARED_FOLDER", tmp_path_factory.mktemp("lanes"))
+        patch.setattr("torchstone.court.lane._SHARED_FOLDER", shared / "lanes")
         yield
 
 
