@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 
 from torchstone.harness.local_runner import LocalPairRunner
-
 from torchstone.harness.order import PairOrder
 
 LEAST, MOST = 0.95, 1.05

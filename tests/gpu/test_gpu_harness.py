@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from torchstone.harness.local_runner import LocalPairRunner
 
 from benchmark_texts import benchmark_text
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkMode
+from torchstone.harness.local_runner import LocalPairRunner
 from torchstone.harness.order import PairOrder
 from torchstone.harness.results import Comparison
 

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from harness.harness_subjects import NotOurs, Sized
 
+from harness.harness_subjects import NotOurs, Sized
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkMode
 from torchstone.errors import UsageError
 from torchstone.harness import BenchmarkHarness, compare_baseline_optimized, compare_benchmarks, reset_gpu_state

