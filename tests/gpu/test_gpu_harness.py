@@ -58,11 +58,12 @@ def test_half_the_work_is_twice_as_fast(runner: LocalPairRunner, tmp_path: Path,
 
 
 def test_the_same_file_on_both_sides_is_no_regression(runner: LocalPairRunner, tmp_path: Path) -> None:
-    text = benchmark_text(setup=SETUP.format(size=1024), body="torch.relu(self.x)")
-    for _ in range(5):
-        found = run(runner, tmp_path, text, text)
-        assert found.status == "succeeded", found
-        assert found.speedup == pytest.approx(1.0, abs=0.05)
+    for size, most in ((8192, 0.02), (256, 0.3)):  # the smaller one waits for the host, whose speed varies
+        text = benchmark_text(setup=SETUP.format(size=size), body="torch.relu(self.x)")
+        for _ in range(3):
+            found = run(runner, tmp_path, text, text)
+            assert found.status == "succeeded", found
+            assert found.speedup == pytest.approx(1.0, abs=most)
 
 
 def test_work_on_other_streams_is_timed_by_the_wall_clock(runner: LocalPairRunner, tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_other_timers_see_half_the_work_too(runner: LocalPairRunner, tmp_path: P
     assert found.status == "succeeded", found
     assert found.optimized.mode == mode.value
     assert found.optimized.timing is not None
-    assert len(set(found.optimized.timing.raw_times_ms)) > 8
+    assert len(set(found.optimized.timing.raw_times_ms)) >= 8
     assert found.speedup == pytest.approx(2.0, rel=0.08)
 
 

@@ -19,6 +19,7 @@ from torchstone.measuring.block_ratio import (
     CPU_QUANTILE,
     CUDA_PLACEMENT_DOUBT,
     CUDA_QUANTILE,
+    HOST_DOUBT,
     BlockRatio,
     block_ratio,
 )
@@ -27,6 +28,8 @@ from torchstone.saved_tensors import Floats, difference, distance, largest, load
 OTHER_STREAM_SHARE = 0.1
 OTHER_STREAM_MS = 0.03
 """If the host waits longer than the events say by this share and this time, the call works on other streams too."""
+HOST_BOUND_SHARE = 0.8
+"""A side whose host is busy issuing calls for this share of the device's time."""
 
 TOLERANCES = {
     "float64": 1e-10,
@@ -43,20 +46,26 @@ _COMPLEX = {"complex128": "float64", "complex64": "float32", "complex32": "float
 
 
 def choose_clock(sides: Sequence[SideRun]) -> None:
-    """Events if they see all of the work on every side, else the host's clock for all of them."""
-    timed = [side for side in sides if any(block.event_ms for block in side.blocks)]
-    beyond = [side for side in timed if _works_elsewhere(side)]
-    for side in timed:
-        side.uses_events = not beyond
+    """On CUDA, events if they see all of the work on every side, else the host's clock for all of them."""
+    present = [side for side in sides if not side.has_failed]
+    beyond = [side for side in present if _works_elsewhere(side)]
+    for side in present:
+        side.uses_events = not beyond and all(each.unseen_ms is not None for each in present)
         if beyond:
             names = " and ".join(each.side for each in beyond)
             side.notes.append(f"timed by the wall clock: the {names} side works on streams that events do not see")
 
 
 def _works_elsewhere(side: SideRun) -> bool:
-    events = statistics.median(sample for block in side.blocks for sample in block.event_ms)
-    walls = statistics.median(sample for block in side.blocks for sample in block.wall_ms)
-    return walls - events > max(OTHER_STREAM_MS, OTHER_STREAM_SHARE * events)
+    if side.unseen_ms is None:
+        return False
+    return side.unseen_ms > max(OTHER_STREAM_MS, OTHER_STREAM_SHARE * statistics.median(side.warm_ms[1:]))
+
+
+def is_host_bound(side: SideRun) -> bool:
+    """Whether the device waits for the host: then times are the host's, and vary as its do."""
+    device_ms = sum(sum(block.times_ms) for block in side.blocks)
+    return side.uses_events and sum(block.host_ms for block in side.blocks) > HOST_BOUND_SHARE * device_ms
 
 
 def compare_sides(
@@ -94,12 +103,13 @@ def is_regression(found: BlockRatio, threshold_pct: float) -> bool:
 
 
 def _ratio(baseline: SideRun, optimized: SideRun, is_paired: bool) -> BlockRatio | None:
-    ours, theirs = (block_means(side.blocks, side.uses_events) for side in (baseline, optimized))
+    ours, theirs = (block_means(side.blocks) for side in (baseline, optimized))
     if not ours or not theirs:
         return None
     if baseline.device == "cpu":
         return block_ratio(ours, theirs, CPU_QUANTILE, is_paired, CPU_PLACEMENT_DOUBT)
-    return block_ratio(ours, theirs, CUDA_QUANTILE, is_paired, CUDA_PLACEMENT_DOUBT)
+    by_host = not baseline.uses_events or is_host_bound(baseline) or is_host_bound(optimized)
+    return block_ratio(ours, theirs, CUDA_QUANTILE, is_paired, HOST_DOUBT if by_host else CUDA_PLACEMENT_DOUBT)
 
 
 def compare_outputs(

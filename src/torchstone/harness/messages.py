@@ -70,6 +70,10 @@ class TakeBlock(msgspec.Struct, frozen=True, tag=True):
     """Take one block of timed calls."""
 
     calls: int
+    by_events: bool = False
+    """Queue the calls and time them by CUDA events. False: wait for the device after each, by the host's clock."""
+    leads_in: bool = False
+    """Make one untimed call first, so that the device is busy when the first timed one arrives."""
 
 
 class TakeTurn(msgspec.Struct, frozen=True, tag=True):
@@ -137,14 +141,17 @@ class Warmed(msgspec.Struct, frozen=True, tag=True):
 
     times_ms: tuple[float, ...]
     """Wall time of each."""
+    unseen_ms: float | None = None
+    """How much longer the host waits for a call than CUDA events say, less what waiting itself takes. None: unknown."""
 
 
 class Block(msgspec.Struct, frozen=True, tag=True):
-    """Samples of one block or turn, in ms."""
+    """Samples of one block or turn."""
 
-    wall_ms: tuple[float, ...]
-    event_ms: tuple[float, ...] = ()
-    """By CUDA events; empty on a CPU."""
+    times_ms: tuple[float, ...]
+    """One per call, by the clock that was asked for."""
+    host_ms: float = 0.0
+    """Host time to issue all calls of the block, where they were queued."""
 
 
 class Measured(msgspec.Struct, frozen=True, tag=True):

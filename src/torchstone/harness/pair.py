@@ -77,7 +77,6 @@ class Session:
                 self.taken = "in sequence"
                 self.notes.append(f"{error}: the sides ran one after the other, so drift between them is not cancelled")
                 self._run_in_sequence(lane, folder)
-            choose_clock(self.sides)
             self._compare_outputs(folder)
 
     @contextlib.contextmanager
@@ -109,6 +108,8 @@ class Session:
             for side in sides:
                 self._warm_up(side, folder)
                 self._check_memory(side, sides)
+            if self._device.kind == "cuda":
+                choose_clock(sides)
             with lane.exclusive():
                 take_turns(sides, self._random)
             for side in sides:

@@ -100,7 +100,7 @@ class ProfilingStep:
     def _profile(self, run: _Run, forge: Forge) -> BenchmarkResult:
         run.folder.mkdir(parents=True, exist_ok=True)
         seen = {"torch": self._with_torch(run, forge)}
-        if run.device.kind == "cuda":
+        if run.device.kind == "cuda" and _launches_kernels(seen["torch"].result):
             seen |= {name: self._with_tool(run, name) for name in _TOOLS if getattr(run.settings, f"enable_{name}")}
         results = {name: each.result for name, each in seen.items()}
         files = {name: str(run.folder / result.files[0]) for name, result in results.items() if result.files}
@@ -151,6 +151,12 @@ class ProfilingStep:
                 return
             self._unusable[name] = result
         self._tell(f"profiling with {name}: {result.notice} Timing and other profilers go on.")
+
+
+def _launches_kernels(traced: ProfilerResult) -> bool:
+    """Whether ncu and nsys would see anything; each costs a process. A trace that was not read says nothing."""
+    read = traced.status == "profiled" and not traced.notice
+    return not read or any(kernel.kind != "operator" for kernel in traced.kernels)
 
 
 def _is_told(result: ProfilerResult) -> bool:

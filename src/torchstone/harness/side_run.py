@@ -62,6 +62,8 @@ class SideRun:
         self._watchdog: dict[str, StageWatch] = {}
         self.warm_ms: tuple[float, ...] = ()
         self.blocks: list[Block] = []
+        self.unseen_ms: float | None = None
+        """How much of a call CUDA events do not see; None: not known, or a CPU."""
         self.uses_events = False
         self.measured = Measured()
         self._memory: MemoryStats | None = None
@@ -138,6 +140,7 @@ class SideRun:
 
     def take_warm_up(self, warmed: Warmed) -> None:
         self.warm_ms = warmed.times_ms
+        self.unseen_ms = warmed.unseen_ms
 
     def tear_down(self) -> None:
         """Also of a side that raised: it may hold more than memory. Its process ends afterwards."""
@@ -191,7 +194,7 @@ class SideRun:
 
     def result(self) -> BenchmarkResult:
         """Everything that is known, however it ended."""
-        timing = timing_stats(self.blocks, self.uses_events, self.settings.percentiles)
+        timing = timing_stats(self.blocks, self.settings.percentiles)
         stage, duration, limit = self._timeout or (None, None, None)
         log_file = self._transport.log_file
         return BenchmarkResult(

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import time
+import statistics
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ from torchstone.harness.timers import CallTimer, take_pytorch_samples, take_trit
 SKIPPED = "SKIPPED:"
 """An error whose message begins so says that the benchmark does not apply here."""
 _TRACE_CHARACTERS = 8000
+_PROBES = 9
+"""Empty waits from which the cost of waiting for the device is taken."""
 
 
 class SideSession:
@@ -88,7 +91,7 @@ class SideSession:
             case Warmup():
                 return self._warm_up(request)
             case TakeBlock():
-                return self._take_block(request.calls)
+                return self._take_block(request)
             case TakeTurn():
                 return self._take_turn(request)
             case EndMeasurement():
@@ -154,20 +157,27 @@ class SideSession:
 
     def _warm_up(self, request: Warmup) -> Reply:
         self._outputs_path = request.outputs
-        times = []
+        times: list[float] = []
+        unseen: list[float] = []
         for number in range(request.calls):
-            self._synchronize()
-            began = time.perf_counter_ns()
-            returned = self._benchmark.benchmark_fn()
-            self._synchronize()
-            times.append((time.perf_counter_ns() - began) / 1e6)
-            self._after_call(returned)
-            del returned
+            if number and self._is_cuda:
+                wall_ms, unseen_ms = self._timer.unseen_ms(self._benchmark.benchmark_fn)
+                times.append(wall_ms)
+                unseen.append(unseen_ms)
+                continue
+            times += self._take_single().times_ms
             if number == 0:  # not before: the first call may compile, for which all cores are welcome
                 self._stay_on(request.cores)
         self._stay_on(request.cores)
         gc.collect()
-        return Warmed(tuple(times))
+        return Warmed(tuple(times), self._beyond_waiting(unseen))
+
+    def _beyond_waiting(self, unseen_ms: list[float]) -> float | None:
+        """The usual one of these, less what the same takes around nothing."""
+        if not unseen_ms:
+            return None
+        waiting = [self._timer.unseen_ms(lambda: None)[1] for _ in range(_PROBES)]
+        return statistics.median(unseen_ms) - statistics.median(waiting)
 
     def _stay_on(self, cores: tuple[int, ...]) -> None:
         if self._owns_process and cores:
@@ -182,17 +192,25 @@ class SideSession:
             if self._is_cuda:  # a benchmark may keep copies of what it offers: that is our asking, not its work
                 self._kept_bytes = max(0, torch.cuda.memory_allocated() - held)
 
-    def _take_block(self, calls: int) -> Reply:
+    def _take_block(self, request: TakeBlock) -> Reply:
         self._begin_measurement()
-        first = Block(())
+        call = self._benchmark.benchmark_fn
+        if request.by_events:
+            return self._timer.take_queued(call, request.calls, self._metrics.add, request.leads_in)
+        first, calls = Block(()), request.calls
         if self._calls == 0:  # there was no warm-up: its first call is timed, and its output kept
-            returned: list[Any] = []
-            first = self._timer.take(self._benchmark.benchmark_fn, 1, returned.append)
-            self._metrics.add(returned[0] if returned else None)
-            self._after_call(returned[0] if returned else None)
-            calls -= 1
-        rest = self._timer.take(self._benchmark.benchmark_fn, calls, self._metrics.add)
-        return Block(first.wall_ms + rest.wall_ms, first.event_ms + rest.event_ms)
+            first, calls = self._take_single(self._metrics.add), calls - 1
+        rest = self._timer.take(call, calls, self._metrics.add)
+        return Block(first.times_ms + rest.times_ms)
+
+    def _take_single(self, report: Callable[[Any], None] = lambda returned: None) -> Block:
+        """One call by the host's clock, after which the first output is kept."""
+        returned: list[Any] = []
+        block = self._timer.take(self._benchmark.benchmark_fn, 1, returned.append)
+        found = returned[0] if returned else None
+        report(found)
+        self._after_call(found)
+        return block
 
     def _take_turn(self, request: TakeTurn) -> Reply:
         self._begin_measurement()

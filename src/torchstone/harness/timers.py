@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +16,12 @@ Report = Callable[[Any], None]
 
 
 class CallTimer:
-    """Times calls one by one. On CUDA each begins on an idle device and ends when the device has finished."""
+    """Times calls: on a CPU one by one, on CUDA queued one after the other or each by itself."""
 
     def __init__(self, is_cuda: bool, all_devices: bool = False) -> None:
         self._is_cuda = is_cuda
         self._all_devices = all_devices
-        self._events: tuple[Any, Any] | None = None
+        self._events: list[Any] = []
 
     def synchronize(self) -> None:
         """Wait until the device has finished; all of them where the benchmark uses several."""
@@ -33,42 +34,55 @@ class CallTimer:
             torch.cuda.synchronize(device)
 
     def take(self, call: Call, calls: int, report: Report) -> Block:
-        """One block. What a call returns is reported when the clock has stopped."""
-        return self._take_cuda(call, calls, report) if self._is_cuda else self._take_cpu(call, calls, report)
-
-    def _take_cpu(self, call: Call, calls: int, report: Report) -> Block:
+        """One block by the host's clock. On CUDA each call begins on an idle device and ends when that has finished."""
         clock = time.perf_counter_ns
         times = []
         for _ in range(calls):
+            self.synchronize()
             began = clock()
             returned = call()
+            self.synchronize()
             times.append(clock() - began)
             if returned is not None:
                 report(returned)
             del returned  # what it takes to free a result is not part of the next call
         return Block(tuple(round(taken / 1e6, 6) for taken in times))
 
-    def _take_cuda(self, call: Call, calls: int, report: Report) -> Block:
-        """By both clocks: which one counts is decided when all samples are there."""
-        if self._events is None:
-            kind: Any = torch.cuda.Event
-            self._events = kind(enable_timing=True), kind(enable_timing=True)
-        start, end = self._events
-        clock = time.perf_counter_ns
-        walls, events = [], []
-        for _ in range(calls):
-            self.synchronize()
-            began = clock()
-            start.record()
+    def take_queued(self, call: Call, calls: int, report: Report, leads_in: bool) -> Block:
+        """One block by CUDA events between calls that are queued, so that no call pays for an idle device."""
+        events = self._event_pool(calls + 1)
+        self.synchronize()
+        if leads_in:
+            call()
+        began = time.perf_counter_ns()
+        events[0].record()
+        for event in events[1 : calls + 1]:
             returned = call()
-            end.record()
-            self.synchronize()
-            walls.append(round((clock() - began) / 1e6, 6))
-            events.append(round(start.elapsed_time(end), 6))
+            event.record()
             if returned is not None:
                 report(returned)
             del returned
-        return Block(tuple(walls), tuple(events))
+        host_ms = (time.perf_counter_ns() - began) / 1e6
+        self.synchronize()
+        pairs = itertools.pairwise(events[: calls + 1])
+        return Block(tuple(round(start.elapsed_time(end), 6) for start, end in pairs), host_ms)
+
+    def unseen_ms(self, call: Call) -> tuple[float, float]:
+        """Wall time of one call, and how much of it CUDA events around the call do not see."""
+        start, end = self._event_pool(2)[:2]
+        self.synchronize()
+        began = time.perf_counter_ns()
+        start.record()
+        call()
+        end.record()
+        self.synchronize()
+        wall_ms = (time.perf_counter_ns() - began) / 1e6
+        return wall_ms, wall_ms - start.elapsed_time(end)
+
+    def _event_pool(self, count: int) -> list[Any]:
+        kind: Any = torch.cuda.Event
+        self._events += [kind(enable_timing=True) for _ in range(count - len(self._events))]
+        return self._events
 
 
 def take_triton_samples(call: Call, milliseconds: float) -> tuple[float, ...]:

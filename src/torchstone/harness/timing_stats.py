@@ -9,14 +9,9 @@ from torchstone.harness.results import InferenceStats, LatencyStats, TimingStats
 from torchstone.measuring import distribution
 
 
-def samples_of(block: Block, uses_events: bool) -> tuple[float, ...]:
-    """By the clock that counts."""
-    return block.event_ms if uses_events else block.wall_ms
-
-
-def timing_stats(blocks: Sequence[Block], uses_events: bool, percentiles: Sequence[float]) -> TimingStats | None:
+def timing_stats(blocks: Sequence[Block], percentiles: Sequence[float]) -> TimingStats | None:
     """None: there is no sample."""
-    samples = tuple(sample for block in blocks for sample in samples_of(block, uses_events))
+    samples = tuple(sample for block in blocks for sample in block.times_ms)
     if not samples:
         return None
     shape = distribution(samples, percentiles)
@@ -35,18 +30,13 @@ def timing_stats(blocks: Sequence[Block], uses_events: bool, percentiles: Sequen
         percentiles=shape.percentiles,
         iterations=len(samples),
         raw_times_ms=samples,
-        block_sizes=tuple(len(block.wall_ms) for block in blocks),
+        block_sizes=tuple(len(block.times_ms) for block in blocks),
     )
 
 
-def block_means(blocks: Sequence[Block], uses_events: bool) -> list[float]:
+def block_means(blocks: Sequence[Block]) -> list[float]:
     """Of each block; never zero, which only a clock too coarse for the call says."""
-    means = []
-    for block in blocks:
-        samples = samples_of(block, uses_events)
-        if samples:
-            means.append(max(sum(samples) / len(samples), 1e-6))
-    return means
+    return [max(sum(block.times_ms) / len(block.times_ms), 1e-6) for block in blocks if block.times_ms]
 
 
 def inference_stats(ttft_ms: Sequence[float], tpot_ms: Sequence[float]) -> InferenceStats | None:

@@ -23,7 +23,7 @@ LEAST_EXPLICIT_ROUNDS = 20
 BLOCK_MS = {"cpu": 1.0, "cuda": 2.0}
 """Wanted length of a block: long beside the moment in which a core or a device changes its process."""
 LEAST_CALLS = 100
-MOST_CALLS = 20_000
+MOST_CALLS = 10_000
 """Of a side, where the number is not given: every sample is kept."""
 BUDGET_SHARE = 0.7
 """Of the measurement's limit that is used where the number of calls is not given."""
@@ -31,7 +31,10 @@ CERTAIN_ENOUGH = 1.03
 """Width of the interval of these two processes, upper over lower end, below which no more blocks are taken."""
 FURTHER_SECONDS = 4.0
 """Of a side's own time, after which no more blocks are taken however wide the interval is."""
-FURTHER_CALLS = 60_000
+FURTHER_CALLS = 10_000
+"""Of a side, after which no more blocks are taken: every sample is kept."""
+LEAD_IN_MS = 5.0
+"""Blocks of shorter calls on CUDA begin with an untimed one; to longer calls an idle device makes no difference."""
 TURNS = 8
 """Of triton's and torch's own timers, each of which takes many samples."""
 _WARM_SHARE = 0.5
@@ -127,21 +130,21 @@ def _is_worth_more(planned: Sequence[tuple[SideRun, list[int]]]) -> bool:
     if len(sides) < 2 or any(side.has_failed or side.sets("iterations") or _is_enough(side) for side in sides):
         return False
     spent = max(side.spent_seconds("measurement") for side in sides)
-    most = max(sum(len(block.wall_ms) for block in side.blocks) for side in sides)
+    most = max(sum(len(block.times_ms) for block in side.blocks) for side in sides)
     if spent >= FURTHER_SECONDS or most >= FURTHER_CALLS:
         return False
-    is_cuda = all(block.event_ms for side in sides for block in side.blocks)
-    baseline, optimized = (block_means(side.blocks, is_cuda) for side in sides)
-    found = block_ratio(baseline, optimized, CUDA_QUANTILE if is_cuda else CPU_QUANTILE)
+    baseline, optimized = (block_means(side.blocks) for side in sides)
+    found = block_ratio(baseline, optimized, CPU_QUANTILE if sides[0].device == "cpu" else CUDA_QUANTILE)
     return found.low is None or found.high is None or found.high / found.low > CERTAIN_ENOUGH
 
 
 def _take(side: SideRun, calls: int) -> int:
-    block = side.ask("measurement", TakeBlock(calls), Block)
+    leads_in = side.uses_events and _call_ms(side) < LEAD_IN_MS
+    block = side.ask("measurement", TakeBlock(calls, side.uses_events, leads_in), Block)
     if block is None:
         return 0
     side.blocks.append(block)
-    return len(block.wall_ms)
+    return len(block.times_ms)
 
 
 def _wanted(side: SideRun, taken: int) -> Wanted:
@@ -157,7 +160,7 @@ def _wanted(side: SideRun, taken: int) -> Wanted:
 
 
 def _call_ms(side: SideRun) -> float:
-    known = side.warm_ms or tuple(sample for block in side.blocks for sample in block.wall_ms)
+    known = side.warm_ms or tuple(sample for block in side.blocks for sample in block.times_ms)
     return statistics.median(known[int(len(known) * _WARM_SHARE) :])
 
 

@@ -22,6 +22,8 @@ CPU_PLACEMENT_DOUBT = 0.03
 CUDA_PLACEMENT_DOUBT = PLACEMENT_DOUBT
 """The same code in two processes differs by up to this share for as long as both live: its memory lies elsewhere.
 No number of rounds shows it. The CPU's is from benchmarks/harness.py."""
+HOST_DOUBT = 0.05
+"""The same where a GPU waits for the host: two processes issue the same calls on cores of different speed."""
 LEAST_ROUNDS = 5
 """Fewer rounds give no interval: it would be far too narrow."""
 
