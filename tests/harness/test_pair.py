@@ -129,7 +129,7 @@ def test_a_tree_written_for_another_harness_runs_unchanged(run_pair: RunPair) ->
 def test_a_regression_needs_the_whole_interval_beyond_the_threshold(run_pair: RunPair) -> None:
     slow, quick = (benchmark_text(body=BUSY.format(ms=ms)) for ms in (1.3, 1.0))
     config = BenchmarkConfig(iterations=40, warmup=2)
-    found = run_pair(slow, quick, overrides=config)
+    found = run_pair(slow, quick, overrides=config, regression_threshold_pct=5.0)
     assert found.status == "regression", found
     assert found.regression
     assert found.regression_pct == pytest.approx(30, abs=8)
