@@ -52,7 +52,8 @@ def test_half_the_work_is_twice_as_fast(runner: LocalPairRunner, tmp_path: Path,
     )
     found = run(runner, tmp_path, baseline, optimized)
     assert found.status == "succeeded", found
-    assert found.speedup == pytest.approx(2.0, rel=0.03)
+    # The small products wait for the host, whose speed varies from process to process.
+    assert found.speedup == pytest.approx(2.0, rel=0.03 if size > 1000 else 0.15)
     assert found.baseline.clock == found.optimized.clock == "events"
     assert found.taken == "interleaved"
 

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,17 @@ def stay_on(cores: Iterable[int]) -> None:
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):  # a thread that has just ended
             os.sched_setaffinity(int(thread), cores)
+
+
+@contextlib.contextmanager
+def caller_on(cores: Iterable[int]) -> Iterator[None]:
+    """The calling thread on these cores meanwhile, and what it starts; other threads stay where they are."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 class MemoryWatch:

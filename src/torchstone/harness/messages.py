@@ -74,6 +74,8 @@ class TakeBlock(msgspec.Struct, frozen=True, tag=True):
     """Queue the calls and time them by CUDA events. False: wait for the device after each, by the host's clock."""
     leads_in: bool = False
     """Make one untimed call first, so that the device is busy when the first timed one arrives."""
+    cores: tuple[int, ...] = ()
+    """Cores of the thread that calls, for as long as the block takes; empty: any."""
 
 
 class TakeTurn(msgspec.Struct, frozen=True, tag=True):

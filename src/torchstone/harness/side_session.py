@@ -196,7 +196,9 @@ class SideSession:
         self._begin_measurement()
         call = self._benchmark.benchmark_fn
         if request.by_events:
-            return self._timer.take_queued(call, request.calls, self._metrics.add, request.leads_in)
+            stays = self._owns_process and request.cores
+            with device_state.caller_on(request.cores) if stays else contextlib.nullcontext():
+                return self._timer.take_queued(call, request.calls, self._metrics.add, request.leads_in)
         first, calls = Block(()), request.calls
         if self._calls == 0:  # there was no warm-up: its first call is timed, and its output kept
             first, calls = self._take_single(self._metrics.add), calls - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import statistics
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ FURTHER_SECONDS = 4.0
 """Of a side's own time, after which no more blocks are taken however wide the interval is."""
 FURTHER_CALLS = 10_000
 """Of a side, after which no more blocks are taken: every sample is kept."""
-LEAD_IN_MS = 5.0
+SHORT_MS = 5.0
 """Blocks of shorter calls on CUDA begin with an untimed one; to longer calls an idle device makes no difference."""
 TURNS = 8
 """Of triton's and torch's own timers, each of which takes many samples."""
@@ -139,8 +140,11 @@ def _is_worth_more(planned: Sequence[tuple[SideRun, list[int]]]) -> bool:
 
 
 def _take(side: SideRun, calls: int) -> int:
-    leads_in = side.uses_events and _call_ms(side) < LEAD_IN_MS
-    block = side.ask("measurement", TakeBlock(calls, side.uses_events, leads_in), Block)
+    is_short = side.uses_events and _call_ms(side) < SHORT_MS
+    # Two cores of one machine issue the same calls at speeds that differ by half: short calls of both sides come from
+    # the same one. Long calls keep all cores, since they may start processes and threads.
+    cores = (max(os.sched_getaffinity(0)),) if is_short else ()
+    block = side.ask("measurement", TakeBlock(calls, side.uses_events, is_short, cores), Block)
     if block is None:
         return 0
     side.blocks.append(block)
