@@ -241,11 +241,11 @@ def bring_in_order(
         write_all_atomically(kept, {name: encode(sources[name]) for name in sources.keys() - there})
 
 
-def resuming_options(folder: Path) -> str:
-    """The options with which `torchstone run` goes on with the run in this folder; the others are remembered."""
+def resuming_command(folder: Path) -> str:
+    """The command that goes on with the run in this folder; its other options are remembered."""
     parent = folder.parent
-    words = ["--resume", "--run-id", folder.name, *(["--output-dir", str(parent)] if parent != OUTPUT_DIR else [])]
-    return shlex.join(words)
+    where = ["--output-dir", str(parent)] if parent != OUTPUT_DIR else []
+    return shlex.join(["torchstone", "run", "--resume", "--run-id", folder.name, *where])
 
 
 def save_reports(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -353,7 +353,7 @@ def _judge(executor: Executor, plan: Plan, journal: Journal[Record], observer: O
         except TorchstoneError:
             folder = journal.path.parent
             kept = f"records kept in {folder}: {len(journal.records)}"
-            observer.warned(f"{kept}; go on with {folders.resuming_options(folder)}.")
+            observer.warned(f"{kept}; go on with: {folders.resuming_command(folder)}")
             raise
         finally:
             with interruption.held():
