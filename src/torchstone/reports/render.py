@@ -16,7 +16,9 @@ from torchstone.reports.closing import closing_lines, print_closing
 from torchstone.reports.console import fits, make_console, make_table, print_line, print_table
 from torchstone.reports.durations import seconds_of, slowest, stages_of
 from torchstone.reports.facts import fact_lines
+from torchstone.reports.failure_text import hanging
 from torchstone.reports.failures import FailureGroup, grouped
+from torchstone.reports.remarks import remarks
 from torchstone.reports.report import RunReport
 from torchstone.reports.summary import CaseResult, OperatorSummary, Summary
 from torchstone.reports.text import counted, microseconds, of_limit, one_line, ratio
@@ -59,8 +61,11 @@ def render(report: RunReport, folder: Path, console: Console, *, wide: bool = Fa
         console.print()
     if durations:
         print_durations(report.results, durations, console, summary.compares)
-    for line in closing_lines(summary, folder):
-        print_closing(console, line)
+    for remark in remarks(report.results, summary.problems, folder):
+        for line in hanging(remark, "  ", console.width if console.is_terminal else None):
+            print_line(console, Text(line, "yellow"))
+    for closing in closing_lines(summary, folder):
+        print_closing(console, closing)
 
 
 def print_heading(summary: Summary, console: Console) -> None:
