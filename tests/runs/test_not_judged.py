@@ -52,6 +52,11 @@ def run(folder: Path, *arguments: str) -> int:
     return subprocess.run(command, cwd=folder, env=environment, timeout=60, check=False).returncode
 
 
+def ended() -> list[bool]:
+    """Of each part of the run, whether its end is known."""
+    return [part["ended_unix_ns"] is not None for part in json.loads(Path("runs/x/plan.json").read_text())["parts"]]
+
+
 def test_a_killed_run_tells_what_it_did_not_judge_and_a_resumed_one_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,7 +76,10 @@ def test_a_killed_run_tells_what_it_did_not_judge_and_a_resumed_one_is_complete(
     assert summary["operators_not_judged"] == 2
     assert summary["run"]["commands"] == ["torchstone run"]
 
+    assert ended() == [False]
+
     assert run(tmp_path, "--resume") == 0
+    assert ended() == [False, True]
     assert main(["show", "runs/x"]) == 0
     out = capsys.readouterr().out
     assert "not judged  none of 6 cases\n" in out

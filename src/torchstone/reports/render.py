@@ -21,7 +21,7 @@ from torchstone.reports.failures import FailureGroup, grouped
 from torchstone.reports.remarks import remarks
 from torchstone.reports.report import RunReport
 from torchstone.reports.summary import CaseResult, OperatorSummary, Summary
-from torchstone.reports.text import counted, microseconds, of_limit, one_line, ratio
+from torchstone.reports.text import counted, microseconds, of_limit, one_line, over_bound, ratio
 
 __all__ = ["MOST_FAILURES", "make_console", "render"]
 
@@ -154,6 +154,11 @@ def _operator_name(item: OperatorSummary) -> Text:
     return Text(one_line(item.operator))
 
 
+def _short_operator_name(item: OperatorSummary) -> Text:
+    """``relu`` for ``aten.relu.default``: rows of a narrow table must not be folded."""
+    return Text(one_line(item.operator.removeprefix("aten.").removesuffix(".default")))
+
+
 def _of_limit(item: OperatorSummary) -> Text:
     """How far the kernel is from what the device allows; in colour where that cannot be."""
     shown = of_limit(item.of_limit_percent, item.bounds, item.over_limit_cases)
@@ -161,7 +166,7 @@ def _of_limit(item: OperatorSummary) -> Text:
 
 
 def _error(item: OperatorSummary) -> Text:
-    return Text("–" if item.worst_over_bound is None else f"{float(item.worst_over_bound):.2g}")
+    return Text(over_bound(item.worst_over_bound))
 
 
 def _verdict_counts(item: OperatorSummary) -> Text:
@@ -198,7 +203,7 @@ _ALL_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
     "error/bound": _error,
 }
 _FEW_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
-    "operator": _operator_name,
+    "operator": _short_operator_name,
     "verdicts": _verdict_counts,
     "speedup": _speedup,
     "µs": lambda item: Text(microseconds(item.candidate_ns)),

@@ -3,7 +3,7 @@
 records.jsonl               one line per judged case           superseded.jsonl   lines a resumed run replaced
 manifest.json               circumstances of the first part    manifest_KEY.json  of later parts that differ
 implementations/KEY.json    each judged source once            problems.json      what the backend could not use
-plan.json                   how many cases are planned, and when each part of the run began
+plan.json                   how many cases are planned, and when each part of the run began and ended
 OVERALL_SUMMARY.md, …       the reports
 """
 
@@ -215,6 +215,15 @@ def keep_plan(folder: Path, cases: tuple[PlannedCases, ...], began: RunPart) -> 
     with writing_to(folder):
         write_atomically(folder / PLAN, encode(planned))
     return planned
+
+
+def end_part(folder: Path, planned: PlannedRun, ended_unix_ns: int) -> PlannedRun:
+    """Keep when the last part of the run ended."""
+    last = msgspec.structs.replace(planned.parts[-1], ended_unix_ns=ended_unix_ns)
+    ended = msgspec.structs.replace(planned, parts=(*planned.parts[:-1], last))
+    with writing_to(folder):
+        write_atomically(folder / PLAN, encode(ended))
+    return ended
 
 
 def open_journal(folder: Path, kind: journal.RecordKind[R]) -> journal.Journal[R]:

@@ -160,6 +160,7 @@ def execute(
             observer.warned(note)
         observer.planned(plan, folder)
         ending = _judge(executor, plan, journal, observer, fail_fast=request.fail_fast)
+        planned = folders.end_part(folder, planned, time.time_ns())
         first = folders.read_manifest(folder)
         made = report(journal.records, problems, RunDescription(first, planned))
         folders.save_reports(folder, made.files)
