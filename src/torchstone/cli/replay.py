@@ -89,8 +89,10 @@ def told(result: Replayed, width: int | None = None) -> str:
 
     source, verdict = result.source, result.verdict
     answer = {_REPRODUCES: "fails again", _AGREES: "agrees now"}.get(_code(result), "no answer")
-    title = f"{source.record.case.operator}({one_line(source.replay.case.label)})  job {source.record.job_key}"
-    lines = hanging(title, "  ", width)
+    call = f"{source.record.case.operator}({one_line(source.replay.case.label)})"
+    job = f"  job {source.record.job_key}"
+    fits = width is None or len(call + job) <= width
+    lines = [call + job] if fits else [*hanging(call, "  ", width), job]
     lines += hanging(f"  {answer}: {verdict_name(verdict)}: {one_line(explain(verdict), limit=2000)}", "    ", width)
     if isinstance(verdict, Disagrees) and verdict.errors.smallest_wrong_error is not None:
         lines.append(
