@@ -15,6 +15,8 @@ _MOST_REASONS = 5
 """Lines about kernels that were not used; the rest is counted."""
 _MOST_PLACES = 3
 """Kernels that one line names."""
+_DISTURBED_SHARE = 0.25
+"""Share of disturbed rounds from which a case counts as disturbed. One round of seven hardly moves a winsorised mean."""
 
 
 def remarks(results: Iterable[CaseResult], problems: Iterable[Problem], folder: Path) -> list[str]:
@@ -40,10 +42,10 @@ def _named(places: Sequence[str]) -> str:
 
 
 def _disturbed(results: Iterable[CaseResult]) -> Iterator[str]:
-    """A line if most timed cases were disturbed in most of their rounds: a few rounds change no median."""
+    """A line if most timed cases were disturbed."""
     measured = [item.record.measurement for item in results if item.timing is not None]
     timed = [item for item in measured if item is not None]
-    disturbed = [item for item in timed if _mostly_disturbed(item)]
+    disturbed = [item for item in timed if _is_disturbed(item)]
     if 2 * len(disturbed) <= len(timed):
         return
     reasons = Counter(reason for item in disturbed for one in item.disturbances for reason in one.reasons)
@@ -51,5 +53,5 @@ def _disturbed(results: Iterable[CaseResult]) -> Iterator[str]:
     yield f"timing: {len(disturbed)} of {len(timed)} timed cases were disturbed ({why}); speedups may be too low"
 
 
-def _mostly_disturbed(measured: Measurement) -> bool:
-    return 2 * len(measured.disturbances) > len({block.round for block in measured.blocks})
+def _is_disturbed(measured: Measurement) -> bool:
+    return len(measured.disturbances) >= _DISTURBED_SHARE * len({block.round for block in measured.blocks})
