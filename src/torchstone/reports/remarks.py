@@ -16,7 +16,7 @@ _MOST_REASONS = 5
 _MOST_PLACES = 3
 """Kernels that one line names."""
 _DISTURBED_SHARE = 0.25
-"""Share of disturbed rounds from which a case counts as disturbed. One round of seven hardly moves a winsorised mean."""
+"""Share of disturbed rounds from which a case counts as disturbed: one of seven hardly moves a winsorised mean."""
 
 
 def remarks(results: Iterable[CaseResult], problems: Iterable[Problem], folder: Path) -> list[str]:
