@@ -335,9 +335,23 @@ def test_show_tells_the_same_as_the_run(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["show", "torchstone_runs/x"]) == 0
     out, err = capsys.readouterr()
     assert out == first
-    assert "warning: kernels/add" in err
+    assert "not used: kernels/add: no entry point add_kernel_impl\n" in out
+    assert not err
     assert main(["show", "torchstone_runs/x", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["summary"]["operators_missing"] == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["summary"]["operators_missing"] == 1
+    assert "warning: kernels/add" in err
+
+
+def test_a_run_id_names_a_run_as_its_folder_does(capsys: pytest.CaptureFixture[str]) -> None:
+    main([*RUN, "--run-id", "x"])
+    first = capsys.readouterr().out
+    Path("x").mkdir()  # a folder of the same name that is no run does not hide it
+    assert main(["show", "x"]) == 0
+    assert capsys.readouterr().out == first
+    assert main(["diff-manifests", "x", "torchstone_runs/x"]) == 0
+    assert main(["replay", "x"]) == 0
+    assert "nothing to replay: every case agrees" in capsys.readouterr().out
 
 
 def test_show_tells_all_about_single_cases(capsys: pytest.CaptureFixture[str]) -> None:

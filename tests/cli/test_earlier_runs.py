@@ -103,7 +103,9 @@ def test_fail_fast_stops_after_the_first_failure_keeps_what_is_done_and_says_how
     told = json.loads(out)
     assert (told["stopped_early"], told["interrupted"], told["exit_code"]) == (True, False, 1)
     assert told["summary"]["counts"] == {"agrees": 1, "disagrees": 1, "missing": 1}
-    assert err.splitlines()[-1] == "stopped early (-x): 4 cases not judged; go on with --resume --run-id x"
+    assert (
+        err.splitlines()[-1] == "stopped early (-x): 4 cases not judged; go on with: torchstone run --resume --run-id x"
+    )
 
     judge_by(wrong_on(CASES[3]))
     assert main(["run", "--resume", "--run-id", "x", "--fail-fast"]) == 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import making
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 
 from golden import require_golden
+from torchstone.backends import Problem
 from torchstone.cli.model import _print
 from torchstone.installing.comparison import Difference, ModelComparison, OperatorUse, Times
 from torchstone.reports import make_report
@@ -22,6 +24,7 @@ from torchstone.reports.render import render
 from torchstone.schema import (
     Crashed,
     Disagrees,
+    Disturbance,
     ErrorStatistics,
     Git,
     Gpu,
@@ -129,6 +132,7 @@ def printed(
     records: list[Record],
     about: RunDescription | None,
     columns: int | None,
+    problems: Sequence[Problem] = (),
     **how: int | bool,
 ) -> str:
     """What a terminal of so many columns shows, colours left out; None is a pipe."""
@@ -138,7 +142,7 @@ def printed(
     if columns is not None:
         monkeypatch.setenv("COLUMNS", str(columns))
     stream = io.StringIO() if columns is None else Terminal()
-    render(make_report(records, (), about), FOLDER, make_console(stream), **how)  # type: ignore[arg-type]
+    render(make_report(records, problems, about), FOLDER, make_console(stream), **how)  # type: ignore[arg-type]
     return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
 
 
@@ -174,6 +178,23 @@ def test_equal_failures_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_interrupted_run(monkeypatch: pytest.MonkeyPatch) -> None:
     compare("interrupted_80", printed(monkeypatch, MIXED, description(MIXED, missed=12), 80))
+
+
+def test_remarks_stand_after_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    disturbances = tuple(Disturbance(number, ("machine overloaded",)) for number in range(3))
+    records = [
+        item
+        if item.measurement is None or item.case.operator == NORM
+        else msgspec.structs.replace(
+            item, measurement=msgspec.structs.replace(item.measurement, disturbances=disturbances)
+        )
+        for item in MIXED
+    ]
+    problems = [Problem("rleu", "torch has no such operator or overload; did you mean 'relu'?")]
+    problems += [Problem(f"kernel{number}", f"reason {number // 4}") for number in range(25)]
+    compare("remarks_80", printed(monkeypatch, records, None, 80, problems))
+    few = [msgspec.structs.replace(item, measurement=making.measurement()) for item in records[:2]] + records[3:4]
+    assert "timing:" not in printed(monkeypatch, few, None, 80)
 
 
 def test_the_slowest_cases(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def test_a_run_that_stopped_at_a_failure_goes_on_after_the_kernel_is_mended(tmp_
     options = ["--device", "cpu", "--effort", "quick", "--no-measure", "--run-id", "x", "-k", "relu and f32"]
     first = torchstone("run", *KERNELS, "kernels", *options, "-x", cwd=tmp_path)
     assert first.returncode == 1, first.stderr
-    assert first.stderr.splitlines()[-1].endswith("go on with --resume --run-id x")
+    assert first.stderr.splitlines()[-1].endswith("go on with: torchstone run --resume --run-id x")
     kernel.write_text("def relu_kernel_impl(x):\n    return x.clamp(min=0)\n")
     second = torchstone("run", "--resume", cwd=tmp_path)
     assert second.returncode == 0, second.stderr

@@ -45,6 +45,8 @@ def test_numbers_that_differ_are_shown_with_the_digits_in_which_they_do(
 
 def test_the_factor_over_the_allowed_error_is_never_shown_as_one() -> None:
     assert shown_factor(0.25, 1.25e-7) == " (2e+06 times that)"
+    assert shown_factor(1138.0, 1.0) == " (1,140 times that)"
+    assert shown_factor(938.2, 1.0) == " (938 times that)"
     assert shown_factor(1.0001, 1.0) == " (1.0001 times that)"
     assert shown_factor(math.nan, 1.0) == shown_factor(1.0, 0.0) == ""
 

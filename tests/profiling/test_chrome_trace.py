@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from torchstone.profiling.chrome_trace import NotATraceError, kernels_of
-from torchstone.profiling.render import kernel_table
-from torchstone.schema import ProfilerResult
+from torchstone.profiling.render import kernel_table, render
+from torchstone.schema import Case, Implementation, ImportPath, Normal, Profile, ProfilerResult, Tensor
 
 
 def event(name: str, cat: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:
@@ -72,9 +75,22 @@ def test_absurd_details_of_an_event_are_left_out() -> None:
 
 
 def test_names_of_kernels_are_text_whatever_they_contain(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
     kernels = tuple(kernels_of(trace(event("[red]evil[/] \x1b[31m|", "kernel", 0.0, 1.0))))
-    Console(width=200).print(kernel_table(ProfilerResult("torch", "profiled", kernels=kernels), 1, Console(width=200)))
+    table = kernel_table(ProfilerResult("torch", "profiled", kernels=kernels), 1, Console(width=200))
+    Console(width=200).print(table)
     out = capsys.readouterr().out
     assert "[red]evil[/] \\x1b[31m|" in out
+
+
+def test_a_terminal_gets_no_lines_of_blanks() -> None:
+    kernels = tuple(kernels_of(trace(event("relu", "kernel", 0.0, 1.0))))
+    operator = "aten.relu.default"
+    case = Case("smoke", operator, (Tensor((2,), "float32", Normal()),))
+    kernel = Implementation("aten", operator, ImportPath("torch", operator)).reference
+    result = ProfilerResult("torch", "profiled", kernels=kernels)
+    stream = io.StringIO()
+    console = Console(file=stream, width=80, force_terminal=True, no_color=True)
+    render(Profile(case, kernel, "cpu", 1, 0, 1, "best", (result,), "", 1, 2), Path("here"), console)
+    lines = stream.getvalue().splitlines()
+    assert any("relu" in line and "100.0" in line for line in lines)
+    assert all(line == line.rstrip() for line in lines if not line.strip())

@@ -75,14 +75,19 @@ def test_everything_that_a_record_has_is_told() -> None:
     assert found["disturbed rounds"] == "2 of 7: power cap 2, waited for a core 1"
     assert found["peak memory"] == "3 MiB, reference 1 MiB"
     assert found["torch operators"] == "aten.clamp.default (2x)"
-    assert found["kernel"] == "_relu: triton, 1x, 2.15 µs"
+    assert found["launched"] == "_relu: triton, 1x, 2.15 µs"
     assert found["code"] == (
         "_relu: 32 registers, 4 spilled, 2048 B shared, 4 warps, 3 stages, grid 17x1x1, block 128x1x1, occupancy 37 %"
     )
 
 
 def test_what_a_record_does_not_have_takes_no_line() -> None:
-    assert set(told(making.record())) == {"job", "verdict"}
+    made = making.record()
+    found = told(made)
+    assert set(found) == {"job", "kernel", "verdict"}
+    assert found["kernel"] == made.implementation.where
+    nowhere = msgspec.structs.replace(made.implementation, where="")
+    assert set(told(msgspec.structs.replace(made, implementation=nowhere))) == {"job", "verdict"}
 
 
 def test_a_failure_says_why() -> None:

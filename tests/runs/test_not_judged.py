@@ -52,6 +52,11 @@ def run(folder: Path, *arguments: str) -> int:
     return subprocess.run(command, cwd=folder, env=environment, timeout=60, check=False).returncode
 
 
+def ended() -> list[bool]:
+    """Of each part of the run, whether its end is known."""
+    return [part["ended_unix_ns"] is not None for part in json.loads(Path("runs/x/plan.json").read_text())["parts"]]
+
+
 def test_a_killed_run_tells_what_it_did_not_judge_and_a_resumed_one_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,14 +68,18 @@ def test_a_killed_run_tells_what_it_did_not_judge_and_a_resumed_one_is_complete(
     assert "not judged  4 of 6 cases: the run was stopped before them, or is still going on\n" in out
     assert "2/3 agrees, 1 not judged" in out
     assert "0/3 agrees, 3 not judged" in out
-    assert "2 operators: 0 right, 2 not right, 0 missing · 6 cases: 2 agrees, 4 not judged" in out
+    assert "2 operators: 0 right, 0 not right, 2 not judged, 0 missing · 6 cases: 2 agrees, 4 not judged" in out
     assert main(["show", "runs/x", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)["summary"]
     assert (summary["cases"], summary["not_judged"], summary["run"]["planned_cases"]) == (2, 4, 6)
     assert (summary["run"]["suite"], summary["run"]["backends"], summary["run"]["device"]) == ("smoke", ["aten"], "cpu")
+    assert summary["operators_not_judged"] == 2
     assert summary["run"]["commands"] == ["torchstone run"]
 
+    assert ended() == [False]
+
     assert run(tmp_path, "--resume") == 0
+    assert ended() == [False, True]
     assert main(["show", "runs/x"]) == 0
     out = capsys.readouterr().out
     assert "not judged  none of 6 cases\n" in out

@@ -9,11 +9,12 @@ from typing import Any
 
 from torchstone.errors import UsageError
 from torchstone.reports import RunReport
-from torchstone.reports.console import make_console, print_line
+from torchstone.reports.closing import closing_line, print_closing
+from torchstone.reports.console import make_console
 from torchstone.reports.durations import duration_entries
 from torchstone.reports.failures import failure_entries
 from torchstone.reports.junit import junit_xml
-from torchstone.reports.render import closing_line, render
+from torchstone.reports.render import render
 from torchstone.schema import encode
 
 
@@ -28,7 +29,7 @@ def print_report(
     """Heading, tables and the closing lines, or the last of these alone."""
     console = make_console(sys.stdout)
     if quiet:
-        print_line(console, closing_line(report.summary, folder))
+        print_closing(console, closing_line(report.summary, folder))
     else:
         render(report, folder, console, wide=wide, durations=durations or 0)
 

@@ -31,9 +31,11 @@ def replay(
     """Make the calls of recorded failures again, with the same values, and say whether they fail again."""
     from torchstone.cli.output import terminal_width
     from torchstone.runs import replay as replaying
+    from torchstone.runs.earlier import named_run
 
     if job_key is not None and operator is not None:
         raise click.UsageError("give --job or --operator, not both.")
+    path = named_run(path)
     found = replaying.find(path, job_key, operator)
     if isinstance(found, replaying.NothingFailed):
         _print_json([], _AGREES) if as_json else click.echo(str(found))
@@ -87,7 +89,10 @@ def told(result: Replayed, width: int | None = None) -> str:
 
     source, verdict = result.source, result.verdict
     answer = {_REPRODUCES: "fails again", _AGREES: "agrees now"}.get(_code(result), "no answer")
-    lines = [f"{source.record.case.operator}({one_line(source.replay.case.label)})  job {source.record.job_key}"]
+    call = f"{source.record.case.operator}({one_line(source.replay.case.label)})"
+    job = f"  job {source.record.job_key}"
+    fits = width is None or len(call + job) <= width
+    lines = [call + job] if fits else [*hanging(call, "  ", width), job]
     lines += hanging(f"  {answer}: {verdict_name(verdict)}: {one_line(explain(verdict), limit=2000)}", "    ", width)
     if isinstance(verdict, Disagrees) and verdict.errors.smallest_wrong_error is not None:
         lines.append(

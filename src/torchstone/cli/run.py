@@ -268,7 +268,7 @@ def _deadlines(given: dict[str, Any]) -> Any:
 def _tell(result: RunResult[RunReport], code: int, given: dict[str, Any]) -> None:
     from torchstone.cli.output import print_json, print_report, write_junit
     from torchstone.reports.text import counted
-    from torchstone.runs.folder import resuming_options
+    from torchstone.runs.folder import resuming_command
 
     report, folder, durations = result.report, result.folder, given["durations"]
     if given["junit"] is not None:
@@ -279,12 +279,12 @@ def _tell(result: RunResult[RunReport], code: int, given: dict[str, Any]) -> Non
         print_json(report, folder, durations=durations, **endings)
     else:
         print_report(report, folder, quiet=given["quiet"], wide=given["wide"], durations=durations)
-    resuming = resuming_options(folder)
+    resuming = resuming_command(folder)
     if result.interrupted:
-        click.echo(f"interrupted; go on with {resuming}", err=True)
+        click.echo(f"interrupted; go on with: {resuming}", err=True)
     elif result.left_by_fail_fast:
         why = f"stopped early (-x): {counted(result.left_by_fail_fast, 'case')} not judged"
-        click.echo(f"{why}; go on with {resuming}", err=True)
+        click.echo(f"{why}; go on with: {resuming}", err=True)
 
 
 def _nothing_to_do(message: str, *, as_json: bool) -> int:

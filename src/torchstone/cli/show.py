@@ -54,14 +54,16 @@ def show(
     junit: Path | None,
     **how: Any,
 ) -> int:
-    """Show the results of a run folder again: a finished run, a stopped one, or one that is still going on."""
+    """Show the results of a run folder or run id again: of a finished run, a stopped one, or one still going on."""
     from torchstone.cli.output import print_json, print_report, write_junit
     from torchstone.reports import make_report
     from torchstone.reports.text import one_line
     from torchstone.runs import read_run
+    from torchstone.runs.earlier import named_run
 
+    run_folder = named_run(run_folder)
     stored = read_run(run_folder)
-    for problem in stored.problems:
+    for problem in stored.problems if as_json or case_text is not None else ():  # the tables end with them
         click.echo(f"warning: {one_line(f'{problem.where}: {problem.reason}', limit=1000)}", err=True)
     if stored.note:
         click.echo(f"warning: {stored.note}", err=True)

@@ -9,6 +9,8 @@ from typing import Any
 _DIGITS = range(6, 18)
 """Significant digits of a number in a message; 17 tell any two numbers of float64 apart."""
 _FEW_DIGITS = range(3, 18)
+_IN_FULL_BELOW = 1e6
+"""Factors from a thousand up to this are written in full, ``1,140``: easier to read than ``1.14e+03``."""
 _OF_DIFFERENCE = 0.1
 """How far the difference of two shown numbers may be from the true one, as a share of it."""
 
@@ -27,7 +29,9 @@ def shown_factor(error: float, allowed: float) -> str:
     """`` (12.5 times that)`` after the allowed error, with enough digits to differ from 1; empty if it is no number."""
     if not allowed or not math.isfinite(error / allowed):
         return ""
-    return f" ({shown_apart(error / allowed, 1.0, _FEW_DIGITS)[0]} times that)"
+    factor = shown_apart(error / allowed, 1.0, _FEW_DIGITS)[0]
+    in_full = "e+" in factor and float(factor) < _IN_FULL_BELOW
+    return f" ({float(factor):,.0f} times that)" if in_full else f" ({factor} times that)"
 
 
 def counted(number: int, noun: str) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from torchstone.reports.console import make_table, print_table
 from torchstone.reports.text import microseconds, one_line
 from torchstone.schema import Profile, ProfiledKernel, ProfilerResult
 
@@ -48,7 +48,7 @@ def render(profile: Profile, folder: Path, console: Console) -> None:
     console.print(Text(one_line(heading, limit=1000), "bold"), soft_wrap=True)
     for result in profile.results:
         if result.kernels:
-            console.print(kernel_table(result, profile.calls, console))
+            print_table(console, kernel_table(result, profile.calls, console))
     for result in profile.results:
         console.print(_status_line(result), soft_wrap=True)
     console.print(
@@ -59,11 +59,7 @@ def render(profile: Profile, folder: Path, console: Console) -> None:
 
 def kernel_table(result: ProfilerResult, calls: int, console: Console) -> Table:
     """The kernels that took longest, with the columns that this profiler knows."""
-    title = f"{result.profiler}: times under the profiler"
-    if console.is_terminal:
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    else:
-        table = Table(box=box.MARKDOWN)
+    table = make_table(console, f"{result.profiler}: times under the profiler")
     known = [shown for field, shown in _OPTIONAL.items() if any(getattr(k, field) is not None for k in result.kernels)]
     table.add_column(f"{result.profiler}: {result.kernels[0].kind}", overflow="fold")
     for name in ("launches", "profiled µs per call", "share %", *(name for name, _ in known)):

@@ -1,7 +1,8 @@
 """SAY IT: summaries, files and tables, all folds of records. The tables are in :mod:`torchstone.reports.render`."""
 
+from torchstone.reports.isolation import IsolationSummary
 from torchstone.reports.report import RunReport, make_report
-from torchstone.reports.summary import CaseResult, IsolationSummary, OperatorSummary, Summary, evaluate, summarise
+from torchstone.reports.summary import CaseResult, OperatorSummary, Summary, evaluate, summarise
 
 __all__ = [
     "CaseResult",

@@ -55,6 +55,8 @@ def _paragraph(result: CaseResult, width: int | None) -> Iterator[str]:
 def _lines(result: CaseResult) -> Iterator[tuple[str, str]]:
     record = result.record
     yield "job", record.job_key
+    if record.implementation.where:
+        yield "kernel", record.implementation.where
     verdict = verdict_name(record.verdict)
     yield "verdict", verdict if verdict == "agrees" else f"{verdict}: {explain(record.verdict)}"
     yield from _speed_lines(result)
@@ -129,7 +131,7 @@ def _attribution_lines(found: Attribution) -> Iterator[tuple[str, str]]:
     if found.operators:
         yield "torch operators", ", ".join(f"{name} ({count}x)" for name, count in found.operators.items())
     for kernel in found.kernels:
-        yield "kernel", _share(kernel)
+        yield "launched", _share(kernel)
     for code in found.code:
         yield "code", _code(code)
     if found.note:

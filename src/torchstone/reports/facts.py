@@ -25,7 +25,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     began: str | None
     """ISO 8601, UTC. None: the folder has no plan."""
     duration_seconds: float | None
-    """From the beginning of each part of the run to its last record; None if nothing was judged."""
+    """From the beginning of each part of the run to its end, or to its last record if it was killed."""
     suite: str
     backends: tuple[str, ...]
     device: str
@@ -72,10 +72,11 @@ def _date(unix_ns: int) -> str:
 
 def _seconds(parts: tuple[RunPart, ...], finished: list[int]) -> float | None:
     """The time between parts does not count: nothing was done in it."""
-    begins = [part.began_unix_ns for part in parts]
+    begins = [*(part.began_unix_ns for part in parts), math.inf]
     total = 0.0
-    for began, following in pairwise([*begins, math.inf]):
-        total += max((moment for moment in finished if began <= moment < following), default=began) - began
+    for part, (began, following) in zip(parts, pairwise(begins), strict=True):
+        last_record = max((moment for moment in finished if began <= moment < following), default=began)
+        total += (part.ended_unix_ns or last_record) - began
     return round(total / 1e9, 3) if total else None
 
 

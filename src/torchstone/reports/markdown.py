@@ -88,9 +88,17 @@ def _metrics(summary: Summary) -> str:
         _metric(f"Perf@{p} Score", _number(summary.perf_at_p), f"share of all operators right and faster than {p}x"),
         _metric("Operators", str(summary.operators_total), "in the request; missing ones count in every score"),
         _metric("Operators right", str(summary.operators_right), "every case agrees"),
+        *_operators_not_judged(summary),
         _metric("Operators missing", str(summary.operators_missing), "the backend offers nothing"),
     )
     return "\n".join(("| Metric | Value | Meaning |", "| --- | --- | --- |", *rows))
+
+
+def _operators_not_judged(summary: Summary) -> list[str]:
+    if not summary.operators_not_judged:
+        return []
+    meaning = "no case failed, but some have no result yet"
+    return [_metric("Operators not judged", str(summary.operators_not_judged), meaning)]
 
 
 def _metric(name: str, value: str, meaning: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
@@ -13,15 +12,18 @@ from rich.table import Table
 from rich.text import Text
 
 from torchstone.measuring import outcome_of
+from torchstone.reports.closing import closing_lines, print_closing
 from torchstone.reports.console import fits, make_console, make_table, print_line, print_table
 from torchstone.reports.durations import seconds_of, slowest, stages_of
 from torchstone.reports.facts import fact_lines
+from torchstone.reports.failure_text import hanging
 from torchstone.reports.failures import FailureGroup, grouped
+from torchstone.reports.remarks import remarks
 from torchstone.reports.report import RunReport
-from torchstone.reports.summary import BackendSummary, CaseResult, OperatorSummary, Scores, Summary
-from torchstone.reports.text import counted, microseconds, of_limit, one_line, ratio
+from torchstone.reports.summary import CaseResult, OperatorSummary, Summary
+from torchstone.reports.text import counted, microseconds, of_limit, one_line, over_bound, ratio
 
-__all__ = ["MOST_FAILURES", "closing_line", "make_console", "render"]
+__all__ = ["MOST_FAILURES", "make_console", "render"]
 
 MOST_FAILURES = 50
 """Rows of the table of failures; the rest is in the files."""
@@ -59,8 +61,11 @@ def render(report: RunReport, folder: Path, console: Console, *, wide: bool = Fa
         console.print()
     if durations:
         print_durations(report.results, durations, console, summary.compares)
-    for line in closing_lines(summary, folder):
-        print_line(console, line)
+    for remark in remarks(report.results, summary.problems, folder):
+        for line in hanging(remark, "  ", console.width if console.is_terminal else None):
+            print_line(console, Text(line, "yellow"))
+    for closing in closing_lines(summary, folder):
+        print_closing(console, closing)
 
 
 def print_heading(summary: Summary, console: Console) -> None:
@@ -149,6 +154,11 @@ def _operator_name(item: OperatorSummary) -> Text:
     return Text(one_line(item.operator))
 
 
+def _short_operator_name(item: OperatorSummary) -> Text:
+    """``relu`` for ``aten.relu.default``: rows of a narrow table must not be folded."""
+    return Text(one_line(item.operator.removeprefix("aten.").removesuffix(".default")))
+
+
 def _of_limit(item: OperatorSummary) -> Text:
     """How far the kernel is from what the device allows; in colour where that cannot be."""
     shown = of_limit(item.of_limit_percent, item.bounds, item.over_limit_cases)
@@ -156,7 +166,7 @@ def _of_limit(item: OperatorSummary) -> Text:
 
 
 def _error(item: OperatorSummary) -> Text:
-    return Text("–" if item.worst_over_bound is None else f"{float(item.worst_over_bound):.2g}")
+    return Text(over_bound(item.worst_over_bound))
 
 
 def _verdict_counts(item: OperatorSummary) -> Text:
@@ -193,7 +203,7 @@ _ALL_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
     "error/bound": _error,
 }
 _FEW_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
-    "operator": _operator_name,
+    "operator": _short_operator_name,
     "verdicts": _verdict_counts,
     "speedup": _speedup,
     "µs": lambda item: Text(microseconds(item.candidate_ns)),
@@ -256,44 +266,3 @@ def print_durations(results: Iterable[CaseResult], count: int, console: Console,
         table.add_row(*names, *(f"{value:.2f}" for value in spent))
     print_table(console, table)
     console.print()
-
-
-def closing_line(summary: Summary, folder: Path) -> Text:
-    """Counts, missing operators, scores, isolation and where it all lies, in one line."""
-    if summary.compares:
-        operators = len({item.operator for item in summary.operators})
-        names = f"{counted(len(summary.backends), 'backend')}, {counted(operators, 'operator')}"
-        parts = [names, _cases(summary, summary.not_judged or 0)]
-    else:
-        parts = _score_parts(summary, summary.not_judged or 0)
-    parts += [f"isolation: {summary.isolation.words}"]
-    parts += ["judged on stated shapes only"] if summary.stated_shapes_cases else []
-    return Text(" · ".join((*parts, f"{folder}{os.sep}")), "bold")
-
-
-def closing_lines(summary: Summary, folder: Path) -> list[Text]:
-    """The closing line, after one for each backend where several are compared."""
-    widest = max((len(item.backend) for item in summary.backends), default=0)
-    return [*(_backend_line(item, widest) for item in summary.backends), closing_line(summary, folder)]
-
-
-def _backend_line(item: BackendSummary, width: int) -> Text:
-    best = f"best on {counted(item.operators_best, 'operator')}"
-    return Text(" · ".join((f"{item.backend:<{width}}", *_score_parts(item, item.not_judged), best)))
-
-
-def _score_parts(scores: Scores, not_judged: int) -> list[str]:
-    wrong = scores.operators_total - scores.operators_right - scores.operators_missing
-    return [
-        f"{counted(scores.operators_total, 'operator')}: {scores.operators_right} right, {wrong} not right, "
-        f"{scores.operators_missing} missing",
-        _cases(scores, not_judged),
-        f"speedup {ratio(scores.geomean_speedup)}, perf@{scores.p:g} {scores.perf_at_p:.2f}",
-    ]
-
-
-def _cases(scores: Scores, not_judged: int) -> str:
-    """``5 cases: 4 agrees, 1 not judged``."""
-    counts = {**scores.counts, **({"not judged": not_judged} if not_judged else {})}
-    told = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
-    return f"{counted(scores.cases + not_judged, 'case')}: {told}"

@@ -18,6 +18,7 @@ from torchstone.backends import Problem
 from torchstone.measuring import Attainment, Speedup, Timing, timing
 from torchstone.reports.best import BackendSpeed, fastest
 from torchstone.reports.facts import RunFacts, backends_in, run_facts
+from torchstone.reports.isolation import IsolationSummary, isolation_in_force
 from torchstone.reports.text import natural
 from torchstone.schema import (
     Agrees,
@@ -28,7 +29,6 @@ from torchstone.schema import (
     PlannedRun,
     Record,
     RunDescription,
-    Unjudged,
     Unsupported,
     Verdict,
     encode,
@@ -104,29 +104,15 @@ class OperatorSummary(msgspec.Struct, frozen=True):
     backend: str = ""
     """Where the kernel comes from."""
     not_judged: int = 0
-    """Planned cases without a record. An operator that has any is not right."""
+    """Planned cases without a record. An operator that has any is not right, but neither is it wrong for that."""
     best: bool = False
     """Right, and faster than what every other backend of the run offers, beyond the intervals of both."""
 
-
-class IsolationSummary(msgspec.Struct, frozen=True):
-    """What stood between the candidates and the machine."""
-
-    demanded: tuple[str, ...]
-    layers: tuple[str, ...]
-    """In force for every judged case."""
-    partly: tuple[str, ...]
-    """In force for some only."""
-    cases: int
-    """How many judged cases this tells of; missing and unjudged ones met no isolation that we know."""
-
     @property
-    def words(self) -> str:
-        """For people."""
-        if not self.cases:
-            return "–"
-        partly = f" (partly {', '.join(self.partly)})" if self.partly else ""
-        return (", ".join(self.layers) or "none") + partly
+    def open(self) -> bool:
+        """Whether no case failed, but some were not judged."""
+        held = self.counts.get("agrees", 0) + self.counts.get("unjudged", 0) + self.excused
+        return self.not_judged > 0 and held == self.cases
 
 
 class Scores(msgspec.Struct, frozen=True):
@@ -138,6 +124,8 @@ class Scores(msgspec.Struct, frozen=True):
     operators_total: int
     operators_right: int
     operators_missing: int
+    operators_not_judged: int
+    """Operators with planned cases that have no record, and no case that failed: nobody knows yet."""
     mean_correctness: float | None
     """Mean of the operators' correctness, missing ones counting zero."""
     geomean_speedup: float | None
@@ -225,7 +213,7 @@ def fold(
     return Summary(
         **_scores(operators, results, p),
         devices=tuple(sorted({item.record.device for item in results})),
-        isolation=_isolation(results),
+        isolation=isolation_in_force(item.record for item in results),
         operators=operators,
         problems=tuple(sorted(problems, key=lambda problem: (problem.where, problem.reason))),
         stated_shapes_cases=sum(item.record.shapes == "stated" for item in results),
@@ -299,6 +287,7 @@ def _scores(operators: Sequence[OperatorSummary], results: Sequence[CaseResult],
         "operators_total": len(operators),
         "operators_right": len(right),
         "operators_missing": sum(item.missing for item in operators),
+        "operators_not_judged": sum(item.open for item in operators),
         "mean_correctness": sum(scores) / len(scores) if scores else None,
         "geomean_speedup": _geomean(speedups),
         "operators_timed": len(speedups),
@@ -384,14 +373,3 @@ def _worst_over_bound(results: Iterable[CaseResult]) -> OverBound | None:
     values = (item.errors.worst_over_bound for item in results)
     known = (value for value in values if value == "inf" or (value is not None and math.isfinite(value)))
     return max(known, key=float, default=None)
-
-
-def _isolation(results: Iterable[CaseResult]) -> IsolationSummary:
-    demanded = sorted({item.record.isolation.demanded for item in results})
-    active = [
-        item.record.isolation.active for item in results if not isinstance(item.record.verdict, Missing | Unjudged)
-    ]
-    some = list(dict.fromkeys(name for names in active for name in names))
-    everywhere = tuple(name for name in some if all(name in names for names in active))
-    partly = tuple(name for name in some if name not in everywhere)
-    return IsolationSummary(tuple(demanded), everywhere, partly, len(active))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from torchstone.schema import OverBound
+
 _LIMIT = 500
 """Characters of a text in a table: a mismatch with its inputs and what is said of these takes about 400."""
 
@@ -64,6 +66,14 @@ def of_limit(percent: float | None, bounds: Iterable[str], over_limit: int) -> s
     mark = " over limit" if over_limit else ""
     shown = f"{percent:.0f}" if percent >= 10 else f"{percent:.2g}"
     return f"{shown} % {'/'.join(bounds)}".rstrip() + mark
+
+
+def over_bound(value: OverBound | None) -> str:
+    """``0.14``, ``1,100``: an error over its bound, two significant digits, in full up to a million."""
+    if value is None:
+        return "–"
+    short = f"{float(value):.2g}"
+    return f"{float(short):,.0f}" if "e+" in short and float(short) < 1e6 else short
 
 
 def byte_size(value: int) -> str:

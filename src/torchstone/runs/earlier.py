@@ -16,7 +16,7 @@ from torchstone.runs import journal
 from torchstone.runs.failing import fails
 from torchstone.runs.folder import MANIFEST, read_manifest, read_plan, read_run
 from torchstone.runs.plan import CASE_RECORDS
-from torchstone.runs.request import RunRequest
+from torchstone.runs.request import OUTPUT_DIR, RunRequest
 from torchstone.schema import Case, Unjudged
 
 _STORED_AS = {"case": "case_recipe", "source": "source_path"}
@@ -98,6 +98,13 @@ def find_run(text: str, output_dir: Path) -> Path:
     if Path(text).is_dir():
         raise UsageError(f"{text} is no run folder: there is no {Path(text) / MANIFEST}.")
     raise unknown_name("run", text, (folder.name for folder in _newest_first(output_dir)))
+
+
+def named_run(path: Path, output_dir: Path = OUTPUT_DIR) -> Path:
+    """The path, or the folder of the run of this id where no run is at the path."""
+    there = path.is_file() or any((path / name).is_file() for name in (MANIFEST, journal.RECORDS))
+    by_id = output_dir / path
+    return by_id if not there and (by_id / MANIFEST).is_file() else path
 
 
 def failed_cases(folder: Path, *, missing_too: bool = False) -> tuple[Case, ...]:

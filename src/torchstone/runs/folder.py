@@ -3,7 +3,7 @@
 records.jsonl               one line per judged case           superseded.jsonl   lines a resumed run replaced
 manifest.json               circumstances of the first part    manifest_KEY.json  of later parts that differ
 implementations/KEY.json    each judged source once            problems.json      what the backend could not use
-plan.json                   how many cases are planned, and when each part of the run began
+plan.json                   how many cases are planned, and when each part of the run began and ended
 OVERALL_SUMMARY.md, …       the reports
 """
 
@@ -217,6 +217,15 @@ def keep_plan(folder: Path, cases: tuple[PlannedCases, ...], began: RunPart) -> 
     return planned
 
 
+def end_part(folder: Path, planned: PlannedRun, ended_unix_ns: int) -> PlannedRun:
+    """Keep when the last part of the run ended."""
+    last = msgspec.structs.replace(planned.parts[-1], ended_unix_ns=ended_unix_ns)
+    ended = msgspec.structs.replace(planned, parts=(*planned.parts[:-1], last))
+    with writing_to(folder):
+        write_atomically(folder / PLAN, encode(ended))
+    return ended
+
+
 def open_journal(folder: Path, kind: journal.RecordKind[R]) -> journal.Journal[R]:
     """The folder's journal, for this process alone."""
     with writing_to(folder):
@@ -241,11 +250,11 @@ def bring_in_order(
         write_all_atomically(kept, {name: encode(sources[name]) for name in sources.keys() - there})
 
 
-def resuming_options(folder: Path) -> str:
-    """The options with which `torchstone run` goes on with the run in this folder; the others are remembered."""
+def resuming_command(folder: Path) -> str:
+    """The command that goes on with the run in this folder; its other options are remembered."""
     parent = folder.parent
-    words = ["--resume", "--run-id", folder.name, *(["--output-dir", str(parent)] if parent != OUTPUT_DIR else [])]
-    return shlex.join(words)
+    where = ["--output-dir", str(parent)] if parent != OUTPUT_DIR else []
+    return shlex.join(["torchstone", "run", "--resume", "--run-id", folder.name, *where])
 
 
 def save_reports(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -160,6 +160,7 @@ def execute(
             observer.warned(note)
         observer.planned(plan, folder)
         ending = _judge(executor, plan, journal, observer, fail_fast=request.fail_fast)
+        planned = folders.end_part(folder, planned, time.time_ns())
         first = folders.read_manifest(folder)
         made = report(journal.records, problems, RunDescription(first, planned))
         folders.save_reports(folder, made.files)
@@ -353,7 +354,7 @@ def _judge(executor: Executor, plan: Plan, journal: Journal[Record], observer: O
         except TorchstoneError:
             folder = journal.path.parent
             kept = f"records kept in {folder}: {len(journal.records)}"
-            observer.warned(f"{kept}; go on with {folders.resuming_options(folder)}.")
+            observer.warned(f"{kept}; go on with: {folders.resuming_command(folder)}")
             raise
         finally:
             with interruption.held():

@@ -21,6 +21,8 @@ class RunPart(msgspec.Struct, frozen=True):
     began_unix_ns: int
     command: tuple[str, ...] = ()
     """The command line, word by word; empty if the run was started from Python."""
+    ended_unix_ns: int | None = None
+    """When it stopped judging, complete or not. None: it was killed, still goes on, or an older version made it."""
 
 
 class PlannedRun(msgspec.Struct, frozen=True):
