@@ -14,7 +14,7 @@ from harness.harness_subjects import NotOurs, Sized
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkMode
 from torchstone.errors import UsageError
 from torchstone.harness import BenchmarkHarness, compare_baseline_optimized, compare_benchmarks, reset_gpu_state
-from torchstone.harness.crossing import source_of
+from torchstone.harness.object_transfer import source_of
 
 HERE = Path(__file__).parent
 FEW = BenchmarkConfig(iterations=6)

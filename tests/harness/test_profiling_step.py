@@ -14,7 +14,7 @@ from harness.trees import compared
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkDefaults
 from torchstone.executors.devices import Device
 from torchstone.harness import profiling_step
-from torchstone.harness.forge import Forge
+from torchstone.harness.fork_server import ForkServer
 from torchstone.harness.local_runner import LocalPairRunner
 from torchstone.harness.order import PairOrder
 from torchstone.harness.profiler_metrics import metrics_of
@@ -145,9 +145,9 @@ def test_a_missing_tool_is_one_notice_and_the_result_stands(
     monkeypatch.setattr(tools, "_FOLDERS", {})
     told: list[str] = []
     step = ProfilingStep(told.append, tmp_path)
-    with Forge(is_cuda=False) as forge:
+    with ForkServer(is_cuda=False) as fork_server:
         for name in ("ch1/a", "ch1/b"):
-            found = step(order_of(benchmark_text(top="raise ValueError('no device')")), _timed(name), forge)
+            found = step(order_of(benchmark_text(top="raise ValueError('no device')")), _timed(name), fork_server)
             assert found.status == "succeeded"
             assert found.baseline.profiler_metrics is not None
             assert set(found.baseline.profiler_metrics.profilers) == {"torch"}, "it launches no kernel: nothing to see"

@@ -48,7 +48,7 @@ def compare(run_a: Path, run_b: Path, regression_threshold: float, as_json: bool
 def _print(found: RunComparison) -> None:
     from rich.text import Text
 
-    from torchstone.harness.cells import milliseconds
+    from torchstone.harness.table_cells import milliseconds
     from torchstone.reports.console import make_console, make_table, print_table
     from torchstone.reports.text import one_line, ratio
 

@@ -15,12 +15,12 @@ from torchstone.benchmarks import BenchmarkConfig, BenchmarkDefaults, BenchmarkM
 from torchstone.benchmarks.loading import missing_methods
 from torchstone.benchmarks.reading import ConfigError, read_config
 from torchstone.errors import UsageError
-from torchstone.harness.crossing import CannotCrossError, source_of
-from torchstone.harness.forge import shared_forge
+from torchstone.harness.fork_server import shared_fork_server
 from torchstone.harness.messages import FileSource
+from torchstone.harness.object_transfer import CannotCrossError, source_of
 from torchstone.harness.pair import Circumstances, Session, SideOrder
 from torchstone.harness.results import BenchmarkResult, BenchmarkRun, Comparison, Side
-from torchstone.harness.transports import ProcessTransport, ThreadTransport
+from torchstone.harness.side_transports import ProcessTransport, ThreadTransport
 
 
 class BenchmarkHarness:
@@ -87,9 +87,10 @@ def compare_baseline_optimized(
         if not path.is_file():
             raise UsageError(f"benchmark '{path}' is not a file.")
     top = Path(root).resolve() if root is not None else files[0][1].parent.parent
-    forge = shared_forge(where != "cpu")
+    fork_server = shared_fork_server(where != "cpu")
     sides = [
-        SideOrder(side, FileSource(str(path), str(top)), lambda: ProcessTransport(forge, None)) for side, path in files
+        SideOrder(side, FileSource(str(path), str(top)), lambda: ProcessTransport(fork_server, None))
+        for side, path in files
     ]
     session = Session(sides, _circumstances(_caller_layer(config), where))
     session.run()
@@ -111,8 +112,8 @@ def _side_order(side: Side, benchmark: Any, device: str) -> SideOrder:
         source = source_of(benchmark)
     except CannotCrossError:
         return SideOrder(side, None, _in_a_thread(benchmark))
-    forge = shared_forge(device != "cpu")
-    return SideOrder(side, source, lambda: ProcessTransport(forge, None))
+    fork_server = shared_fork_server(device != "cpu")
+    return SideOrder(side, source, lambda: ProcessTransport(fork_server, None))
 
 
 def _in_a_thread(benchmark: Any) -> Callable[[], ThreadTransport]:

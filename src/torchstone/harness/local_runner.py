@@ -8,15 +8,15 @@ from typing import Self
 
 from torchstone.benchmarks.config import merge
 from torchstone.harness.cuda_files import compare_cuda_files
-from torchstone.harness.forge import Forge
+from torchstone.harness.fork_server import ForkServer
 from torchstone.harness.messages import FileSource
 from torchstone.harness.order import PairOrder
 from torchstone.harness.pair import Circumstances, Session, SideOrder
 from torchstone.harness.results import BenchmarkResult, Comparison, Side
-from torchstone.harness.transports import ProcessTransport
+from torchstone.harness.side_transports import ProcessTransport
 
-Profile = Callable[[PairOrder, Comparison, Forge], Comparison]
-"""Profiles the sides of a pair that was timed, in runs of their own, and adds what it found. The forge starts sides."""
+Profile = Callable[[PairOrder, Comparison, ForkServer], Comparison]
+"""Profiles the sides of a pair that was timed, in runs of their own, and adds what it found. The fork server starts sides."""
 
 
 class LocalPairRunner:
@@ -26,7 +26,7 @@ class LocalPairRunner:
         self, device_type: str = "cpu", profile: Profile | None = None, lane_folder: Path | None = None
     ) -> None:
         """`profile` is called after timing. `lane_folder` is for tests: otherwise all runs of a machine share one."""
-        self._forge = Forge(is_cuda=device_type != "cpu", profiles=profile is not None)
+        self._fork_server = ForkServer(is_cuda=device_type != "cpu", profiles=profile is not None)
         self._profile = profile
         self._lane_folder = lane_folder
 
@@ -38,7 +38,7 @@ class LocalPairRunner:
 
     def close(self) -> None:
         """End the process from which sides are forked."""
-        self._forge.stop()
+        self._fork_server.stop()
 
     def run(self, order: PairOrder) -> Comparison:
         """What came of it. A benchmark that fails in any way is a result, never an exception."""
@@ -51,13 +51,13 @@ class LocalPairRunner:
         session = Session(sides, circumstances(order, self._lane_folder))
         session.run()
         found = session.comparison(order.name, order.regression_threshold_pct)
-        return found if self._profile is None else self._profile(order, found, self._forge)
+        return found if self._profile is None else self._profile(order, found, self._fork_server)
 
     def _side(self, order: PairOrder, side: Side, path: Path) -> SideOrder:
         log = order.artifacts / f"{side}.log"
         source = FileSource(str(path.resolve()), str(order.root.resolve()))
         deterministic = merge(order.config, order.overrides).deterministic
-        return SideOrder(side, source, lambda: ProcessTransport(self._forge, log, deterministic))
+        return SideOrder(side, source, lambda: ProcessTransport(self._fork_server, log, deterministic))
 
 
 def circumstances(order: PairOrder, lane_folder: Path | None = None) -> Circumstances:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from torchstone.harness import cells
+from torchstone.harness import table_cells
 from torchstone.harness.discovery import Problem
 from torchstone.harness.plan import PlannedPair
 from torchstone.harness.results import PairRecord
@@ -24,7 +24,7 @@ def report_page(
     parts = [
         f"# Benchmark Test Results: {markdown_cell(run_id)}",
         "## Overall Summary",
-        "\n".join(f"- **{label}:** {markdown_cell(value)}" for label, value in cells.overall_lines(summary)),
+        "\n".join(f"- **{label}:** {markdown_cell(value)}" for label, value in table_cells.overall_lines(summary)),
         "## Per-Chapter Summary",
         _table(
             ("Chapter", "Status", "Benchmarks", "Successful", "Avg Speedup"),
@@ -67,12 +67,12 @@ def _chapter_row(chapter: ChapterSummary) -> tuple[str, ...]:
 
 
 def _pair_row(record: PairRecord) -> tuple[str, ...]:
-    sides = (cells.median_ms(side) for side in (record.comparison.baseline, record.comparison.optimized))
+    sides = (table_cells.median_ms(side) for side in (record.comparison.baseline, record.comparison.optimized))
     return (
         record.chapter,
         short_name(record),
         *sides,
-        cells.speedup(record),
-        cells.interval(record),
-        cells.status(record),
+        table_cells.speedup(record),
+        table_cells.interval(record),
+        table_cells.status(record),
     )

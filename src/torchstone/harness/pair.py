@@ -18,12 +18,12 @@ from torchstone.benchmarks.config import merge
 from torchstone.court.lane import Lane
 from torchstone.errors import DeviceUnavailableError
 from torchstone.executors.devices import Device, find_devices, visible_uuids
+from torchstone.harness.alternating_blocks import take_turns
 from torchstone.harness.comparing import choose_clock, compare_outputs, compare_sides
 from torchstone.harness.messages import Done, Load, Setup, Source, Validate, Warmed, Warmup
 from torchstone.harness.results import Comparison, OutputComparison, Side
 from torchstone.harness.side_run import Layers, SideRun
-from torchstone.harness.transports import Transport
-from torchstone.harness.turns import take_turns
+from torchstone.harness.side_transports import Transport
 
 MakeTransport = Callable[[], Transport]
 

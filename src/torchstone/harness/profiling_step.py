@@ -20,14 +20,14 @@ from torchstone.benchmarks import BenchmarkDefaults
 from torchstone.court.lane import Lane
 from torchstone.errors import TorchstoneError
 from torchstone.executors.devices import Device, find_devices
-from torchstone.harness.forge import Forge
+from torchstone.harness.fork_server import ForkServer
 from torchstone.harness.host_memory import OverMemoryError
 from torchstone.harness.messages import Failed, FileSource, Load, Reply, Trace
 from torchstone.harness.order import PairOrder
 from torchstone.harness.pair import device_variables
 from torchstone.harness.profiler_metrics import metrics_of
 from torchstone.harness.results import BenchmarkResult, Comparison, Side, StageWatch
-from torchstone.harness.transports import ProcessTransport
+from torchstone.harness.side_transports import ProcessTransport
 from torchstone.processes import PeerEndedError, PeerOverranError
 from torchstone.profiling import BenchmarkFile, Subject
 from torchstone.profiling.chrome_trace import NotATraceError, kernels_of
@@ -84,7 +84,7 @@ class ProfilingStep:
         self._unusable: dict[str, ProfilerResult] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, order: PairOrder, found: Comparison, forge: Forge) -> Comparison:
+    def __call__(self, order: PairOrder, found: Comparison, fork_server: ForkServer) -> Comparison:
         """The comparison with metrics and files of every side that succeeded and did not switch profiling off."""
         sides: dict[Side, Path] = {"baseline": order.baseline, "optimized": order.optimized}
         profiled = {}
@@ -94,12 +94,12 @@ class ProfilingStep:
             if timed.succeeded and settings.enable_profiling:
                 device = find_devices(order.device)[0]
                 run = _Run(order, path.resolve(), timed, settings, device, order.artifacts.resolve() / side)
-                profiled[side] = self._profile(run, forge)
+                profiled[side] = self._profile(run, fork_server)
         return msgspec.structs.replace(found, **profiled)
 
-    def _profile(self, run: _Run, forge: Forge) -> BenchmarkResult:
+    def _profile(self, run: _Run, fork_server: ForkServer) -> BenchmarkResult:
         run.folder.mkdir(parents=True, exist_ok=True)
-        seen = {"torch": self._with_torch(run, forge)}
+        seen = {"torch": self._with_torch(run, fork_server)}
         if run.device.kind == "cuda" and _launches_kernels(seen["torch"].result):
             seen |= {name: self._with_tool(run, name) for name in _TOOLS if getattr(run.settings, f"enable_{name}")}
         results = {name: each.result for name, each in seen.items()}
@@ -113,10 +113,10 @@ class ProfilingStep:
             watchdog={**run.timed.watchdog, "profiling": _watch(list(seen.values()))},
         )
 
-    def _with_torch(self, run: _Run, forge: Forge) -> _Profiled:
+    def _with_torch(self, run: _Run, fork_server: ForkServer) -> _Profiled:
         try:
             with contextlib.closing(Lane(run.device.name, self._lane_folder)) as lane:
-                return _trace(run, forge, lane)
+                return _trace(run, fork_server, lane)
         except (TorchstoneError, OSError) as error:
             return _Profiled(ProfilerResult("torch", "unavailable", f"the machine refused: {error}"), 0.0)
 
@@ -173,11 +173,11 @@ def _watch(seen: list[_Profiled]) -> StageWatch:
     return StageWatch(status, sum(each.seconds for each in seen))
 
 
-def _trace(run: _Run, forge: Forge, lane: Lane) -> _Profiled:
+def _trace(run: _Run, fork_server: ForkServer, lane: Lane) -> _Profiled:
     """A Chrome trace of a few calls. Loading waits for nobody; what touches the device has the lane to itself."""
     limit = run.limit_seconds("torch")
     spent = 0.0
-    transport = ProcessTransport(forge, None)
+    transport = ProcessTransport(fork_server, None)
     try:
         transport.limit_memory(run.settings.memory_limit_bytes)
         with _counting() as loading:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from torchstone.harness import cells
+from torchstone.harness import table_cells
 from torchstone.harness.report import PairsReport
 from torchstone.harness.results import PairRecord
 from torchstone.harness.summary import PairsSummary, failure_of, short_name
@@ -38,7 +38,7 @@ def render(report: PairsReport, folder: Path, console: Console) -> None:
         console.print()
     print_table(console, _chapters(report.summary, console))
     console.print()
-    for label, value in cells.overall_lines(report.summary):
+    for label, value in table_cells.overall_lines(report.summary):
         console.print(Text.assemble((f"{label}: ", "bold"), one_line(value)), soft_wrap=True)
     console.print(closing_line(report.summary, folder), soft_wrap=True)
 
@@ -66,11 +66,11 @@ def _pairs(report: PairsReport, console: Console) -> Table:
         table.add_row(
             Text(one_line(record.chapter)),
             Text(one_line(short_name(record))),
-            cells.median_ms(record.comparison.baseline),
-            cells.median_ms(record.comparison.optimized),
-            cells.speedup(record),
-            cells.interval(record),
-            Text(one_line(cells.status(record)), _COLOURS[record.status]),
+            table_cells.median_ms(record.comparison.baseline),
+            table_cells.median_ms(record.comparison.optimized),
+            table_cells.speedup(record),
+            table_cells.interval(record),
+            Text(one_line(table_cells.status(record)), _COLOURS[record.status]),
         )
     return table
 

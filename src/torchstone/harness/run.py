@@ -17,9 +17,9 @@ import msgspec
 
 from torchstone.durable import write_all_atomically, write_atomically
 from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
-from torchstone.harness.crew import Answer, Crew
 from torchstone.harness.discovery import Discovery, Pair, Problem, discover
 from torchstone.harness.order import PairOrder, PairRunner
+from torchstone.harness.pair_threads import Answer, PairThreads
 from torchstone.harness.plan import PAIR_RECORDS, PairsPlan, PlannedPair, make_plan
 from torchstone.harness.report import PairsReport, make_report
 from torchstone.harness.request import IDENTITY, PairsRequest, check, choose_device, configuration
@@ -235,10 +235,10 @@ class _Run:
         if not self._plan.orders:
             return False
         with self._interruption.watching():
-            crew: Crew | None = None
+            threads: PairThreads | None = None
             try:
-                crew = Crew(runner_factory(self._device), self._plan.orders, jobs, until)
-                for answer in crew.answers():
+                threads = PairThreads(runner_factory(self._device), self._plan.orders, jobs, until)
+                for answer in threads.answers():
                     with self._interruption.held():
                         self._keep(answer)
                     self._interruption.raise_pending()
@@ -249,19 +249,19 @@ class _Run:
                 raise
             finally:
                 with self._interruption.held():
-                    if crew is not None:
-                        self._dismiss(crew)
+                    if threads is not None:
+                        self._dismiss(threads)
         return False
 
     @property
     def _folder(self) -> Path:
         return self._journal.path.parent
 
-    def _dismiss(self, crew: Crew) -> None:
+    def _dismiss(self, threads: PairThreads) -> None:
         """Keep what is finished, then stop the rest."""
-        for answer in crew.arrived():
+        for answer in threads.arrived():
             self._keep(answer)
-        crew.dismiss()
+        threads.dismiss()
 
     def _keep(self, answer: Answer) -> None:
         """Journal an answer. The caller holds back signals until the line is whole."""

@@ -12,8 +12,8 @@ from torchstone.benchmarks.config import merge
 from torchstone.harness.host_memory import OverMemoryError
 from torchstone.harness.messages import Block, Done, Failed, Load, Loaded, Measured, Reply, Request, Teardown, Warmed
 from torchstone.harness.results import BenchmarkResult, MemoryStats, Side, SideStatus, Stage, StageWatch
+from torchstone.harness.side_transports import Transport
 from torchstone.harness.timing_stats import inference_stats, timing_stats
-from torchstone.harness.transports import Transport
 from torchstone.processes import PeerEndedError, PeerOverranError
 
 _LOG_TAIL_CHARACTERS = 4000

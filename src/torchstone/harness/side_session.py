@@ -23,7 +23,6 @@ from torchstone.benchmarks.reading import ConfigError, read_config
 from torchstone.benchmarks.seeding import be_deterministic, seed_everything
 from torchstone.harness import device_state
 from torchstone.harness.captured_outputs import capture_outputs
-from torchstone.harness.crossing import restore
 from torchstone.harness.messages import (
     Block,
     Done,
@@ -45,6 +44,7 @@ from torchstone.harness.messages import (
     Warmed,
     Warmup,
 )
+from torchstone.harness.object_transfer import restore
 from torchstone.harness.reported_metrics import ReportedMetrics
 from torchstone.harness.requirements import unmet_requirement
 from torchstone.harness.timers import CallTimer, take_pytorch_samples, take_triton_samples

@@ -31,7 +31,7 @@ class Answer(NamedTuple):
     seconds: float
 
 
-class Crew:
+class PairThreads:
     """Carries out orders with several threads. No order is begun after `until`."""
 
     def __init__(self, runner: PairRunner, orders: Sequence[PairOrder], jobs: int, until: float | None) -> None:

@@ -1,7 +1,7 @@
 """Starts the processes of sides: forks of one process that has imported torch and never touches a device.
 
 Importing torch takes a second of a core and its compiler several; a fork takes milliseconds. Usable from several
-threads. What runs in the forge's own process is in ``forge_process.py``.
+threads. What runs in the fork server's own process is in ``fork_server_process.py``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ DETERMINISTIC = b"deterministic"
 """Asks for a side of which deterministic algorithms will be asked."""
 _STOP_SECONDS = 5.0
 _BIRTH_SECONDS = 120.0
-"""For the forge to import torch and its compiler, on a busy machine with a cold disk."""
+"""For the fork server to import torch and its compiler, on a busy machine with a cold disk."""
 
 
-class Forge:
+class ForkServer:
     """The process, as the harness sees it. It starts with the first side."""
 
     def __init__(self, is_cuda: bool, profiles: bool = False) -> None:
@@ -49,7 +49,7 @@ class Forge:
         self, log: BoundedLog, watch: Callable[[int], None] | None = None, deterministic: bool = False
     ) -> Peer:
         """A new process, with nothing of the benchmark in it yet."""
-        for _ in range(2):  # a forge that was killed is replaced once
+        for _ in range(2):  # a fork server that was killed is replaced once
             with self._lock:
                 requests = self._running()
             ends, theirs = _pipes()
@@ -87,7 +87,7 @@ class Forge:
     def _running(self) -> socket.socket:
         if self._requests is None:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            module = "torchstone.harness.forge_process"
+            module = "torchstone.harness.fork_server_process"
             self._process = start_apart(module, theirs, *self._arguments, environment=os.environ)
             theirs.close()
             self._requests = ours
@@ -106,7 +106,7 @@ class Forge:
 
 
 def _pipes() -> tuple[Ends, list[int]]:
-    """Our ends, and those of the side in the order in which the forge expects them."""
+    """Our ends, and those of the side in the order in which the fork server expects them."""
     requests, replies, log, status, leash = (os.pipe() for _ in range(5))
     with contextlib.suppress(OSError):  # where a user may have no more, the usual 64 KiB do
         fcntl.fcntl(log[0], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -114,14 +114,14 @@ def _pipes() -> tuple[Ends, list[int]]:
     return ours, [requests[0], replies[1], log[1], status[1], leash[0]]
 
 
-_shared: dict[bool, Forge] = {}
+_shared: dict[bool, ForkServer] = {}
 _shared_lock = threading.Lock()
 
 
-def shared_forge(is_cuda: bool) -> Forge:
+def shared_fork_server(is_cuda: bool) -> ForkServer:
     """One for the whole process, ended with it: the Python functions start sides again and again."""
     with _shared_lock:
         if is_cuda not in _shared:
-            _shared[is_cuda] = Forge(is_cuda)
+            _shared[is_cuda] = ForkServer(is_cuda)
             atexit.register(_shared[is_cuda].stop)
         return _shared[is_cuda]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from torchstone.harness.forge import Forge
+from torchstone.harness.fork_server import ForkServer
 from torchstone.harness.host_memory import MemoryLimit
 from torchstone.harness.messages import Reply, Request
 from torchstone.processes import BoundedLog, PeerOverranError
@@ -39,11 +39,11 @@ class ProcessTransport:
 
     execution: Literal["process", "thread"] = "process"
 
-    def __init__(self, forge: Forge, log_path: Path | None, deterministic: bool = False) -> None:
+    def __init__(self, fork_server: ForkServer, log_path: Path | None, deterministic: bool = False) -> None:
         self._log_path = log_path
         self._memory = MemoryLimit()
         self._log = BoundedLog(log_path)
-        self._peer = forge.start_side(self._log, lambda keeper: self._memory(keeper), deterministic)
+        self._peer = fork_server.start_side(self._log, lambda keeper: self._memory(keeper), deterministic)
 
     def ask(self, request: Request, deadline: float) -> Reply:
         return self._peer.ask(request, Reply, deadline)  # type: ignore[arg-type]  # a union

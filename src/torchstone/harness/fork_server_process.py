@@ -1,6 +1,6 @@
-"""The forge's own process: imports torch once, then forks a keeper with a side for each request.
+"""The fork server's own process: imports torch once, then forks a keeper with a side for each request.
 
-``python -m torchstone.harness.forge_process REQUESTS_DESCRIPTOR cpu|cuda [profiles]``
+``python -m torchstone.harness.fork_server_process REQUESTS_DESCRIPTOR cpu|cuda [profiles]``
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import socket
 import sys
 import warnings
 
-from torchstone.harness.forge import DETERMINISTIC
+from torchstone.harness.fork_server import DETERMINISTIC
 from torchstone.harness.messages import Request
 from torchstone.processes import receive, send
 from torchstone.processes.keeping import forget_children, in_child, kill_descendants, wait_for_end, watch_children

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchstone.harness.turns import LEAST_CALLS, MOST_CALLS, WANTED_ROUNDS, Wanted, plan_blocks
+from torchstone.harness.alternating_blocks import LEAST_CALLS, MOST_CALLS, WANTED_ROUNDS, Wanted, plan_blocks
 
 
 def wanted(call_ms: float, iterations: int | None = None, budget_ms: float = 10_500.0) -> Wanted:
