@@ -16,7 +16,7 @@ from torchstone.harness.results import BenchmarkResult, Comparison, Side
 from torchstone.harness.side_transports import ProcessTransport
 
 Profile = Callable[[PairOrder, Comparison, ForkServer], Comparison]
-"""Profiles the sides of a pair that was timed, in runs of their own, and adds what it found. The fork server starts sides."""
+"""Profiles the sides of a pair that was timed, and adds what it found. The fork server starts their processes."""
 
 
 class LocalPairRunner:
