@@ -225,7 +225,7 @@ def test_columns_decides_how_wide_the_tables_of_a_pipe_are(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     main(RUN)
-    assert "| operator          | verdicts   | speedup | µs | error/bound |\n" in capsys.readouterr().out
+    assert "| operator   | verdicts   | speedup | µs | error/bound |\n" in capsys.readouterr().out
     main(["show", "torchstone_runs/x", "--wide"])
     assert "| reference µs |" in capsys.readouterr().out
     monkeypatch.delenv("COLUMNS")
