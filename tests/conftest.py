@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.pop("COLUMNS", None)  # tables of a pipe would be made for a reader of that width
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that runs tests in the background ignores it, and so would every program that they start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -117,7 +117,10 @@ def entry_points(project: str) -> str:
 
 
 def test_the_plugin_is_found_once_installed_and_judged(plugin: Path, tmp_path: Path) -> None:
-    assert "product\n" in run("-m", "torchstone", "list", "backends", cwd=tmp_path, path=(plugin,)).stdout
+    assert (
+        "product\tSquares by multiplication.\n"
+        in run("-m", "torchstone", "list", "backends", cwd=tmp_path, path=(plugin,)).stdout
+    )
     listed = run("-m", "torchstone", "list", "operators", "--suite", "squares", cwd=tmp_path, path=(plugin,))
     assert listed.stdout == "aten.square.default\t4 cases\t2 timed\n"
     options = ("--suite", "squares", "--backend", "product", "--device", "cpu", "--effort", "quick", "--no-measure")

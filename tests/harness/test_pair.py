@@ -333,9 +333,9 @@ def test_cuda_sources_are_skipped_on_a_cpu(tmp_path: Path, runner: LocalPairRunn
 
 def test_the_same_file_on_both_sides_is_no_regression(run_pair: RunPair) -> None:
     text = benchmark_text(setup="self.x = torch.randn(1024, 512)", body="torch.relu(self.x)")
-    found = [run_pair(text, text, overrides=BenchmarkConfig(), regression_threshold_pct=5.0) for _ in range(5)]
+    found = [run_pair(text, text, overrides=BenchmarkConfig(), regression_threshold_pct=5.0) for _ in range(3)]
     # Most of them: a machine may be busy while one is timed. benchmarks/harness.py looks at every single one.
     assert sum(item.status == "regression" for item in found) <= 1, found
     ratios = [item.speedup for item in found if item.speedup is not None]
-    assert len(ratios) == 5
+    assert len(ratios) == 3
     assert 0.93 <= statistics.median(ratios) <= 1.07, ratios

@@ -345,7 +345,7 @@ def test_the_message_says_where_what_and_how_far() -> None:
     found = refused(expected, right)
     assert found.message.startswith("output 0: 2 of 20 elements wrong; worst at [2, 3]: got ")
     assert ", error 0.5" in found.message
-    assert re.search(r", allowed [0-9.e-]+ \([0-9.e+]+ times that\); ", found.message)
+    assert re.search(r", allowed [0-9.e-]+ \([0-9.,e+]+ times that\); ", found.message)
     assert f"; inputs there: self = {expected.call.args[0][2, 3].item():.9g}; torch's own result" in found.message
     assert found.errors.max_abs_error == pytest.approx(0.5, rel=1e-3)
     assert float(found.errors.worst_over_bound or 0.0) > 1e4
