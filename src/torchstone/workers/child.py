@@ -272,7 +272,7 @@ class _Server:
                 assert candidate is not None, "Call before Load"
                 self._bound.keep(keep)
                 backward, others = command.backward, not command.stated_shapes
-                return self._bound.call(token, candidate, first, count, chain, backward, other_shapes=others)
+                return self._bound.call(token, candidate, first, count, chain, backward, others)
             case Wear(token=token, blocks=blocks, count=count, keep=keep):
                 assert self._bound is not None, "Wear before Bind"
                 assert self._candidate is not None, "Wear before Load"
@@ -420,7 +420,6 @@ class _BoundCase:
         count: int,
         chain: Chain | None = None,
         backward: tuple[int, ...] = (),
-        *,
         other_shapes: bool = True,
     ) -> Done:
         """Call after call. Nothing but the calls is done between them, unless each is to wait for the one before."""
