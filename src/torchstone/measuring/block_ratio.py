@@ -18,7 +18,7 @@ from torchstone.measuring.statistics import PLACEMENT_DOUBT, student_t_95
 
 CPU_QUANTILE = 0.2
 CUDA_QUANTILE = 0.5
-CPU_PLACEMENT_DOUBT = 0.03
+CPU_PLACEMENT_DOUBT = 0.05
 CUDA_PLACEMENT_DOUBT = PLACEMENT_DOUBT
 """The same code in two processes differs by up to this share for as long as both live: its memory lies elsewhere.
 No number of rounds shows it. The CPU's is from benchmarks/harness.py."""
