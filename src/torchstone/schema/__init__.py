@@ -69,6 +69,15 @@ from torchstone.schema.measurement import (
 from torchstone.schema.planned import PlannedCases, PlannedRun, RunDescription, RunPart
 from torchstone.schema.profile import Profile, ProfiledKernel, ProfilerResult, ProfilerStatus
 from torchstone.schema.record import Isolation, Layer, Record
+from torchstone.schema.sweep import (
+    SkippedRow,
+    SweepMode,
+    SweepPoint,
+    SweepRecord,
+    SweepRow,
+    SweepSkip,
+    SweepTiming,
+)
 from torchstone.schema.verdict import (
     Agrees,
     BlockCall,
@@ -158,12 +167,19 @@ __all__ = [
     "Sequence",
     "Shapes",
     "Simplex",
+    "SkippedRow",
     "Software",
     "SortedIntegers",
     "SourceFile",
     "SourceFiles",
     "SpeedOfLight",
     "Stage",
+    "SweepMode",
+    "SweepPoint",
+    "SweepRecord",
+    "SweepRow",
+    "SweepSkip",
+    "SweepTiming",
     "Tensor",
     "TimedOut",
     "Uniform",

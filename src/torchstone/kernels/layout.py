@@ -1,0 +1,65 @@
+"""What the built-in kernels share: which tensors they take as they lie, and how many programs fill a device."""
+
+from __future__ import annotations
+
+import torch
+
+NONE, MEAN, SUM = 0, 1, 2
+"""torch's numbers for the reductions of a loss."""
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+PROGRAMS_PER_MULTIPROCESSOR = 8
+"""Enough blocks in flight to hide memory latency; more only make the second pass of a reduction longer."""
+PROGRAMS_WITHOUT_DEVICE = 4
+"""For Triton's interpreter, which runs one program after the other."""
+
+
+def require_float(*tensors: torch.Tensor) -> None:
+    """Refuse what the kernels are not written for. The judge counts NotImplementedError as `unsupported`."""
+    for tensor in tensors:
+        if tensor.dtype not in DTYPES:
+            raise NotImplementedError(f"{tensor.dtype}: these kernels take float32, float16 and bfloat16")
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself if its elements fill one stretch of memory in any order, else a contiguous copy."""
+    return tensor if is_dense(tensor) else tensor.contiguous()
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements fill one stretch of memory, in whatever order, each once."""
+    expected = 1
+    steps = sorted(pair for pair in zip(tensor.stride(), tensor.shape, strict=True) if pair[1] != 1)
+    for stride, size in steps:
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def dense_together(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors, all of one shape, in one common order of memory."""
+    first = tensors[0]
+    alike = all(tensor.stride() == first.stride() for tensor in tensors)
+    return list(tensors) if alike and is_dense(first) else [tensor.contiguous() for tensor in tensors]
+
+
+def broadcast_together(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors expanded to their common shape, in one common order of memory."""
+    return dense_together(*torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
+
+
+def rows_of(tensor: torch.Tensor, columns: int) -> torch.Tensor:
+    """The tensor as (rows, columns). Rows may lie apart; the elements of a row lie side by side."""
+    rows = tensor.numel() // columns if columns else 0
+    if tensor.dim() == 2 and tensor.shape[1] == columns and (tensor.stride(1) == 1 or columns == 1):
+        return tensor
+    return tensor.contiguous().view(rows, columns)
+
+
+def programs_for(tensor: torch.Tensor, most: int) -> int:
+    """How many programs to start so that each multiprocessor has several, and none has nothing to do."""
+    if tensor.device.type != "cuda":
+        return max(1, min(most, PROGRAMS_WITHOUT_DEVICE))
+    processors = torch.cuda.get_device_properties(tensor.device).multi_processor_count
+    return max(1, min(most, PROGRAMS_PER_MULTIPROCESSOR * processors))

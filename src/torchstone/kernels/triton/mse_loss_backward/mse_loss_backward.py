@@ -1,0 +1,41 @@
+"""Gradient of the mean squared error in Triton: twice the difference, times what comes from above. One pass."""
+
+import torch
+import triton
+import triton.language as tl
+
+from torchstone.kernels.layout import NONE, SUM, broadcast_together, dense, require_float
+
+BLOCK = 1024
+
+
+@triton.jit
+def _mse_loss_backward(dy_ptr, x_ptr, target_ptr, dx_ptr, count, factor, ONE_DY: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < count
+    difference = tl.load(x_ptr + offsets, mask=inside).to(tl.float32)
+    difference -= tl.load(target_ptr + offsets, mask=inside).to(tl.float32)
+    if ONE_DY:  # the loss was reduced to one number
+        dy = tl.load(dy_ptr).to(tl.float32)
+    else:
+        dy = tl.load(dy_ptr + offsets, mask=inside).to(tl.float32)
+    tl.store(dx_ptr + offsets, (factor * difference * dy).to(dx_ptr.dtype.element_ty), mask=inside)
+
+
+def mse_loss_backward_kernel_impl(
+    grad_output: torch.Tensor, self: torch.Tensor, target: torch.Tensor, reduction: int
+) -> torch.Tensor:
+    require_float(self, target, grad_output)
+    if self.shape != target.shape:
+        raise NotImplementedError("input and target of different shapes: broadcast them first")
+    x, wanted = broadcast_together(self, target)
+    count = x.numel()
+    dx = torch.empty_like(x)
+    if not count:
+        return dx
+    one_dy = grad_output.numel() == 1
+    dy = grad_output if one_dy else dense(grad_output.expand_as(x).contiguous())
+    factor = 2.0 if reduction in (NONE, SUM) else 2.0 / count
+    grid = (triton.cdiv(count, BLOCK),)
+    _mse_loss_backward[grid](dy, x, wanted, dx, count, factor, ONE_DY=one_dy, BLOCK=BLOCK, num_warps=4)
+    return dx

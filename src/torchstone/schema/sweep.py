@@ -1,0 +1,98 @@
+"""The nouns of a sweep: what one point came to, and the rows of its output file. Frozen data, no torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from torchstone.schema.codec import FORMAT_VERSION
+from torchstone.schema.measurement import SpeedOfLight
+
+SweepMode = Literal["fwd", "bwd", "fwd+bwd"]
+
+
+class SweepPoint(msgspec.Struct, frozen=True):
+    """One operation at one place of the grid."""
+
+    operation: str
+    """As in the output: `LayerNorm`, `GELU`, `Swish`, `MSE`, `CrossEntropy`, or the name of the user's own."""
+    batch_size: int
+    sequence_length: int
+    tensor_dimension: int
+    dtype: str
+    """`float32`, `float16`, `bfloat16`."""
+    mode: SweepMode
+
+
+class SweepTiming(msgspec.Struct, frozen=True):
+    """The samples of one implementation at one point."""
+
+    implementation: str
+    """As in the output: `PyTorch`, `Compile`, `CUDA`, `Triton`, `Liger`, or the name of the user's own."""
+    samples_ns: tuple[float, ...]
+    """Mean time per call of each timed block, in the order in which the blocks were taken."""
+    calls_per_sample: int
+    memory_bytes: int
+    """Highest memory in use during one call, arguments and results included."""
+
+
+class SweepSkip(msgspec.Struct, frozen=True):
+    """An implementation that was not timed at a point."""
+
+    implementation: str
+    reason: str
+
+
+class SweepRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one point came to: a line of the sweep's journal. Rows, tables and plots are derived from it."""
+
+    format_version: int = FORMAT_VERSION
+    kind: Literal["sweep"] = "sweep"
+    point: SweepPoint
+    device: str
+    """Name of the device."""
+    timings: tuple[SweepTiming, ...] = ()
+    skips: tuple[SweepSkip, ...] = ()
+    light: SpeedOfLight | None = None
+    """Work of one call, and the limits that were measured on this device. None: the work is not known."""
+    seconds: float = 0.0
+    """How long the point took in all."""
+
+
+class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the output list."""
+
+    operation: str
+    implementation: str
+    batch_size: int
+    sequence_length: int
+    tensor_dimension: int
+    mode: SweepMode
+    dtype: str
+    time_ms: float
+    """Estimate of the mean device time per call on cold caches."""
+    interval_low_ms: float
+    interval_high_ms: float
+    """95 % confidence interval of `time_ms`."""
+    memory_mb: float
+    """Highest memory in use during one call, in 10^6 bytes."""
+    inference_speed: float
+    """Calls per second: 1000 / time_ms."""
+    gpu_efficiency: float | None
+    """Percent of the measured limit of this device, not clipped; None: the work is not known."""
+    throughput_gbps: float | None
+    """Bytes that the operator must move over the time, in 10^9 bytes per second."""
+
+
+class SkippedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of `<output>.skipped.json`: what was not timed, and why."""
+
+    operation: str
+    implementation: str
+    batch_size: int
+    sequence_length: int
+    tensor_dimension: int
+    mode: SweepMode
+    dtype: str
+    reason: str
