@@ -22,8 +22,10 @@ TILE = 2048
 @triton.jit
 def _short_rows(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, rows, columns, x_stride, eps,
-    HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
+    if EXACT:
+        columns = COLUMNS  # a constant lets the compiler prove that 16-byte loads are aligned
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -99,7 +101,7 @@ def native_layer_norm_kernel_impl(
         height = max(1, TILE // width)
         _short_rows[(triton.cdiv(rows, height),)](
             x, weight, bias, y, mean, rstd, rows, columns, x.stride(0), eps,
-            **given, ROWS=height, COLUMNS=width, num_warps=warps_for(height * width),
+            **given, ROWS=height, COLUMNS=width, EXACT=width == columns, num_warps=warps_for(height * width),
         )  # fmt: skip
     else:
         _long_rows[(rows,)](
