@@ -170,13 +170,14 @@ def _backward(
     there = row < rows
     lse = tl.load(lse_ptr + row, mask=there, other=0.0)
     dy = tl.load(dy_ptr + row * dy_stride, mask=there, other=0.0).to(tl.float32) / tl.load(divisor_ptr)
+    counted = there
     target = tl.zeros((ROWS,), tl.int32)
     if not PROBABILITIES:
         label = tl.load(target_ptr + row, mask=there, other=0)
-        dy = tl.where(label != ignored, dy, 0.0)
+        counted = there & (label != ignored)
         target = label.to(tl.int32)
         if HAS_WEIGHT and not SMOOTHED:
-            dy *= tl.load(w_ptr + target, mask=there & (label != ignored), other=0.0).to(tl.float32)
+            dy *= tl.load(w_ptr + target, mask=counted, other=0.0).to(tl.float32)
     mass = tl.full((ROWS,), 1.0, tl.float32)
     if PROBABILITIES or (SMOOTHED and HAS_WEIGHT):
         mass = tl.zeros((ROWS,), tl.float32)
@@ -202,8 +203,7 @@ def _backward(
         else:
             wanted = tl.where(column[None, :] == target[:, None], 1.0, 0.0)
         dx = dy[:, None] * (mass[:, None] * tl.exp(x - lse[:, None]) - wanted)
-        # Rows that are ignored get 0 even where softmax is NaN.
-        dx = tl.where(dy[:, None] == 0.0, 0.0, dx)
+        dx = tl.where(counted[:, None], dx, 0.0)  # an ignored row gets 0 even where its softmax is NaN
         tl.store(dx_ptr + place, dx.to(dx_ptr.dtype.element_ty), mask=inside)
 
 

@@ -103,7 +103,8 @@ def native_layer_norm_kernel_impl(
         height = max(1, TILE_BYTES // x.element_size() // width)
         _short_rows[(triton.cdiv(rows, height),)](
             x, weight, bias, y, mean, rstd, rows, columns, x.stride(0), eps,
-            **given, ROWS=height, COLUMNS=width, EXACT=width == columns, num_warps=warps_for(height * width * x.element_size()),
+            **given, ROWS=height, COLUMNS=width, EXACT=width == columns,
+            num_warps=warps_for(height * width * x.element_size()),
         )  # fmt: skip
     else:
         _long_rows[(rows,)](
