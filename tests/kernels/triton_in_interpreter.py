@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,10 +30,9 @@ LONG = 8200
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
+def _seeded() -> None:
     assert os.environ["TRITON_INTERPRET"] == "1"
     torch.manual_seed(0)
-    yield
 
 
 def entry(name: str) -> Callable[..., Any]:
