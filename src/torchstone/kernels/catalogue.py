@@ -75,7 +75,7 @@ def what_is_missing(impl: str) -> str | None:
         return "needs Triton, which is not installed. Install it: pip install 'torchstone[triton]'."
     if impl == "cuda":
         if importlib.util.find_spec("torchstone.kernels.nvrtc") is None or not operators("cuda"):
-            return "has no kernels in this version of Torchstone. Use impl='triton' or impl='torch'."
+            return "has no kernels in this version of Torchstone. Use those in Triton."
         reason: str | None = importlib.import_module("torchstone.kernels.nvrtc").why_unavailable()
         return reason
     return None
