@@ -25,9 +25,9 @@ def test_one_table_holds_both_languages_and_a_spill_is_the_exit_code(
 def test_what_cannot_be_compiled_here_is_one_notice(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(resources, "what_is_missing", lambda impl: "needs Triton. Install it.")
+    monkeypatch.setattr(resources, "what_is_missing", lambda impl: "not installed. Install it.")
     assert resources.main(["--impl", "triton"]) == 2
-    assert capsys.readouterr().err == "notice: implementation 'triton' needs Triton. Install it.\n"
+    assert capsys.readouterr().err == "notice: implementation 'triton': not installed. Install it.\n"
 
 
 def test_rows_of_cuda_come_from_its_own_module(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from torchstone.backends.base import BackendOptions, HeldKernel
 from torchstone.backends.directory import DirectoryBackend
 from torchstone.errors import UsageError
-from torchstone.kernels.catalogue import folder_of, is_interpreted, operators, what_is_missing
+from torchstone.kernels.catalogue import folder_of, is_interpreted, what_is_missing
 from torchstone.schema import Implementation, SourceFile, SourceFiles
 
 _DIFFERENTIABLE = {
@@ -86,14 +86,12 @@ class BuiltInTriton(BuiltInKernels):
     """Torchstone's own Triton kernels for LayerNorm, GELU, SiLU, MSE and cross-entropy; needs a GPU."""
 
     language = "triton"
-    operator_count: ClassVar[int] = len(operators("triton"))
 
 
 class BuiltInCuda(BuiltInKernels):
     """Torchstone's own CUDA C++ kernels for LayerNorm, GELU, SiLU, MSE and cross-entropy; needs a GPU."""
 
     language = "cuda"
-    operator_count: ClassVar[int] = len(operators("cuda"))
 
 
 BACKENDS: dict[str, type[BuiltInKernels]] = {"torchstone-triton": BuiltInTriton, "torchstone-cuda": BuiltInCuda}
@@ -113,7 +111,7 @@ def require_usable(language: str, device_type: str) -> None:
     """Refuse, in one line that says what to do, where the kernels cannot run."""
     missing = what_is_missing(language)
     if missing is not None:
-        raise UsageError(f"backend '{backend_name(language)}' {missing}")
+        raise UsageError(f"backend '{backend_name(language)}': {missing}")
     if device_type == "cpu" and not (language == "triton" and is_interpreted()):
         hint = ", or set TRITON_INTERPRET=1 to run Triton's interpreter" if language == "triton" else ""
         raise UsageError(f"backend '{backend_name(language)}' needs a GPU. Add --device cuda{hint}.")

@@ -72,10 +72,10 @@ def what_is_missing(impl: str) -> str | None:
     """The software that a language needs and that is not installed, in one line; None: all is there."""
     require_known(impl)
     if impl == "triton" and importlib.util.find_spec("triton") is None:
-        return "needs Triton, which is not installed. Install it: pip install 'torchstone[triton]'."
+        return "Triton is not installed. Install it: pip install 'torchstone[triton]'."
     if impl == "cuda":
         if importlib.util.find_spec("torchstone.kernels.nvrtc") is None or not operators("cuda"):
-            return "has no kernels in this version of Torchstone. Use those in Triton."
+            return "this version of Torchstone has no CUDA kernels. Use those in Triton."
         reason: str | None = importlib.import_module("torchstone.kernels.nvrtc").why_unavailable()
         return reason
     return None
@@ -91,7 +91,7 @@ def why_unavailable(impl: str) -> str | None:
     if torch.cuda.is_available():
         return None
     hint = ", or set TRITON_INTERPRET=1 before Python starts to run Triton's interpreter" if impl == "triton" else ""
-    return f"needs a CUDA device, and torch sees none. Use impl='torch'{hint}."
+    return f"The kernels need a CUDA device, and torch sees none. Use impl='torch'{hint}."
 
 
 def is_interpreted() -> bool:
@@ -111,7 +111,7 @@ def _name_of(operator: str, impl: str) -> str:
 def _loaded(name: str, path: Path, impl: str) -> ModuleType:
     missing = what_is_missing(impl)
     if missing is not None:
-        raise UsageError(f"implementation '{impl}' {missing}")
+        raise UsageError(f"implementation '{impl}': {missing}")
     full = f"torchstone_kernels_{name}"
     spec = importlib.util.spec_from_file_location(full, path)
     assert spec is not None, "a path that ends in .py"

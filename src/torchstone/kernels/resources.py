@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 
 from torchstone.errors import UsageError
-from torchstone.kernels.catalogue import what_is_missing
+from torchstone.kernels.catalogue import LANGUAGES, what_is_missing
 
 Row = tuple[str, str, int, int]
 """Kernel, architecture, registers of a thread, spilled bytes of a thread."""
@@ -22,19 +22,18 @@ _HEADINGS = ("kernel", "architecture", "registers", "spill bytes")
 def main(arguments: list[str] | None = None) -> int:
     """Print the table; what cannot be compiled here is one line on stderr."""
     parser = argparse.ArgumentParser(prog="python -m torchstone.kernels.resources", description=__doc__)
-    parser.add_argument("--impl", choices=("triton", "cuda"), help="one language; both otherwise")
+    parser.add_argument("--impl", choices=LANGUAGES, help="one language; both otherwise")
     parser.add_argument(
         "--architecture", type=int, action="append", metavar="NUMBER", help="of Triton's; 80, 90 and 100 otherwise"
     )
     given = parser.parse_args(arguments)
     asked, architectures = given.impl, given.architecture
     rows: list[Row] = []
-    for impl, collect in (("triton", lambda: _triton_rows(architectures)), ("cuda", _cuda_rows)):
-        if asked in (None, impl):
-            try:
-                rows += collect()
-            except UsageError as error:
-                print(f"notice: {error}", file=sys.stderr)
+    for impl in LANGUAGES if asked is None else (asked,):
+        try:
+            rows += _triton_rows(architectures) if impl == "triton" else _cuda_rows()
+        except UsageError as error:
+            print(f"notice: {error}", file=sys.stderr)
     if not rows:
         return 2
     print(table(rows))
@@ -55,7 +54,7 @@ def table(rows: Iterable[Row]) -> str:
 def _triton_rows(architectures: list[int] | None) -> list[Row]:
     missing = what_is_missing("triton")
     if missing is not None:
-        raise UsageError(f"implementation 'triton' {missing}")
+        raise UsageError(f"implementation 'triton': {missing}")
     from torchstone.kernels.triton_resources import ARCHITECTURES, triton_resources
 
     return [(f"triton {row.kernel}", *row[1:]) for row in triton_resources(architectures or ARCHITECTURES)]
@@ -64,9 +63,9 @@ def _triton_rows(architectures: list[int] | None) -> list[Row]:
 def _cuda_rows() -> list[Row]:
     missing = what_is_missing("cuda")
     if missing is None and importlib.util.find_spec("torchstone.kernels.cuda_resources") is None:
-        missing = "tells no resources in this version of Torchstone."
+        missing = "this version of Torchstone tells no resources of CUDA kernels."
     if missing is not None:
-        raise UsageError(f"implementation 'cuda' {missing}")
+        raise UsageError(f"implementation 'cuda': {missing}")
     collect = importlib.import_module("torchstone.kernels.cuda_resources").cuda_resources
     return [(f"cuda {kernel}", *rest) for kernel, *rest in collect()]
 

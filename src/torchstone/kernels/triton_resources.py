@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -45,34 +45,32 @@ def triton_resources(
     """All kernels, forward and backward, for tensors of the dtype."""
     missing = what_is_missing("triton")
     if missing is not None:
-        raise UsageError(f"implementation 'triton' {missing}")
+        raise UsageError(f"implementation 'triton': {missing}")
     if is_interpreted():
         raise UsageError("TRITON_INTERPRET=1 is set, and the interpreter compiles nothing. Unset it.")
     found: dict[tuple[str, str], Resources] = {}
     with _compiling_in_place_of_launching(architectures, found):
-        for call in _calls(dtype):
-            call()
+        _call_every_function(dtype)
     return list(found.values())
 
 
-def _calls(dtype: torch.dtype) -> Iterator[Callable[[], None]]:
-    """Every function with gradients, in every form that has kernels of its own."""
+def _call_every_function(dtype: torch.dtype) -> None:
+    """With gradients, in every form that has kernels of its own."""
+    x, target = _leaf(dtype, ROWS, SHORT), _leaf(dtype, ROWS, SHORT).detach()
     for approximate in ("none", "tanh"):
-        yield lambda kind=approximate: _differentiated(functions.gelu(_leaf(dtype, ROWS, SHORT), kind))
-    yield lambda: _differentiated(functions.swish(_leaf(dtype, ROWS, SHORT)))
+        _differentiated(functions.gelu(x, approximate))
+    _differentiated(functions.swish(x))
     for reduction in ("none", "mean"):
-        x, target = _leaf(dtype, ROWS, SHORT), _leaf(dtype, ROWS, SHORT).detach()
-        yield lambda x=x, y=target, how=reduction: _differentiated(functions.mse_loss(x, y, how))
+        _differentiated(functions.mse_loss(x, target, reduction))
     for columns in (SHORT, WIDE, LONG):
-        x, weight, bias = _leaf(dtype, ROWS, columns), _leaf(dtype, columns), _leaf(dtype, columns)
-        yield lambda x=x, w=weight, b=bias: _differentiated(functions.layer_norm(x, w, b))
-        yield lambda x=x, w=weight, b=bias: _differentiated(functions.layer_norm_gelu(x, w, b))
+        rows = _leaf(dtype, ROWS, columns), _leaf(dtype, columns), _leaf(dtype, columns)
+        _differentiated(functions.layer_norm(*rows))
+        _differentiated(functions.layer_norm_gelu(*rows))
     indices = torch.empty(ROWS, dtype=torch.int64, device="meta")
-    yield lambda: _differentiated(functions.cross_entropy(_leaf(dtype, ROWS, SHORT), indices))
-    yield lambda: _differentiated(functions.cross_entropy(_leaf(dtype, ROWS, LONG), indices))
-    scales, probable = _leaf(dtype, SHORT).detach(), _leaf(dtype, ROWS, SHORT).detach()
-    x = _leaf(dtype, ROWS, SHORT)
-    yield lambda: _differentiated(functions.cross_entropy(x, probable, scales, label_smoothing=0.1))
+    for columns in (SHORT, LONG):
+        _differentiated(functions.cross_entropy(_leaf(dtype, ROWS, columns), indices))
+    weight = _leaf(dtype, SHORT).detach()
+    _differentiated(functions.cross_entropy(x, target, weight, label_smoothing=0.1))
 
 
 def _leaf(dtype: torch.dtype, *shape: int) -> torch.Tensor:

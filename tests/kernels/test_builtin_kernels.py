@@ -90,7 +90,7 @@ def test_on_the_cpu_one_line_says_what_to_do(name: str, monkeypatch: pytest.Monk
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(UsageError) as caught:
         BACKENDS[name](BackendOptions(device_type="cpu"))
-    assert str(caught.value).startswith(f"backend '{name}' ")
+    assert str(caught.value).startswith(f"backend '{name}'")
     assert "\n" not in str(caught.value)
 
 
@@ -106,7 +106,7 @@ def test_without_triton_the_message_says_how_to_install_it(monkeypatch: pytest.M
 
 def test_without_its_compiler_cuda_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="backend 'torchstone-cuda' "):
+    with pytest.raises(UsageError, match="backend 'torchstone-cuda': "):
         BuiltInCuda(GPU)
     assert kernels.why_unavailable("cuda")
     assert kernels.why_unavailable("torch") is None
