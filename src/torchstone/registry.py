@@ -93,6 +93,8 @@ backends = Registry(
         "flag_gems": "torchstone.backends.flag_gems:FlagGemsBackend",
         "kernelbench": "torchstone.backends.solutions:SolutionsBackend",
         "liger": "torchstone.backends.liger:LigerBackend",
+        "torchstone-cuda": "torchstone.backends.builtin_kernels:BuiltInCuda",
+        "torchstone-triton": "torchstone.backends.builtin_kernels:BuiltInTriton",
     },
     aliases={"pregenerated": "directory"},
 )

@@ -21,6 +21,7 @@ SAYS = {
     "evaluate": ("agrees: True", "T([1024, 512], f32): timed"),
     "capture": ("16 operators, 0 excluded", "was called 3 times", "agrees: True"),
     "capture_me": ("step 0: loss ", "step 2: loss "),
+    "builtin_kernels": ("impl='torch': ", "loss ", "gradient of shape (8, 100)"),
     "evaluate_many": ("aten.relu.default: agrees on 100%", "aten.gelu.default: agrees on ", "disagrees"),
 }
 """What each example must print, among other things."""
@@ -67,9 +68,9 @@ def test_the_folder_of_kernels_is_judged_as_its_files_say(tmp_path: Path) -> Non
 
 def test_every_function_of_the_api_has_its_example_in_the_docs() -> None:
     assert {example.stem for example in EXAMPLES} == SAYS.keys()
-    shown = blocks(ROOT / "docs" / "api.md", "python")
+    shown = [text for page in ("api", "kernels") for text in blocks(ROOT / "docs" / f"{page}.md", "python")]
     for example in EXAMPLES:
-        assert example.read_text() in shown, f"docs/api.md does not hold {name_of(example)} as it is"
+        assert example.read_text() in shown, f"neither docs/api.md nor kernels.md holds {name_of(example)} as it is"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

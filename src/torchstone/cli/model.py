@@ -22,7 +22,12 @@ _MOST_LOSSES = 6
 
 @click.command(short_help="Train a model with and without a folder of kernels, and compare.")
 @click.argument("script", type=click.Path(path_type=Path))
-@click.option("--kernels-dir", type=click.Path(path_type=Path), required=True, help="Folder of kernels.")
+@click.option(
+    "--kernels-dir",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder of kernels, or torchstone-triton or torchstone-cuda.",
+)
 @click.option(
     "--ops", multiple=True, metavar="NAMES", help="Operators, comma separated; all of the folder's otherwise."
 )

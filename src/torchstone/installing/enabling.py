@@ -12,10 +12,12 @@ from typing import Literal, Self
 import torch
 
 from torchstone.backends import BackendOptions, Problem, folder_name, operator_name
+from torchstone.backends.builtin_kernels import BACKENDS, is_built_in
 from torchstone.backends.directory import DirectoryBackend, served_by
 from torchstone.errors import DeviceUnavailableError, UsageError, unknown_name
 from torchstone.installing import slots
 from torchstone.installing.loading import KernelLoadError, load_kernel
+from torchstone.kernels.catalogue import folder_of
 from torchstone.schema import Implementation, SourceFiles
 from torchstone.suites import names_operator
 
@@ -105,14 +107,14 @@ def enable(
 ) -> Installation:
     """Put the kernels of a folder in the place of ATen's operators, in this process and all of its threads.
 
-    A function and a context manager: without ``with``, they stay until ``torchstone.disable()``. ``operators`` chooses
+    ``torchstone-triton`` and ``torchstone-cuda`` name the built-in kernels, unless there is a folder of that name. A
+    function and a context manager: without ``with``, they stay until ``torchstone.disable()``. ``operators`` chooses
     among the folder's (``add``, ``aten.add.Tensor``). With ``fallback``, calls that a kernel refuses with
     NotImplementedError are served by torch's own operator. What cannot be used is warned of and listed in ``problems``;
     nothing at all to use is a UsageError.
     """
     device_type = _device_type(device)
-    root = Path(kernel_dir)
-    backend = DirectoryBackend(BackendOptions(root, device_type))
+    root, backend = _kernels_of(Path(kernel_dir), device_type)
     wanted = _Wanted(operators)
     problems = list(_unusable(backend, wanted))
     offers = _offers(backend, wanted)
@@ -148,6 +150,14 @@ def _device_type(device: str) -> str:
     if device == "cuda" and not available:
         raise DeviceUnavailableError("device 'cuda' is not available to torch here. Use device='cpu'.")
     return "cuda" if available else "cpu"
+
+
+def _kernels_of(given: Path, device_type: str) -> tuple[Path, DirectoryBackend]:
+    """The folder, which for built-in kernels is the package's, and what it offers."""
+    if is_built_in(given):
+        kind = BACKENDS[str(given)]
+        return folder_of(kind.language), kind(BackendOptions(device_type=device_type))
+    return given, DirectoryBackend(BackendOptions(given, device_type))
 
 
 class _Wanted:

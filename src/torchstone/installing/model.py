@@ -18,6 +18,7 @@ from typing import Self
 
 import msgspec
 
+from torchstone.backends.builtin_kernels import is_built_in
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.installing.comparison import (
     Difference,
@@ -156,7 +157,7 @@ def compare(request: ModelRequest, on_step: OnStep) -> ModelComparison:
 def _check(request: ModelRequest) -> None:
     if not request.script.is_file():
         raise UsageError(f"script '{request.script}' is not a file. Give a Python file with make_model and make_batch.")
-    if not request.kernels_dir.is_dir():
+    if not request.kernels_dir.is_dir() and not is_built_in(request.kernels_dir):
         raise UsageError(f"kernels folder '{request.kernels_dir}' is not a folder.")
 
 

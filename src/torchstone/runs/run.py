@@ -35,6 +35,7 @@ from torchstone.schema import (
     SourceFiles,
     Unjudged,
     forward_operator,
+    is_gradient,
     with_problem,
 )
 from torchstone.suites import CaseQuery, ListedSuite, Suite, left_out, names_operator, operators_of, select_cases
@@ -230,7 +231,10 @@ def choose_implementations(cases: tuple[Case, ...], backend: Backend) -> Offers:
 
 
 def _offer(backend: Backend, case: Case) -> Implementation | None:
-    offered = backend.implementation(forward_operator(case.operator))
+    offer: Callable[[str], Implementation | None] = backend.implementation
+    if is_gradient(case.operator):  # some backends offer something else to be differentiated than to be called
+        offer = getattr(backend, "differentiable", offer)
+    offered = offer(forward_operator(case.operator))
     if offered is None:
         return None
     if case.model is not None:  # what torch itself offers for a model is the model

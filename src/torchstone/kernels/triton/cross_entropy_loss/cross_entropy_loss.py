@@ -238,6 +238,7 @@ class _CrossEntropy(torch.autograd.Function):
         return result
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx, dy):
         x, target, weight, lse, divisor = ctx.saved_tensors
         ignored, smoothing, kind = ctx.settings

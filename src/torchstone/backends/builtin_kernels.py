@@ -1,0 +1,117 @@
+"""The kernels that Torchstone brings along, as backends: those of `torchstone.kernels`, in Triton and in CUDA C++.
+
+They lie in folders as a user's own do and are read in the same way; in the sandbox a kernel finds the package
+`torchstone.kernels` installed, as it finds torch. Where results and gradients are judged together, the kernel is called
+through the function with autograd that users call.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import msgspec
+
+from torchstone.backends.base import BackendOptions, HeldKernel
+from torchstone.backends.directory import DirectoryBackend
+from torchstone.errors import UsageError
+from torchstone.kernels.catalogue import folder_of, is_interpreted, what_is_missing
+from torchstone.schema import Implementation, SourceFile, SourceFiles
+
+_DIFFERENTIABLE = {
+    "aten.gelu.default": "def kernel(self, *, approximate='none'):\n    return f.gelu(self, approximate, impl=IMPL)",
+    "aten.mse_loss.default": (
+        "def kernel(self, target, reduction=1):\n    return f.mse_loss(self, target, NAMES[reduction], impl=IMPL)"
+    ),
+    "aten.native_layer_norm.default": (
+        "def kernel(input, normalized_shape, weight, bias, eps):\n"
+        "    return f.native_layer_norm(input, normalized_shape, weight, bias, eps, impl=IMPL)"
+    ),
+    "aten.silu.default": "def kernel(self):\n    return f.swish(self, impl=IMPL)",
+}
+"""Overload -> the call of its function with autograd. Cross-entropy has its own; backward overloads have none."""
+
+_CALLING = """\
+from torchstone.errors import UsageError
+from torchstone.kernels import functions as f
+
+IMPL = "{impl}"
+NAMES = ("none", "mean", "sum")
+
+
+{function}
+
+
+def differentiable(*args, **kwargs):
+    try:
+        return kernel(*args, **kwargs)
+    except UsageError as error:  # what the kernels are not written for
+        raise NotImplementedError(str(error)) from error
+"""
+
+
+class BuiltInKernels(DirectoryBackend):
+    """Kernels of one language that Torchstone brings along."""
+
+    language: ClassVar[Literal["triton", "cuda"]]
+
+    def __init__(self, options: BackendOptions) -> None:
+        require_usable(self.language, options.device_type)
+        super().__init__(BackendOptions(folder_of(self.language), options.device_type))
+
+    def implementation(self, operator: str) -> Implementation | None:
+        """The kernel for the overload, under this backend's name."""
+        found = super().implementation(operator)
+        if found is None:
+            return None
+        return msgspec.structs.replace(found, backend=backend_name(self.language), language=self.language)
+
+    def differentiable(self, operator: str) -> Implementation | None:
+        """What is differentiated where results and gradients are judged together."""
+        found, function = self.implementation(operator), _DIFFERENTIABLE.get(operator)
+        if found is None or function is None:
+            return found
+        assert isinstance(found.origin, SourceFiles), "the directory backend offers nothing else"
+        # The kernel's own text travels along, unused: a changed kernel must not be taken for the one already judged.
+        text = _CALLING.format(impl=self.language, function=function)
+        files = (SourceFile("calling.py", text), *found.origin.files)
+        return msgspec.structs.replace(found, origin=SourceFiles(files, "differentiable", found.origin.label))
+
+    def held(self) -> tuple[HeldKernel, ...]:
+        """Nothing: that a suite does not use one of ours is no mistake of the user's."""
+        return ()
+
+
+class BuiltInTriton(BuiltInKernels):
+    """Torchstone's own Triton kernels for LayerNorm, GELU, SiLU, MSE and cross-entropy; needs a GPU."""
+
+    language = "triton"
+
+
+class BuiltInCuda(BuiltInKernels):
+    """Torchstone's own CUDA C++ kernels for LayerNorm, GELU, SiLU, MSE and cross-entropy; needs a GPU."""
+
+    language = "cuda"
+
+
+BACKENDS: dict[str, type[BuiltInKernels]] = {"torchstone-triton": BuiltInTriton, "torchstone-cuda": BuiltInCuda}
+
+
+def backend_name(language: str) -> str:
+    """Under which name the kernels of a language are asked for."""
+    return f"torchstone-{language}"
+
+
+def is_built_in(folder: Path) -> bool:
+    """Whether a folder of kernels is meant to be built-in ones: named like them, and no folder of the user's."""
+    return str(folder) in BACKENDS and not folder.exists()
+
+
+def require_usable(language: str, device_type: str) -> None:
+    """Refuse, in one line that says what to do, where the kernels cannot run."""
+    missing = what_is_missing(language)
+    if missing is not None:
+        raise UsageError(f"backend '{backend_name(language)}': {missing}")
+    if device_type == "cpu" and not (language == "triton" and is_interpreted()):
+        hint = ", or set TRITON_INTERPRET=1 to run Triton's interpreter" if language == "triton" else ""
+        raise UsageError(f"backend '{backend_name(language)}' needs a GPU. Add --device cuda{hint}.")

@@ -1,0 +1,143 @@
+"""Registers and spills of the built-in Triton kernels, compiled for devices that need not be here.
+
+Every kernel is called as users call it, with tensors that have no memory; in the place of a launch stands compiling for
+each architecture. So what is compiled is what would be launched, and nothing must be kept in step with the kernels.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+
+from torchstone.errors import InfrastructureError, UsageError
+from torchstone.kernels import functions
+from torchstone.kernels.catalogue import is_interpreted, what_is_missing
+
+ARCHITECTURES = (80, 90, 100)
+"""Compute capabilities times 10: A100, H100 and H200, B200."""
+ROWS, SHORT, WIDE, LONG = 4096, 1000, 8000, 20_000
+"""Rows that a program holds whole, a short one and one of the longest, and one that takes several blocks."""
+_USED = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
+
+
+class Resources(NamedTuple):
+    """What one kernel takes on one architecture."""
+
+    kernel: str
+    """`gelu_backward: _gelu_backward(TANH=True)`."""
+    architecture: str
+    """`sm_90`."""
+    registers: int
+    """Of a thread."""
+    spill_bytes: int
+    """Of a thread: memory for what finds no register. These kernels use no other memory of their own."""
+
+
+def triton_resources(
+    architectures: Sequence[int] = ARCHITECTURES, dtype: torch.dtype = torch.float32
+) -> list[Resources]:
+    """All kernels, forward and backward, for tensors of the dtype."""
+    missing = what_is_missing("triton")
+    if missing is not None:
+        raise UsageError(f"implementation 'triton': {missing}")
+    if is_interpreted():
+        raise UsageError("TRITON_INTERPRET=1 is set, and the interpreter compiles nothing. Unset it.")
+    found: dict[tuple[str, str], Resources] = {}
+    with _compiling_in_place_of_launching(architectures, found):
+        _call_every_function(dtype)
+    return list(found.values())
+
+
+def _call_every_function(dtype: torch.dtype) -> None:
+    """With gradients, in every form that has kernels of its own."""
+    x, target = _leaf(dtype, ROWS, SHORT), _leaf(dtype, ROWS, SHORT).detach()
+    for approximate in ("none", "tanh"):
+        _differentiated(functions.gelu(x, approximate))
+    _differentiated(functions.swish(x))
+    for reduction in ("none", "mean"):
+        _differentiated(functions.mse_loss(x, target, reduction))
+    for columns in (SHORT, WIDE, LONG):
+        rows = _leaf(dtype, ROWS, columns), _leaf(dtype, columns), _leaf(dtype, columns)
+        _differentiated(functions.layer_norm(*rows))
+        _differentiated(functions.layer_norm_gelu(*rows))
+    indices = torch.empty(ROWS, dtype=torch.int64, device="meta")
+    for columns in (SHORT, LONG):
+        _differentiated(functions.cross_entropy(_leaf(dtype, ROWS, columns), indices))
+    weight = _leaf(dtype, SHORT).detach()
+    _differentiated(functions.cross_entropy(x, target, weight, label_smoothing=0.1))
+
+
+def _leaf(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta", requires_grad=True)
+
+
+def _differentiated(result: torch.Tensor) -> None:
+    result.backward(torch.empty_like(result))  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _compiling_in_place_of_launching(
+    architectures: Sequence[int], found: dict[tuple[str, str], Resources]
+) -> Iterator[None]:
+    from triton.runtime.jit import JITFunction
+
+    def compile_for_all(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        for architecture in architectures:
+            made = _compiled(kernel, architecture, args, options)
+            entry = Resources(_told(kernel, options), f"sm_{architecture}", *_used(made))
+            found[entry.kernel, entry.architecture] = entry
+
+    launch, accepts = JITFunction.run, functions._require_device
+    JITFunction.run = compile_for_all
+    functions._require_device = lambda impl, device_type: None
+    try:
+        yield
+    finally:
+        JITFunction.run, functions._require_device = launch, accepts
+
+
+def _compiled(kernel: Any, architecture: int, args: Sequence[Any], options: dict[str, Any]) -> bytes:
+    """As Triton's own launch compiles: with the types, and the sizes that are multiples of 16, of these arguments."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, make_backend
+    from triton.runtime.jit import create_function_from_signature
+
+    target = GPUTarget("cuda", architecture, 32)
+    backend = make_backend(target)
+    given = {"debug": False, **options}
+    bound, specialization, left = create_function_from_signature(kernel.signature, kernel.params, backend)(
+        *args, **given
+    )
+    chosen, signature, constants, attributes = kernel._pack_args(backend, given, bound, specialization, left)
+    source = ASTSource(kernel, signature, constants, attributes)
+    binary: bytes = triton.compile(source, target=target, options=chosen.__dict__).asm["cubin"]
+    return binary
+
+
+def _used(binary: bytes) -> tuple[int, int]:
+    """Registers and spilled bytes, as NVIDIA's tool reads them from the compiled kernel. Triton brings the tool."""
+    import triton
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
+    match = _USED.search(told.stdout)
+    if match is None:
+        raise InfrastructureError(f"cuobjdump tells no resources of a kernel: {(told.stderr or told.stdout).strip()}")
+    registers, stack, local = map(int, match.groups())
+    return registers, stack + local
+
+
+def _told(kernel: Any, options: dict[str, Any]) -> str:
+    constants = ", ".join(f"{name}={value}" for name, value in options.items() if name.isupper())
+    home = kernel.fn.__module__.removeprefix("torchstone_kernels_").removeprefix("triton_").removesuffix("_triton")
+    return f"{home}: {kernel.fn.__name__}({constants})"
