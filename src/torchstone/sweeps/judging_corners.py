@@ -47,7 +47,10 @@ BACKENDS = {"Compile": "compile", "CUDA": "torchstone-cuda", "Triton": "torchsto
 """The backend that offers to the judge what an implementation of a sweep calls."""
 MOST_ELEMENTS = 1 << 21
 """Of a corner: the judge keeps many calls with references in float64. Larger ones are judged with a smaller batch."""
+JUDGES_ON_CUDA = 4
+"""Nothing is timed while they judge, so they may share the device."""
 KEPT = "judged.json"
+"""File in the journal's folder: job -> why its implementation is not timed, empty where it agreed."""
 _EPSILON = 1e-5
 
 
@@ -65,6 +68,14 @@ class Finding(NamedTuple):
     operation: str
     implementation: str
     reason: str
+
+
+class _Asked(NamedTuple):
+    """A job, and what it is about."""
+
+    job: Job
+    operation: str
+    implementation: str
 
 
 def corners(request: SweepRequest) -> tuple[tuple[int, int, int], ...]:
@@ -153,9 +164,10 @@ def judge_corners(
     jobs = _jobs(request, device, wanted, observer)
     path = folder / KEPT
     kept = decode(path.read_bytes(), dict[str, str]) if path.exists() else {}
-    asked = [job for job in jobs if job.key not in kept]
+    asked = [each.job for key, each in jobs.items() if key not in kept]
     if asked:
-        options = ExecutorOptions(device, threads=request.threads, manifest_key="sweep")
+        judges = JUDGES_ON_CUDA if device_type(device) == "cuda" else 1
+        options = ExecutorOptions(device, threads=request.threads, manifest_key="sweep", judges_per_device=judges)
         executor: Executor = registry.executors.factory("local")(options)
         for done, record in enumerate(executor.run(asked), start=1):
             reason = _reason(record)
@@ -166,18 +178,18 @@ def judge_corners(
             observer.preparing(done, len(asked), "corners judged")
         write_atomically(path, encode(kept))
     found: dict[tuple[str, str], Finding] = {}
-    for job, (operation, implementation) in jobs.items():
-        if kept.get(job.key):
-            found.setdefault((operation, implementation), Finding(operation, implementation, kept[job.key]))
+    for key, (_, operation, implementation) in jobs.items():
+        if kept.get(key):
+            found.setdefault((operation, implementation), Finding(operation, implementation, kept[key]))
     return list(found.values())
 
 
 def _jobs(
     request: SweepRequest, device: str, wanted: Mapping[str, Iterable[str]], observer: Progress
-) -> dict[Job, tuple[str, str]]:
-    """Jobs, each with the operation and the implementation that it is about."""
+) -> dict[str, _Asked]:
+    """What the judge is asked, by the keys of the jobs."""
     pairs = [(operation, name) for operation, listed in wanted.items() for name in listed if name in BACKENDS]
-    jobs: dict[Job, tuple[str, str]] = {}
+    asked: dict[str, _Asked] = {}
     for implementation in dict.fromkeys(name for _, name in pairs):
         try:
             options = BackendOptions(device_type=device_type(device))
@@ -191,8 +203,9 @@ def _jobs(
             for case in cases:
                 offer = offers[case.operator]
                 if offer is not None:
-                    jobs[Job(case, offer, "quick", measured=False)] = (operation, implementation)
-    return jobs
+                    job = Job(case, offer, "quick", measured=False)
+                    asked[job.key] = _Asked(job, operation, implementation)
+    return asked
 
 
 def _reason(record: Record) -> str:

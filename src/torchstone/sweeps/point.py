@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,7 +61,9 @@ class PointMeter:
         try:
             with torch.set_grad_enabled(point.mode != "fwd"):
                 timings, light = self._measured(operation, point, wanted, skips)
-        except torch.OutOfMemoryError as error:
+        except (RuntimeError, MemoryError) as error:
+            if not _is_out_of_memory(error):
+                raise
             timings, light = [], None
             skips |= {name: _out_of_memory(error) for name in wanted if name not in skips}
         finally:
@@ -220,14 +221,9 @@ class PointMeter:
             yield
             if self._is_cuda:
                 torch.cuda.synchronize(self._device)
-        except torch.OutOfMemoryError as error:
-            skips[name] = _out_of_memory(error)
-            gc.collect()
-        except NotImplementedError as error:
-            skips[name] = f"{rows.UNSUPPORTED}: {_first_line(error)}"
         except Exception as error:  # noqa: BLE001 - any kernel may raise anything; the others go on
             self._require_device(name, error)
-            skips[name] = f"{rows.RAISED}: {type(error).__name__}: {_first_line(error)}"
+            skips[name] = _told(error)
 
     def _require_device(self, name: str, error: Exception) -> None:
         if not self._is_cuda:
@@ -255,6 +251,21 @@ def _apart(inputs: Inputs) -> Inputs:
 
 def _nbytes(tensors: Sequence[torch.Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors)
+
+
+def _told(error: Exception) -> str:
+    """What an implementation raised, as a reason."""
+    if _is_out_of_memory(error):
+        return _out_of_memory(error)
+    if isinstance(error, NotImplementedError):
+        return f"{rows.UNSUPPORTED}: {_first_line(error)}"
+    return f"{rows.RAISED}: {type(error).__name__}: {_first_line(error)}"
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Of a GPU, whose error has a class of its own, or of the host, whose has not."""
+    by_text = isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    return by_text or isinstance(error, (torch.OutOfMemoryError, MemoryError))
 
 
 def _out_of_memory(error: BaseException) -> str:

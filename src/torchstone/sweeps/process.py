@@ -24,6 +24,12 @@ COMPILE_SECONDS = 300.0
 _LOG_CHARACTERS = 200
 
 
+def _how_it_ended(ending: str) -> str:
+    if "SIGKILL" in ending:
+        return f"{rows.OUT_OF_MEMORY}: the process {ending}, which is how the system ends one that takes too much"
+    return f"{rows.CRASHED}: the process {ending}"
+
+
 class Lost(NamedTuple):
     """A point that was not measured because something went wrong in the process."""
 
@@ -64,7 +70,7 @@ class PointProcess:
             request = Measure(point, tuple(implementations))
             reply: Reply = self._peer.ask(request, Reply, time.monotonic() + seconds)  # type: ignore[arg-type]
         except PeerEndedError as error:
-            return self._lost(f"{rows.CRASHED}: the process {error}{self._last_words()}")
+            return self._lost(f"{_how_it_ended(str(error))}{self._last_words()}")
         except PeerOverranError:
             return self._lost(f"{rows.TIMED_OUT}: no result within {seconds:.0f} s")
         if isinstance(reply, Measured):

@@ -100,23 +100,25 @@ class SweepResult:
 def run_sweep(request: SweepRequest, observer: SweepObserver) -> SweepResult:
     """Carry out the request."""
     device = one_device(request.device)
-    manifest = collect(configuration(request, device), {"inputs": str(request.seed)})
-    folder = folders.open_folder(_folder_request(request), manifest, IDENTITY)
-    interruption = Interruption()
-    with folders.open_journal(folder, rows.SWEEP_RECORDS) as journal, interruption.watching():
-        for note in filter(None, (journal.note, folders.note_circumstances(folder, manifest))):
-            observer.warned(note)
-        with _process(request, device) as process:
+    with _process(request, device) as process:
+        opened = process.open()  # before the files of an earlier sweep go: an operation's file may have an error
+        manifest = collect(configuration(request, device), {"inputs": str(request.seed)})
+        folder = folders.open_folder(_folder_request(request), manifest, IDENTITY)
+        interruption = Interruption()
+        with folders.open_journal(folder, rows.SWEEP_RECORDS) as journal, interruption.watching():
+            for note in filter(None, (journal.note, folders.note_circumstances(folder, manifest))):
+                observer.warned(note)
             sweep = _Sweep(request, device, journal, observer, interruption, process)
+            interrupted = False
             try:
-                sweep.begin(process.open())
+                sweep.begin(opened)
                 sweep.measure_all()
-                interrupted = False
             except KeyboardInterrupt:
                 interrupted = True
-            with interruption.held():
-                process.close()
-                records = sweep.finish()
+            finally:
+                with interruption.held():
+                    process.close()
+                    records = sweep.finish()
     return SweepResult(request.output, skipped_path(request.output), records, interrupted)
 
 
