@@ -19,7 +19,8 @@ def print_sweep(console: Console, records_or_rows: Iterable[SweepRecord | SweepR
     for item in records_or_rows:
         rows.extend([item] if isinstance(item, SweepRow) else timed_rows([item]))
     for operation in dict.fromkeys(row.operation for row in rows):
-        table = make_table(console, operation, _COLUMNS)
+        console.print(operation, markup=False)
+        table = make_table(console, "", _COLUMNS)
         for row in rows:
             if row.operation == operation:
                 table.add_row(*_cells(row))
