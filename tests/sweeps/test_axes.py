@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,7 +48,7 @@ def test_a_range_of_steps_is_pythons_with_its_end(first: int, more: int, step: i
 def test_each_size_of_a_growing_range_is_a_multiple_of_the_one_before(first: int, more: int, factor: int) -> None:
     found = parse_axis("--dim", f"{first}:{first + more}:x{factor}")
     assert found[0] == first
-    assert all(after == factor * before for before, after in zip(found, found[1:], strict=False))
+    assert all(after == factor * before for before, after in itertools.pairwise(found))
     assert found[-1] <= first + more < factor * found[-1]
 
 
