@@ -1,4 +1,4 @@
-"""``torchstone sweep`` as a program, on the CPU: what it writes, what a bad implementation costs, stopping and going on."""
+"""``torchstone sweep`` as a program, on the CPU: its files, what a bad implementation costs, going on after a stop."""
 
 from __future__ import annotations
 
