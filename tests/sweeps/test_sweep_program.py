@@ -81,7 +81,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     (folder / "double.py").write_text(OWN)
     example = ROOT / "examples" / "sweeps" / "rms_norm.py"
     operations = f"LayerNorm,loss,double.py,{example}"
-    return finished(folder, "--operations", operations, "--batch", "2", "--seq", "4", "--dim", "8,16", "--mode", "fwd")
+    return finished(
+        folder, "--operations", operations, "--batch", "2", "--seq", "4", "--dim", "8,16", "--profile", "torch,ncu"
+    )
 
 
 def timed(ran: Ran, operation: str) -> set[tuple[str, int]]:
@@ -138,6 +140,15 @@ def test_the_exit_code_and_the_closing_line_tell_that_something_was_wrong(ran: R
     assert ran.code == 1, ran.stderr
     assert f"{len(ran.rows)} rows in benchmark_results.json, {len(ran.skipped)} not timed" in ran.stdout
     assert "LayerNorm" in ran.stdout
+
+
+def test_the_whole_sweep_is_profiled_by_torch_and_a_missing_tool_is_a_notice(ran: Ran) -> None:
+    for row in ran.rows:
+        sizes = f"{row['batch_size']}x{row['sequence_length']}x{row['tensor_dimension']}"
+        assert f"torchstone: {row['operation']} {row['implementation']} {sizes}"[:50] in ran.stdout
+    assert "aten::native_layer_norm" in ran.stdout
+    assert "torch: benchmark_results.profiles/torch_operators.txt" in ran.stdout
+    assert ran.stderr.count("profiling with ncu: ") == 1
 
 
 def test_a_stopped_and_a_killed_sweep_go_on_where_they_were(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ SWEEP_COMMANDS = {
 }
 """Name -> where the command is, and its line in the help."""
 
-_WHAT, _GRID, _WHERE, _OUTPUT = GROUPS = ("What to measure", "Grid", "Where", "Output")
+_WHAT, _GRID, _WHERE, _PROFILES, _OUTPUT = GROUPS = ("What to measure", "Grid", "Where", "Profiles", "Output")
 
 
 class _SweepGroup(GroupedCommand, LazyGroup):
@@ -110,6 +110,20 @@ def _axis(context: click.Context, parameter: click.Parameter, value: str | None)
     show_default="8:512:x2",
     help="Sizes of the last dimension; of cross-entropy, classes.",
 )
+@option(
+    "--profile",
+    "profilers",
+    group=_PROFILES,
+    multiple=True,
+    metavar="NAMES",
+    help="torch, ncu, nsys: profile after timing, into NAME.profiles/.",
+)
+@option(
+    "--profile-all",
+    group=_PROFILES,
+    is_flag=True,
+    help="ncu and nsys see every point; otherwise the largest of each operation and implementation.",
+)
 @option("--device", group=_WHERE, default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @option(
     "--threads",
@@ -160,7 +174,8 @@ def _request(given: Mapping[str, Any]) -> SweepRequest:
         operations=split_commas(given["operations"]),
         implementations=split_commas(given["implementations"]),
         judged=not given["no_judge"],
-        **{name: given[name] for name in (*same, "threads", "seed")},
+        profilers=split_commas(given["profilers"]),
+        **{name: given[name] for name in (*same, "threads", "seed", "profile_all")},
     )
 
 
@@ -181,6 +196,24 @@ def _line(record: SweepRecord) -> str:
     return f"{point.operation} {point.batch_size}x{point.sequence_length}x{point.tensor_dimension}"
 
 
+def _print_profiles(result: SweepResult) -> None:
+    """torch's table of operators as it is, the kernels that other tools saw, and where the files are."""
+    from torchstone.profiling.render import kernel_table
+    from torchstone.reports.console import make_console, print_table
+    from torchstone.sweeps.profile_order import TABLE
+    from torchstone.sweeps.profile_sweep import profiles_path
+
+    folder = profiles_path(result.output)
+    for profile in result.profiles:
+        if TABLE in profile.files:
+            click.echo((folder / TABLE).read_text())
+        if profile.kernels:
+            console = make_console(sys.stdout)
+            print_table(console, kernel_table(profile, 1, console))
+        for file in profile.files:
+            click.echo(f"{profile.profiler}: {folder / file}")
+
+
 def _exit_code(result: SweepResult) -> int:
     """Something wrong, or nothing timed at all, is a failure; what is missing or does not fit is none."""
     from torchstone.cli import INTERRUPTED
@@ -198,10 +231,11 @@ def _tell(result: SweepResult, code: int, *, as_json: bool, quiet: bool) -> None
     rows, skipped = result.rows, result.skipped
     if as_json:
         told = {"output": str(result.output), "interrupted": result.interrupted, "exit_code": code}
-        click.echo(encode({**told, "rows": rows, "skipped": skipped}).decode())
+        click.echo(encode({**told, "rows": rows, "skipped": skipped, "profiles": result.profiles}).decode())
     else:
         if not quiet:
             print_sweep(make_console(sys.stdout), result.records)
+            _print_profiles(result)
         beside = f", {len(skipped)} not timed (reasons in {result.skipped_output})" if skipped else ""
         click.echo(f"{len(rows)} rows in {result.output}{beside}")
     if result.interrupted:

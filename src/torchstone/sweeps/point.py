@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from torchstone.benchmarks.profiled_calls import marked
 from torchstone.measuring.light import limit_of
 from torchstone.schema.measurement import SpeedOfLight
 from torchstone.schema.sweep import SweepPoint, SweepRecord, SweepSkip, SweepTiming
@@ -25,8 +26,8 @@ from torchstone.sweeps.timing import Block, Call, Clock, CpuClock, CudaClock, ta
 
 TIMING = "(timing)"
 """Stage in which no single implementation is at work."""
-_USUAL_NS = 10_000.0
-"""Expected time of a call whose work is not known."""
+_MOST_SHAPES = 1 << 16
+"""For which a function may be compiled in turn. By itself torch's compiler gives up after 8, and runs it uncompiled."""
 
 
 class DeviceLostError(Exception):
@@ -51,6 +52,7 @@ class PointMeter:
         self._rng = random.Random(seed)
         self._clock: Clock = CudaClock(device) if self._is_cuda else CpuClock()
         self._cache_bytes = self._device_cache_bytes()
+        self._compiled: dict[str, Function] = {}
 
     def measure(self, operation: Operation, point: SweepPoint, functions: Mapping[str, Function | None]) -> SweepRecord:
         """The record of a point. A function of None is to be compiled from the reference."""
@@ -59,7 +61,7 @@ class PointMeter:
         skips = {name: f"{rows.UNSUPPORTED}: {reason}" for name, reason in skips.items()}
         wanted = {name: function for name, function in functions.items() if name not in skips}
         try:
-            with torch.set_grad_enabled(point.mode != "fwd"):
+            with marked(_title(point), self._is_cuda), torch.set_grad_enabled(point.mode != "fwd"):
                 timings, light = self._measured(operation, point, wanted, skips)
         except (RuntimeError, MemoryError) as error:
             if not _is_out_of_memory(error):
@@ -76,6 +78,26 @@ class PointMeter:
             light=light,
             seconds=round(time.monotonic() - began, 4),
         )
+
+    def call(self, operation: Operation, point: SweepPoint, function: Function | None) -> Call:
+        """One call, with inputs of its own; of a backward pass the forward pass is made here."""
+        self._pool.keep_only(shape_of(point))
+        with torch.set_grad_enabled(point.mode != "fwd"):
+            inputs = operation.make_inputs(point, self._pool, 1)
+            gradients = make_gradients(operation, point, inputs, self._pool)
+            chosen = function if function is not None else self._compiled_once(operation)
+            (call,) = Passes(operation, point.mode).calls(chosen, inputs, gradients)
+        return call
+
+    def _compiled_once(self, operation: Operation) -> Function:
+        """Kept between calls: a second call must not compile again."""
+        import torch._dynamo.config
+
+        torch._dynamo.config.recompile_limit = _MOST_SHAPES
+        torch._dynamo.config.accumulated_recompile_limit = _MOST_SHAPES
+        if operation.name not in self._compiled:
+            self._compiled[operation.name] = torch.compile(operation.reference, dynamic=False)
+        return self._compiled[operation.name]
 
     def _measured(
         self,
@@ -232,6 +254,11 @@ class PointMeter:
             torch.cuda.synchronize(self._device)
         except RuntimeError:
             raise DeviceLostError(name, _first_line(error)) from error
+
+
+def _title(point: SweepPoint) -> str:
+    """Of the point's range, for who runs a sweep under nsys."""
+    return f"{point.operation} {'x'.join(map(str, shape_of(point)))} {point.dtype} {point.mode}"
 
 
 def _compiled(reference: Function) -> Function:

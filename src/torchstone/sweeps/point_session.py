@@ -17,6 +17,7 @@ from torchstone.sweeps.operations import BUILT_IN, Function, Operation, why_miss
 from torchstone.sweeps.own_operation import load_operation
 from torchstone.sweeps.point import DeviceLostError, PointMeter
 from torchstone.sweeps.stage_file import StageFile
+from torchstone.sweeps.timing import Call
 
 
 class PointSession:
@@ -66,6 +67,12 @@ class PointSession:
         operation = self._operations[request.point.operation]
         functions = {name: self._function(operation, name, request.point) for name in request.implementations}
         return Measured(self._meter.measure(operation, request.point, functions))
+
+    def call(self, point: SweepPoint, implementation: str) -> Call:
+        """One call of an implementation, to be made by someone who watches."""
+        assert self._meter is not None, "the device is opened first"
+        operation = self._operations[point.operation]
+        return self._meter.call(operation, point, self._function(operation, implementation, point))
 
     def _function(self, operation: Operation, name: str, point: SweepPoint) -> Function | None:
         """None: compile the reference."""

@@ -70,6 +70,8 @@ def sweep(
     threads: int = 1,
     judged: bool = True,
     seed: int = 0,
+    profilers: Iterable[str] | None = None,
+    profile_all: bool = False,
 ) -> SweepResult:
     """Run a sweep with these settings, which are those of ``torchstone sweep``; its rows, skipped rows and records."""
     request = make_request(
@@ -86,5 +88,7 @@ def sweep(
         threads=threads,
         judged=judged,
         seed=seed,
+        profilers=profilers,
+        profile_all=profile_all,
     )
     return run_sweep(request, _Notices())

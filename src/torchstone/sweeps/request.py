@@ -15,6 +15,8 @@ from torchstone.schema import content_key
 from torchstone.schema.sweep import SweepMode, SweepPoint
 from torchstone.sweeps import names
 from torchstone.sweeps.axes import checked_axis
+from torchstone.sweeps.profile_order import SweepProfiler
+from torchstone.sweeps.profile_sweep import profilers_named
 
 BATCH_SIZES = (16, 32, 64, 128)
 SEQUENCE_LENGTHS = (256, 512, 1024, 2048)
@@ -45,6 +47,10 @@ class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
     judged: bool = True
     """Whether implementations are judged at the corners of the grid. False: they are compared in process alone."""
     seed: int = 0
+    profilers: tuple[SweepProfiler, ...] = ()
+    """That see the sweep after it was timed."""
+    profile_all: bool = False
+    """ncu and nsys see every point. False: the largest of each operation and implementation."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -62,6 +68,7 @@ def make_request(
     dtype: str = "float32",
     mode: str = "fwd",
     output: str | Path = OUTPUT,
+    profilers: Iterable[str] | None = None,
     **others: Any,
 ) -> SweepRequest:
     """A request from what a user wrote; None is the default. Raises `UsageError`."""
@@ -81,6 +88,7 @@ def make_request(
         dtype=_dtype(dtype),
         mode=_mode(mode),
         output=Path(output),
+        profilers=profilers_named(profilers or ()),
         **(checked | others),
     )
     for file in request.files:

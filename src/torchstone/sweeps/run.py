@@ -21,12 +21,14 @@ from torchstone.runs.devices import device_type
 from torchstone.runs.interruption import Interruption
 from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
+from torchstone.schema import ProfilerResult
 from torchstone.schema.sweep import SkippedRow, SweepPoint, SweepRecord, SweepRow, SweepSkip
 from torchstone.sweeps import names, rows
 from torchstone.sweeps.judging_corners import judge_corners
 from torchstone.sweeps.messages import Open, Opened
 from torchstone.sweeps.output import OutputFiles, journal_path, skipped_path
 from torchstone.sweeps.process import PointProcess
+from torchstone.sweeps.profile_sweep import profile_sweep, profiles_path
 from torchstone.sweeps.request import IDENTITY, SweepRequest, configuration, one_device, point_key, points_of
 
 MOST_DEATHS = 3
@@ -80,6 +82,8 @@ class SweepResult:
     """In the order of the grid."""
     interrupted: bool = False
     """Ctrl-C or SIGTERM ended it early; what was done is kept."""
+    profiles: tuple[ProfilerResult, ...] = ()
+    """What profilers saw, where any were asked for."""
 
     @property
     def rows(self) -> tuple[SweepRow, ...]:
@@ -119,7 +123,11 @@ def run_sweep(request: SweepRequest, observer: SweepObserver) -> SweepResult:
                 with interruption.held():
                     process.close()
                     records = sweep.finish()
-    return SweepResult(request.output, skipped_path(request.output), records, interrupted)
+    profiles: tuple[ProfilerResult, ...] = ()
+    if request.profilers and not interrupted and any(record.timings for record in records):
+        opening, into = _opening(request, device), profiles_path(request.output)
+        profiles = profile_sweep(opening, records, request.profilers, request.profile_all, into, observer.warned)
+    return SweepResult(request.output, skipped_path(request.output), records, interrupted, profiles)
 
 
 @dataclass(frozen=True)
@@ -139,21 +147,25 @@ def _folder_request(request: SweepRequest) -> _FolderRequest:
     return _FolderRequest(path.name, request.resume, path.parent)
 
 
+def _opening(request: SweepRequest, device: str, stage_file: str = "") -> Open:
+    ceilings = cache_folder("ceilings")
+    return Open(
+        device_type=device_type(device),
+        environment=dict(find_devices(device)[0].environment()),
+        folder=str(Path.cwd()),
+        files=request.files,
+        implementations=request.implementations,
+        threads=request.threads,
+        seed=request.seed,
+        stage_file=stage_file,
+        ceilings_folder=None if ceilings is None else str(ceilings),
+    )
+
+
 @contextmanager
 def _process(request: SweepRequest, device: str) -> Iterator[PointProcess]:
-    ceilings = cache_folder("ceilings")
     with tempfile.TemporaryDirectory(prefix="torchstone-sweep-") as scratch:
-        opening = Open(
-            device_type=device_type(device),
-            environment=dict(find_devices(device)[0].environment()),
-            folder=str(Path.cwd()),
-            files=request.files,
-            implementations=request.implementations,
-            threads=request.threads,
-            seed=request.seed,
-            stage_file=str(Path(scratch) / "stage"),
-            ceilings_folder=None if ceilings is None else str(ceilings),
-        )
+        opening = _opening(request, device, str(Path(scratch) / "stage"))
         process = PointProcess(opening, compiles="Compile" in request.implementations)
         try:
             yield process
