@@ -10,6 +10,10 @@ import importlib.util
 
 from torchstone.errors import MissingExtraError
 
+CHARTS = ("time", "bandwidth", "speedup", "heatmap", "efficiency", "size", "roofline")
+"""Charts of a sweep by name, in the order in which they are drawn."""
+FORMATS = ("svg", "png", "html")
+
 _PACKAGES = {"altair": "altair", "vl_convert": "vl-convert-python"}
 """Module -> the package that brings it."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from html import escape
 from typing import Any
 
@@ -12,7 +13,6 @@ import vl_convert
 
 from torchstone.plots.style import TopLevel
 
-FORMATS = ("svg", "png", "html")
 _PNG_SCALE = 2
 """Pixels per unit of the chart: sharp on dense screens, about 1800 pixels wide."""
 
@@ -47,12 +47,16 @@ for (const [name, chart] of Object.entries(charts))
 
 def svg(chart: TopLevel) -> bytes:
     """The chart as SVG."""
-    return vl_convert.vegalite_to_svg(_spec(chart), **_version()).encode()
+    return vl_convert.vegalite_to_svg(_spec(chart), vl_version=_version()).encode()
 
 
 def png(chart: TopLevel) -> bytes:
     """The chart as PNG."""
-    return vl_convert.vegalite_to_png(_spec(chart), scale=_PNG_SCALE, **_version())
+    return vl_convert.vegalite_to_png(_spec(chart), scale=_PNG_SCALE, vl_version=_version())
+
+
+RENDERERS: dict[str, Callable[[TopLevel], bytes]] = {"svg": svg, "png": png}
+"""Formats of which every chart has a file of its own."""
 
 
 def html_page(charts: Mapping[str, TopLevel], title: str) -> bytes:
@@ -62,7 +66,7 @@ def html_page(charts: Mapping[str, TopLevel], title: str) -> bytes:
     specs = json.dumps({name: _spec(chart) for name, chart in charts.items()})
     page = _PAGE.format(
         title=escape(title),
-        libraries=_for_script(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", **_version())),
+        libraries=_libraries(),
         links=links,
         sections=sections,
         charts=_for_script(specs),
@@ -70,15 +74,22 @@ def html_page(charts: Mapping[str, TopLevel], title: str) -> bytes:
     return page.encode()
 
 
+@cache
+def _libraries() -> str:
+    """Vega, Vega-Lite and vega-embed as one script; bundling takes a second or more."""
+    return _for_script(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=_version()))
+
+
 def _spec(chart: TopLevel) -> dict[str, Any]:
     found: dict[str, Any] = chart.to_dict()
     return found
 
 
-def _version() -> dict[str, str]:
-    """The release of Vega-Lite that altair writes for, as vl-convert names it."""
-    major, minor, *_ = alt.SCHEMA_VERSION.removeprefix("v").split(".")
-    return {"vl_version": f"v{major}.{minor}"}
+def _version() -> str:
+    """The release of Vega-Lite that altair writes for; the newest that can be rendered, where that one cannot."""
+    wanted = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    known = vl_convert.get_vegalite_versions()
+    return wanted if wanted in known else known[-1]
 
 
 def _for_script(text: str) -> str:

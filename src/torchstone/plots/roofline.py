@@ -7,6 +7,7 @@ slope of memory as it is from its limit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,8 +23,12 @@ _OVER = "#b3261e"
 _POINT = "#0f7b3f"
 _ACROSS = "FLOP per byte (left edge: none counted)"
 _UPWARDS = "FLOP/s"
+_WIDTH, _HEIGHT = 560, 472
 _LINE_HEIGHT = 18
-_SPREAD = 1.25
+_LETTER_WIDTH = 6.8
+"""Of the list beside the plot, in pixels, wide letters."""
+_NUMBER_COLUMNS = 4
+_SPREAD = 1.2
 """Factor between implementations of one operation in a sweep: about their width on the page."""
 _ROOM = 4.0
 """Factor by which the axes go beyond points and ceilings: the names of the ceilings stand there."""
@@ -71,9 +76,14 @@ def ceilings_of(lights: Sequence[SpeedOfLight]) -> Ceilings:
 def case_roofline(points: Sequence[RooflinePoint], ceilings: Ceilings) -> style.TopLevel:
     """Numbered points with the gap to their own limit, and what each number is."""
     axes = _axes(points, ceilings)
-    numbered = [{"number": number, **point._asdict()} for number, point in enumerate(points, 1)]
-    height = 472
-    plot = alt.layer(*_roof_layers(axes, ceilings), *_case_layers(numbered, axes)).properties(width=560, height=height)
+    columns = _number_columns(points, axes)
+    numbered = [
+        {"number": number, "column": column, **point._asdict()}
+        for number, (column, point) in enumerate(zip(columns, points, strict=True), 1)
+    ]
+    plot = style.layered(*_roof_layers(axes, ceilings), *_case_layers(numbered, axes)).properties(
+        width=_WIDTH, height=_HEIGHT
+    )
     return style.finished(
         alt.hconcat(plot, _list(numbered), spacing=20),
         "Roofline: what kernels reach, and what the device allows",
@@ -99,8 +109,10 @@ def sweep_roofline(
             for name, point in panel
         ]
         layers = (*_roof_layers(axes, ceilings), _sweep_points(rows, names, axes))
-        charts.append(alt.layer(*layers).properties(width=270, height=230, title=style.section_title(operation)))
-    note = "Implementations of one operation share their intensity; they are drawn side by side."
+        charts.append(style.layered(*layers).properties(width=270, height=230, title=style.section_title(operation)))
+    note = (
+        "Implementations of one operation share their intensity; they are drawn side by side, the first at its place."
+    )
     return style.finished(
         alt.concat(*charts, columns=3, spacing=22),
         "Roofline: what implementations reach, and what the device allows",
@@ -163,14 +175,32 @@ def _case_layers(numbered: Sequence[dict[str, Any]], axes: _Axes) -> list[alt.Ch
     colour = alt.condition("datum.is_over", alt.value(_OVER), alt.value(_POINT))
     tip = [alt.Tooltip("number:Q", title="case"), alt.Tooltip("words:N", title=" ")]
     points = base.mark_circle(size=55, opacity=1).encode(color=colour, tooltip=tip)
-    # Cases of one intensity stand above each other; their numbers stand in three columns beside them.
     numbers = [
-        base.transform_filter(f"datum.number % 3 == {column}")
-        .mark_text(align="left", dx=7 + 14 * column, fontSize=11, color=style.INK)
+        base.transform_filter(f"datum.column == {column}")
+        .mark_text(align="left", dx=7 + 15 * column, fontSize=11, color=style.INK)
         .encode(alt.Text("number:Q"))
-        for column in range(3)
+        for column in range(_NUMBER_COLUMNS)
     ]
     return [gap, points, *numbers]
+
+
+def _number_columns(points: Sequence[RooflinePoint], axes: _Axes) -> list[int]:
+    """How far right of its point each number stands: the next column where it would lie upon an earlier one."""
+    where = [
+        (_pixels(axes.wide, point.intensity, _WIDTH), _pixels(axes.high, point.reached, _HEIGHT)) for point in points
+    ]
+    columns: list[int] = []
+    for number, (x, y) in enumerate(where):
+        near = {
+            columns[other] for other, (x2, y2) in enumerate(where[:number]) if abs(x - x2) < 40 and abs(y - y2) < 12
+        }
+        columns.append(min(set(range(_NUMBER_COLUMNS)) - near, default=number % _NUMBER_COLUMNS))
+    return columns
+
+
+def _pixels(span: style.LogRange, value: float, size: int) -> float:
+    first, last = span.domain
+    return size * math.log(value / first) / math.log(last / first)
 
 
 def _list(numbered: Sequence[dict[str, Any]]) -> alt.LayerChart:
@@ -178,25 +208,18 @@ def _list(numbered: Sequence[dict[str, Any]]) -> alt.LayerChart:
     base = alt.Chart(style.values(numbered)).encode(down)
     colour = alt.condition("datum.is_over", alt.value(_OVER), alt.value(style.INK))
     layers = (
-        base.mark_text(align="right", fontSize=12).encode(alt.XValue(18), alt.Text("number:O"), color=colour),
-        base.mark_text(align="left", fontSize=12, limit=520).encode(alt.XValue(28), alt.Text("words:N"), color=colour),
+        base.mark_text(align="right", fontSize=12).encode(alt.Text("number:O"), x=alt.value(18), color=colour),
+        base.mark_text(align="left", fontSize=12, limit=520).encode(alt.Text("words:N"), x=alt.value(28), color=colour),
     )
-    return alt.layer(*layers).properties(width=540, height=alt.Step(_LINE_HEIGHT), view=alt.ViewConfig(stroke=None))
+    width = 34 + round(_LETTER_WIDTH * max(len(row["words"]) for row in numbered))
+    return style.layered(*layers).properties(
+        width=width, height=alt.Step(_LINE_HEIGHT), view=alt.ViewConfig(stroke=None)
+    )
 
 
 def _sweep_points(rows: Sequence[dict[str, Any]], names: Sequence[str], axes: _Axes) -> alt.Chart:
     tip = [alt.Tooltip("words:N", title=" "), alt.Tooltip("reached:Q", title=_UPWARDS, format=".3s")]
-    return (
-        alt.Chart(style.values(rows))
-        .mark_point(filled=True, size=24, opacity=0.75)
-        .encode(
-            axes.across("intensity"),
-            axes.upwards("reached"),
-            style.implementation_colour(names),
-            style.implementation_shape(names),
-            tooltip=tip,
-        )
-    )
+    return style.scatter(rows, names, axes.across("intensity"), axes.upwards("reached"), tip)
 
 
 def flops(rate: float) -> str:

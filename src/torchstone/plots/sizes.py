@@ -40,10 +40,10 @@ def size_chart(
         if limits:
             line = alt.Chart(style.values(limits)).mark_line(color=style.ROOF, strokeDash=[5, 3], strokeWidth=1.6)
             layers.append(line.encode(across, up))
-        panel = alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT, title=style.section_title(operation))
+        panel = style.layered(*layers).properties(width=_WIDTH, height=_HEIGHT, title=style.section_title(operation))
         charts.append(panel)
     note = "Dashed: what the device allows, by its measured latency and bandwidth." if limits else ""
-    beside = "Implementations that move the same bytes are drawn side by side."
+    beside = "Implementations that move the same bytes are drawn side by side, the first at its place."
     subtitle = style.subtitle(rows[0].dtype, rows[0].mode, device)
     chart = alt.concat(*charts, columns=_COLUMNS, spacing=22)
     return style.finished(chart, "Bandwidth against the size of a call", subtitle, note, beside)
@@ -84,9 +84,4 @@ def _point_layer(points: Sequence[dict[str, Any]], names: Sequence[str], across:
         alt.Tooltip("megabytes:Q", title="MB", format=".4g"),
         alt.Tooltip("rate:Q", title="GB/s", format=".4g"),
     ]
-    colour, shape = style.implementation_colour(names), style.implementation_shape(names)
-    return (
-        alt.Chart(style.values(points))
-        .mark_point(filled=True, size=24, opacity=0.75)
-        .encode(across, up, colour, shape, tooltip=tip)
-    )
+    return style.scatter(points, names, across, up, tip)

@@ -93,7 +93,7 @@ def _bar_layers(bars: Sequence[dict[str, Any]], implementations: Sequence[str]) 
         alt.Tooltip("count:Q", title="points"),
     ]
     base = alt.Chart().encode(across, down)
-    return alt.layer(
+    return style.layered(
         base.mark_bar(height=14).encode(
             alt.X2Datum(1), style.implementation_colour(implementations, legend=False), tooltip=tip
         ),
@@ -182,7 +182,7 @@ def _map_chart(drawn: _Map, rows: Sequence[SweepRow], title: str, device: str | 
     if len({cell["dim"] for cell in drawn.rows}) <= _MOST_CELLS_WITH_TEXT:
         light = alt.condition(drawn.dark, alt.value("#ffffff"), alt.value(style.INK))
         layers.append(base.mark_text(fontSize=11).encode(alt.Text("text:N"), color=light))
-    layered = alt.layer(*layers, data=style.values(drawn.rows)).properties(
+    layered = style.layered(*layers, data=style.values(drawn.rows)).properties(
         width=alt.Step(_CELL_WIDTH if len(names) <= 3 else _NARROW_CELL_WIDTH), height=alt.Step(_CELL_HEIGHT)
     )
     chart = layered.facet(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-TopLevel = alt.Chart | alt.LayerChart | alt.HConcatChart | alt.VConcatChart | alt.ConcatChart
+TopLevel = alt.LayerChart | alt.FacetChart | alt.HConcatChart | alt.VConcatChart | alt.ConcatChart
 """What a function of this room returns."""
 
 _KNOWN = {
@@ -95,6 +95,21 @@ def finished(chart: TopLevel, title: str, *lines: str) -> TopLevel:
     return titled
 
 
+def layered(*charts: alt.Chart, data: alt.InlineData | None = None, **sizes: Any) -> alt.LayerChart:
+    """Charts upon each other, the first one lowest."""
+    return alt.LayerChart(data=alt.Undefined if data is None else data, layer=list(charts), **sizes)
+
+
+def scatter(
+    rows: Sequence[dict[str, Any]], names: Sequence[str], across: alt.X, up: alt.Y, tip: Sequence[alt.Tooltip]
+) -> alt.Chart:
+    """Points in the colours and shapes of their implementations."""
+    colour, shape = implementation_colour(names), implementation_shape(names)
+    points: alt.Chart = alt.Chart(values(rows)).mark_point(filled=True, size=24, opacity=0.75)
+    drawn: alt.Chart = points.encode(across, up, colour, shape, tooltip=list(tip))
+    return drawn
+
+
 def section_title(text: str) -> alt.TitleParams:
     """Of a part of a chart."""
     return alt.TitleParams(text, anchor="start", fontSize=14, offset=6)
@@ -102,7 +117,7 @@ def section_title(text: str) -> alt.TitleParams:
 
 def values(rows: Sequence[dict[str, Any]]) -> alt.InlineData:
     """Rows as data of a chart, without pandas. As text: altair copies lists again for every chart around them."""
-    return alt.InlineData(values=json.dumps(list(rows)), format=alt.DataFormat(type="json"))
+    return alt.InlineData(values=json.dumps(list(rows)), format=alt.JsonDataFormat(type="json"))
 
 
 class LogRange(NamedTuple):
@@ -153,6 +168,8 @@ TIP_WORDS = {"value": "mean", "low": "interval from", "high": "interval to"}
 
 
 def spread(value: float, implementation: str, implementations: Sequence[str], factor: float) -> float:
-    """The value, moved so that the implementations stand side by side around it: `factor` from one to the next."""
-    middle = (len(implementations) - 1) / 2
-    return float(value * factor ** (implementations.index(implementation) - middle))
+    """The value, moved to the right so that implementations stand side by side: by `factor` from one to the next.
+
+    Never to the left, where a sloping limit is lower: a point must not seem to be beyond it.
+    """
+    return float(value * factor ** implementations.index(implementation))

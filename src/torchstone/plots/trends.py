@@ -166,7 +166,7 @@ def _line_chart(line: _Line, names: Sequence[str], metric: _Metric, upwards: alt
             for key, word in style.TIP_WORDS.items()
         ),
     ]
-    return alt.layer(
+    return style.layered(
         base.mark_line(strokeWidth=1.8),
         base.mark_rule(strokeWidth=2).encode(alt.Y("low:Q"), alt.Y2("high:Q")),
         base.mark_point(filled=True, size=44, opacity=1).encode(style.implementation_shape(names), tooltip=tip),

@@ -163,6 +163,13 @@ def _speedup_lines(found: Mapping[str, Mapping[GridPoint, Estimate]]) -> list[st
 
 
 def skipped_lines(skipped: Iterable[SkippedRow]) -> list[str]:
-    """What was not timed, counted by implementation and reason."""
-    counts = Counter((row.implementation, one_line(row.reason, _REASON_CHARACTERS)) for row in skipped)
-    return [f"Not timed: {name} at {counted(count, 'point')}: {reason}" for (name, reason), count in counts.items()]
+    """What was not timed, counted by implementation and kind of reason: the words before its first colon."""
+    kinds = grouped(skipped, lambda row: (row.implementation, row.reason.partition(":")[0]))
+    return [_skipped_sentence(name, [row.reason for row in rows]) for (name, _), rows in kinds.items()]
+
+
+def _skipped_sentence(implementation: str, reasons: Sequence[str]) -> str:
+    first = (
+        f"Not timed: {implementation} at {counted(len(reasons), 'point')}: {one_line(reasons[0], _REASON_CHARACTERS)}"
+    )
+    return first if len(set(reasons)) == 1 else f"{first} (at the first of them)"
