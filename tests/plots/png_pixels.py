@@ -28,4 +28,5 @@ def pixels(data: bytes) -> NDArray[np.uint8]:
 def colours(data: bytes) -> set[tuple[int, int, int]]:
     """All colours in the picture."""
     flat = pixels(data)[..., :3].reshape(-1, 3)
-    return {(int(red), int(green), int(blue)) for red, green, blue in np.unique(flat, axis=0)}
+    packed = np.unique(flat.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32))
+    return {(int(one) >> 16, int(one) >> 8 & 255, int(one) & 255) for one in packed}

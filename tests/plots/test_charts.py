@@ -54,15 +54,13 @@ def test_a_full_sweep_has_every_chart_that_is_offered() -> None:
     assert tuple(charts()) == CHARTS
 
 
-@pytest.mark.parametrize("name", ["speedup", "heatmap"])
-def test_a_png_is_not_blank(name: str) -> None:
-    picture = rendering.png(charts()[name])
+def test_a_png_is_not_blank() -> None:
+    picture = rendering.png(charts()["speedup"])
     height, width, _ = pixels(picture).shape
     assert 600 < width < 4000
     assert 300 < height < 4000
     assert len(colours(picture)) > 20
-    if name == "speedup":
-        assert rgb(style.colour_and_mark(IMPLEMENTATIONS)["Triton"][0]) in colours(picture)
+    assert rgb(style.colour_and_mark(IMPLEMENTATIONS)["Triton"][0]) in colours(picture)
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -124,7 +122,8 @@ def test_several_dtypes_have_charts_of_their_own() -> None:
 
 def test_one_point_alone_can_be_drawn() -> None:
     one = [sweep_rows.record(point) for point in sweep_rows.points(("GELU",), (16,), (256,), (8,))]
-    assert set(sweep_charts(sweep_rows.rows(one), one)) == set(CHARTS)
+    chosen = {"time", "speedup", "size"}
+    assert set(sweep_charts(sweep_rows.rows(one), one, chosen)) == chosen
 
 
 def test_an_implementation_has_one_colour_in_every_chart() -> None:

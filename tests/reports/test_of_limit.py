@@ -13,8 +13,6 @@ from typing import Any
 import making
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from torchstone.reports import RunReport, make_report
 from torchstone.reports.render import make_console, render
@@ -147,31 +145,3 @@ def test_names_cannot_break_the_picture() -> None:
 @needs_plots
 def test_without_a_limit_there_is_no_picture() -> None:
     assert roofline_chart(make_report([timed(RELU, 8, None), making.record()]).results) is None
-
-
-lights = st.builds(
-    SpeedOfLight,
-    read_bytes=st.integers(0, 10**9),
-    written_bytes=st.integers(0, 10**9),
-    bytes_per_second=st.floats(1e8, 1e13),
-    latency_ns=st.floats(1, 1e5),
-    flops=st.integers(0, 10**12),
-    flops_per_second=st.none() | st.floats(1e8, 1e15),
-    dtype=st.sampled_from(("float32", "bfloat16", None)),
-)
-
-
-@needs_plots
-@settings(max_examples=25, deadline=None)
-@given(st.lists(lights, min_size=1, max_size=4))
-def test_whatever_is_measured_the_picture_stays_on_its_page(chosen: list[SpeedOfLight]) -> None:
-    chart = drawn(*(timed(RELU, size, light) for size, light in enumerate(chosen, 1)))
-    encoding = chart["hconcat"][0]["layer"][0]["encoding"]
-    (left, right), (bottom, top) = encoding["x"]["scale"]["domain"], encoding["y"]["scale"]["domain"]
-    for row in (row for values in chart["datasets"].values() for row in json.loads(values)):
-        for name in ("x", "x2", "intensity"):
-            assert left <= row.get(name, left) * 1.000001
-            assert row.get(name, left) <= right * 1.000001
-        for name in ("y", "y2", "reached", "allowed"):
-            assert bottom <= row.get(name, bottom) * 1.000001
-            assert row.get(name, bottom) <= top * 1.000001

@@ -75,7 +75,7 @@ def ceilings_of(lights: Sequence[SpeedOfLight]) -> Ceilings:
 
 def case_roofline(points: Sequence[RooflinePoint], ceilings: Ceilings) -> style.TopLevel:
     """Numbered points with the gap to their own limit, and what each number is."""
-    axes = _axes(points, ceilings)
+    axes = axes_around(points, ceilings)
     columns = _number_columns(points, axes)
     numbered = [
         {"number": number, "column": column, **point._asdict()}
@@ -97,7 +97,7 @@ def sweep_roofline(
     """One panel per operation with points by implementation: operation -> implementation and point."""
     everything = [point for panel in panels.values() for _, point in panel]
     names = style.ordered(name for panel in panels.values() for name, _ in panel)
-    axes = _axes(everything, ceilings)
+    axes = axes_around(everything, ceilings)
     charts = []
     for operation, panel in panels.items():
         rows = [
@@ -121,7 +121,7 @@ def sweep_roofline(
     )
 
 
-class _Axes(NamedTuple):
+class Axes(NamedTuple):
     """What both axes span."""
 
     wide: style.LogRange
@@ -136,18 +136,18 @@ class _Axes(NamedTuple):
         return alt.Y(f"{field}:Q", title=_UPWARDS, scale=self.high.scale, axis=axis)
 
 
-def _axes(points: Sequence[RooflinePoint], ceilings: Ceilings) -> _Axes:
+def axes_around(points: Sequence[RooflinePoint], ceilings: Ceilings) -> Axes:
     """Around all points and ceilings, the ridges where the roofs meet included."""
     rates = ceilings.flops_per_second.values()
     across = [EDGE_FLOPS_PER_BYTE, 1.0, *(rate / ceilings.bytes_per_second for rate in rates)]
     across += [point.intensity for point in points]
     upwards = [*rates, *(value for point in points for value in (point.reached, point.allowed))]
     wide = style.log_range(min(across), max(across), room=_ROOM, most=7)
-    return _Axes(wide, style.log_range(min(upwards), max(upwards), room=_ROOM, most=9))
+    return Axes(wide, style.log_range(min(upwards), max(upwards), room=_ROOM, most=9))
 
 
-def _roof_layers(axes: _Axes, ceilings: Ceilings) -> list[alt.Chart]:
-    """The slope of memory up to the highest ceiling of arithmetic, the level ceilings, and their names."""
+def roof_lines(axes: Axes, ceilings: Ceilings) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The slope of memory up to the highest level ceiling, the level ceilings, and where the names of all stand."""
     lines, names = [], []
     bandwidth, rates = ceilings.bytes_per_second, ceilings.flops_per_second
     (left, right), (bottom, top) = axes.wide.domain, axes.high.domain
@@ -161,6 +161,11 @@ def _roof_layers(axes: _Axes, ceilings: Ceilings) -> list[alt.Chart]:
         ridge = min(max(rate / bandwidth, left), right)
         lines.append({"x": ridge, "y": rate, "x2": right, "y2": rate})
         names.append({"x": right, "y": rate, "text": f"{dtype} {flops(rate)}", "end": 1})
+    return lines, names
+
+
+def _roof_layers(axes: Axes, ceilings: Ceilings) -> list[alt.Chart]:
+    lines, names = roof_lines(axes, ceilings)
     drawn = alt.Chart(style.values(lines)).mark_rule(color=style.ROOF, strokeWidth=2)
     roofs = drawn.encode(axes.across("x"), axes.upwards("y"), alt.X2("x2:Q"), alt.Y2("y2:Q"))
     label = alt.Chart(style.values(names)).encode(axes.across("x"), axes.upwards("y"), alt.Text("text:N"))
@@ -169,7 +174,7 @@ def _roof_layers(axes: _Axes, ceilings: Ceilings) -> list[alt.Chart]:
     return [roofs, left, right]
 
 
-def _case_layers(numbered: Sequence[dict[str, Any]], axes: _Axes) -> list[alt.Chart]:
+def _case_layers(numbered: Sequence[dict[str, Any]], axes: Axes) -> list[alt.Chart]:
     base = alt.Chart(style.values(numbered)).encode(axes.across("intensity"), axes.upwards("reached"))
     gap = base.mark_rule(color="#767d86", strokeDash=[2, 3]).encode(alt.Y2("allowed:Q"))
     colour = alt.condition("datum.is_over", alt.value(_OVER), alt.value(_POINT))
@@ -184,7 +189,7 @@ def _case_layers(numbered: Sequence[dict[str, Any]], axes: _Axes) -> list[alt.Ch
     return [gap, points, *numbers]
 
 
-def _number_columns(points: Sequence[RooflinePoint], axes: _Axes) -> list[int]:
+def _number_columns(points: Sequence[RooflinePoint], axes: Axes) -> list[int]:
     """How far right of its point each number stands: the next column where it would lie upon an earlier one."""
     where = [
         (_pixels(axes.wide, point.intensity, _WIDTH), _pixels(axes.high, point.reached, _HEIGHT)) for point in points
@@ -217,7 +222,7 @@ def _list(numbered: Sequence[dict[str, Any]]) -> alt.LayerChart:
     )
 
 
-def _sweep_points(rows: Sequence[dict[str, Any]], names: Sequence[str], axes: _Axes) -> alt.Chart:
+def _sweep_points(rows: Sequence[dict[str, Any]], names: Sequence[str], axes: Axes) -> alt.Chart:
     tip = [alt.Tooltip("words:N", title=" "), alt.Tooltip("reached:Q", title=_UPWARDS, format=".3s")]
     return style.scatter(rows, names, axes.across("intensity"), axes.upwards("reached"), tip)
 
