@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from functools import cache
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -183,17 +186,36 @@ def test_the_page_loads_nothing_from_outside() -> None:
     assert parser.places == ["#chart-speedup", "#chart-roofline"]
     libraries, drawing = parser.scripts
     assert len(libraries) > 500_000
-    specs = json.loads(drawing.partition("const charts = ")[2].partition(";\nfor ")[0].replace("<\\/", "</"))
+    specs = json.loads(drawing.partition("const charts = ")[2].partition(";\nfor ")[0])
     assert specs == {name: json.loads(json.dumps(spec(name))) for name in chosen}
     assert '"url"' not in json.dumps(specs)
     assert "@import" not in page.partition("<script>")[0]
 
 
+@cache
+def hostile_page() -> str:
+    """A page whose operation has a name that would end its script and start another."""
+    rows = sweep_rows.rows([sweep_rows.record(next(sweep_rows.points(("GELU",), (16,), (256,), (8,))))])
+    named = [msgspec.structs.replace(row, operation="</script><script>alert(1)") for row in rows]
+    return rendering.html_page(sweep_charts(named, only=("speedup",)), "x").decode()
+
+
 def test_a_name_cannot_end_the_script_it_stands_in() -> None:
-    point = next(iter(sweep_rows.points(("GELU",), (16,), (256,), (8,))))
-    rows = sweep_rows.rows([sweep_rows.record(point)])
-    hostile = [msgspec.structs.replace(row, operation="</script><script>alert(1)") for row in rows]
-    page = rendering.html_page(sweep_charts(hostile, only=("speedup",)), "x").decode()
     parser = Loads()
-    parser.feed(page)
+    parser.feed(hostile_page())
     assert len(parser.scripts) == 2
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node, to read the scripts of the page")
+def test_the_scripts_of_the_page_are_javascript_and_draw_every_chart(tmp_path: Path) -> None:
+    """The libraries are run; drawing itself needs a browser, so that the calls of `vegaEmbed` are counted."""
+    parser = Loads()
+    parser.feed(hostile_page())
+    libraries, drawing = parser.scripts
+    counting = "if (typeof vegaEmbed != 'function') throw Error('no vegaEmbed');\nlet seen = [];\n"
+    counting += "window.vegaEmbed = (place, chart) => seen.push(place + ' ' + Object.keys(chart.datasets).length);\n"
+    script = tmp_path / "page.js"
+    begin = "globalThis.window = globalThis;\n"
+    script.write_text(f"{begin}{libraries}\n{counting}{{{drawing}}}\nconsole.log(seen.join());")
+    found = subprocess.run(["node", str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert (found.returncode, found.stdout) == (0, "#chart-speedup 1\n"), found.stderr[-2000:]

@@ -92,8 +92,7 @@ def test_unknown_names_are_told(option: tuple[str, str], told: str, results: Pat
 
 
 def test_a_missing_extra_is_named(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "altair", None)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("torchstone.plots._PACKAGES", {"no_such_a": "altair", "no_such_b": "vl-convert-python"})
     with pytest.raises(MissingExtraError, match=r"altair and vl-convert-python. .*pip install torchstone\[plots\]"):
         called(results)
 

@@ -77,7 +77,9 @@ def html_page(charts: Mapping[str, TopLevel], title: str) -> bytes:
 @cache
 def _libraries() -> str:
     """Vega, Vega-Lite and vega-embed as one script; bundling takes a second or more."""
-    return _for_script(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=_version()))
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=_version())
+    # Only what would end the element is escaped: "</" alone is also the end of a regular expression, as in /</g.
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _spec(chart: TopLevel) -> dict[str, Any]:
@@ -93,5 +95,5 @@ def _version() -> str:
 
 
 def _for_script(text: str) -> str:
-    """Text that cannot end the script element it stands in."""
-    return text.replace("</", "<\\/").replace("<!--", "<\\!--")
+    """JSON that cannot end the script element it stands in."""
+    return text.replace("<", "\\u003c")
