@@ -7,7 +7,12 @@ sums. The order of additions is fixed, so that equal inputs give equal results; 
 import torch
 
 from torchstone.kernels.cuda_layout import (
-    ELEMENTWISE_THREADS, block_counter, divide_up, elements_per_load, launch_elementwise, loads_for,
+    ELEMENTWISE_THREADS,
+    block_counter,
+    divide_up,
+    elements_per_load,
+    launch_elementwise,
+    loads_for,
 )  # fmt: skip
 from torchstone.kernels.cuda_source import ELEMENTWISE, SUMS
 from torchstone.kernels.launching import CudaKernel
