@@ -1,7 +1,7 @@
 """Mean squared error in CUDA C++.
 
-A reduction is one kernel: each block sums the squares of its share in float32, and the block that finishes last adds these
-sums. The order of additions is fixed, so that equal inputs give equal results; atomic additions would not.
+A reduction is one kernel: each block sums the squares of its share in float32, and the block that finishes last adds
+these sums. The order of additions is fixed, so that equal inputs give equal results; atomic additions would not.
 """
 
 import torch
@@ -13,10 +13,13 @@ from torchstone.kernels.cuda_layout import (
     elements_per_load,
     launch_elementwise,
     loads_for,
-)  # fmt: skip
+)
 from torchstone.kernels.cuda_source import ELEMENTWISE, SUMS
 from torchstone.kernels.launching import CudaKernel
 from torchstone.kernels.layout import NONE, SUM, broadcast_together, programs_for, require_float
+
+BLOCKS_PER_MULTIPROCESSOR = 8
+"""Of 256 threads each: all that a multiprocessor can hold."""
 
 SQUARES = ELEMENTWISE + r"""
 extern "C" __global__ void __launch_bounds__(THREADS) squares(const T* x, const G* target, T* y, long long count) {
@@ -85,7 +88,7 @@ def mse_loss_kernel_impl(self: torch.Tensor, target: torch.Tensor, reduction: in
 def _launch_sum(x: torch.Tensor, wanted: torch.Tensor, y: torch.Tensor, divisor: float) -> None:
     count, vec = x.numel(), elements_per_load(x, wanted)
     loads = loads_for(count, vec, x)
-    blocks = programs_for(x, divide_up(count, vec * loads * ELEMENTWISE_THREADS))
+    blocks = programs_for(x, divide_up(count, vec * loads * ELEMENTWISE_THREADS), BLOCKS_PER_MULTIPROCESSOR)
     sums = torch.empty(blocks, dtype=torch.float32, device=x.device)
     _sum_of_squares.launch(
         x, blocks, ELEMENTWISE_THREADS, (x, wanted, sums, block_counter(x), y, count, divisor),
