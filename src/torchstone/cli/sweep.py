@@ -46,7 +46,7 @@ def _axis(context: click.Context, parameter: click.Parameter, value: str | None)
     groups=GROUPS,
     commands_at=SWEEP_COMMANDS,
     invoke_without_command=True,
-    short_help="Time operations in several implementations over batch, sequence length and dimension.",
+    short_help="Time operations in several implementations over a grid of sizes.",
 )
 @option(
     "--operations",
