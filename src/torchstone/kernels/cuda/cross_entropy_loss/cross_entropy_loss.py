@@ -8,8 +8,16 @@ this operator.
 
 import torch
 
-from torchstone.kernels.cuda_layout import LOAD_BYTES, WARP, block_counter, divide_up, elements_per_load, power_of_2
-from torchstone.kernels.cuda_source import NUMBERS, SUMS
+from torchstone.kernels.cuda_layout import (
+    LOAD_BYTES,
+    WARP,
+    block_counter,
+    divide_up,
+    elements_per_load,
+    plan_rows,
+    power_of_2,
+)
+from torchstone.kernels.cuda_source import NUMBERS, ROWS, SUMS
 from torchstone.kernels.launching import CudaKernel, device_of, multiprocessors
 from torchstone.kernels.layout import MEAN, NONE, require_float
 
@@ -48,7 +56,96 @@ __device__ inline float wanted_of_all(
 }
 """  # fmt: skip
 
-FORWARD = SHARED + r"""
+# What both forward kernels end with.
+TOTALS = r"""
+// The block that finishes last adds up losses and shares of all blocks, in the order of the blocks.
+__device__ inline void add_up(
+    float own_losses, float own_shares, float* sums, unsigned int* finished, T* result, float* divisor, bool is_mean)
+{
+    const float block_loss = sum_in_block<THREADS>(own_losses);
+    const float block_share = sum_in_block<THREADS>(own_shares);
+    if (threadIdx.x == 0) {
+        sums[2 * (long long)blockIdx.x] = block_loss;
+        sums[2 * (long long)blockIdx.x + 1] = block_share;
+    }
+    if (!is_last_block(finished)) return;
+    float all_losses = 0.0f, all_shares = 0.0f;
+    #pragma unroll 4
+    for (unsigned int block = threadIdx.x; block < gridDim.x; block += THREADS) {
+        all_losses += sums[2 * (long long)block];
+        all_shares += sums[2 * (long long)block + 1];
+    }
+    all_losses = sum_in_block<THREADS>(all_losses);
+    all_shares = sum_in_block<THREADS>(all_shares);
+    if (threadIdx.x == 0) {
+        *divisor = is_mean ? all_shares : 1.0f;
+        narrow(all_losses / (is_mean ? all_shares : 1.0f), *result);
+    }
+}
+"""  # fmt: skip
+
+SHORT_ROWS = ROWS + TOTALS + r"""
+// The same for class indices without smoothing, of rows that fit into the registers of a warp or of a part of one. The
+// next row is on its way while this one is worked on.
+extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
+    const T* x, const long long* targets, const W* w, T* losses, float* lses, float* masses,
+    float* sums, unsigned int* finished, T* result, float* divisor,
+    long long rows, long long width, long long ignored, long long is_mean)
+{
+    const int columns = width;
+    const long long step = (long long)gridDim.x * ROWS_OF_BLOCK;
+    long long row = (long long)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / LANES;
+    float own_losses = 0.0f, own_shares = 0.0f;
+    Pack<T, VEC> packs[PACKS], next[PACKS];
+    read_row(next, x + row * columns, row < rows ? columns : 0);
+    long long next_target = row < rows ? targets[row] : ignored;
+    for (long long first = (long long)blockIdx.x * ROWS_OF_BLOCK; first < rows; first += step, row += step) {
+        #pragma unroll
+        for (int p = 0; p < PACKS; ++p) packs[p] = next[p];
+        const long long target = next_target, following = row + step;
+        read_row(next, x + following * columns, following < rows ? columns : 0);
+        next_target = following < rows ? targets[following] : ignored;
+
+        const bool counted = row < rows && target != ignored, exists = target >= 0 && target < columns;
+        const int aim = exists ? target : -1;
+        float highest = -INFINITE, chosen = 0.0f, total = 0.0f;
+        #pragma unroll
+        for (int p = 0; p < PACKS; ++p) {
+            if (column_of(p) >= columns) break;
+            #pragma unroll
+            for (int i = 0; i < VEC; ++i) {
+                const float value = widen(packs[p].at[i]);
+                highest = fmaxf(highest, value);
+                if (column_of(p) + i == aim) chosen = value;
+            }
+        }
+        #pragma unroll
+        for (int distance = LANES / 2; distance > 0; distance /= 2) {
+            highest = fmaxf(highest, __shfl_xor_sync(0xffffffff, highest, distance));
+        }
+        const float level = highest == -INFINITE ? 0.0f : highest;  // a row of -inf has no other reference point
+        #pragma unroll
+        for (int p = 0; p < PACKS; ++p) {
+            if (column_of(p) >= columns) break;
+            #pragma unroll
+            for (int i = 0; i < VEC; ++i) total += __expf(widen(packs[p].at[i]) - level);
+        }
+        total = sum_in_warp<LANES>(total);
+        chosen = sum_in_warp<LANES>(chosen);  // one thread has it, the others have 0
+        if (row >= rows || lane() != 0) continue;
+        const float lse = level + logf(total);
+        const float share = !counted ? 0.0f : w == nullptr || !exists ? 1.0f : widen(w[aim]);
+        const float loss = !counted ? 0.0f : exists ? share * (lse - chosen) : NOT_A_NUMBER;
+        if (lses != nullptr) lses[row] = lse, masses[row] = share;
+        if (losses != nullptr) narrow(loss, losses[row]);
+        own_losses += loss;
+        own_shares += share;
+    }
+    if (result != nullptr) add_up(own_losses, own_shares, sums, finished, result, divisor, is_mean);
+}
+"""  # fmt: skip
+
+FORWARD = SHARED + TOTALS + r"""
 struct Seen {
     float highest = -INFINITE, total = 0.0f;  // highest logit, and the sum of exponentials relative to it
     float chosen = 0.0f, mass = 0.0f;         // sums of what is wanted times the logit, and of what is wanted
@@ -170,27 +267,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) forward(
             own_shares += share;
         }
     }
-    if (result == nullptr) return;
-
-    const float block_loss = sum_in_block<THREADS>(own_losses);
-    const float block_share = sum_in_block<THREADS>(own_shares);
-    if (threadIdx.x == 0) {
-        sums[2 * (long long)blockIdx.x] = block_loss;
-        sums[2 * (long long)blockIdx.x + 1] = block_share;
-    }
-    if (!is_last_block(finished)) return;
-    float all_losses = 0.0f, all_shares = 0.0f;
-    #pragma unroll 4
-    for (unsigned int block = threadIdx.x; block < gridDim.x; block += THREADS) {
-        all_losses += sums[2 * (long long)block];
-        all_shares += sums[2 * (long long)block + 1];
-    }
-    all_losses = sum_in_block<THREADS>(all_losses);
-    all_shares = sum_in_block<THREADS>(all_shares);
-    if (threadIdx.x == 0) {
-        *divisor = is_mean ? all_shares : 1.0f;
-        narrow(all_losses / (is_mean ? all_shares : 1.0f), *result);
-    }
+    if (result != nullptr) add_up(own_losses, own_shares, sums, finished, result, divisor, is_mean);
 }
 """  # fmt: skip
 
@@ -249,6 +326,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) backward(
     }
 }
 """  # fmt: skip
+_short_rows = CudaKernel("short_rows", SHORT_ROWS)
 _forward = CudaKernel("forward", FORWARD)
 _backward = CudaKernel("backward", BACKWARD)
 
@@ -258,7 +336,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, target, weight, reduction, ignored, smoothing):
-        rows, columns = x.shape
+        rows = x.shape[0]
         losses = torch.empty(rows, dtype=x.dtype, device=x.device) if reduction == NONE else None
         result = None if reduction == NONE else torch.empty((), dtype=x.dtype, device=x.device)
         divisor = None if reduction == NONE else torch.empty((), dtype=torch.float32, device=x.device)
@@ -267,18 +345,8 @@ class _CrossEntropy(torch.autograd.Function):
             lse, mass = torch.empty((2, rows), dtype=torch.float32, device=x.device).unbind()
         kind = _constants(x, target, weight, smoothing)
         if rows:
-            blocks = divide_up(rows, kind["THREADS"] // kind["LANES"])
-            sums = counter = None
-            if result is not None:
-                at_once = THREADS_OF_MULTIPROCESSOR // kind["THREADS"]
-                blocks = min(blocks, at_once * multiprocessors(device_of(x)))
-                sums, counter = torch.empty(2 * blocks, dtype=torch.float32, device=x.device), block_counter(x)
-            _forward.launch(
-                x, blocks, kind["THREADS"],
-                (x, target, weight, losses, lse, mass, sums, counter, result, divisor,
-                 rows, columns, ignored, float(smoothing), int(reduction == MEAN)),
-                **kind,
-            )  # fmt: skip
+            outputs = losses, lse, mass
+            _launch_forward(x, target, weight, outputs, result, divisor, reduction == MEAN, ignored, smoothing, kind)
         elif result is not None:
             divisor.fill_(float(reduction != MEAN))
             result.fill_(float("nan") if reduction == MEAN else 0.0)
@@ -303,6 +371,26 @@ class _CrossEntropy(torch.autograd.Function):
                 **kind,
             )  # fmt: skip
         return dx, None, None, None, None, None
+
+
+def _launch_forward(x, target, weight, outputs, result, divisor, is_mean, ignored, smoothing, kind) -> None:
+    """By the kernel of short rows where it applies."""
+    rows, columns = x.shape
+    vec = elements_per_load(x, steps=(columns,))
+    plan = plan_rows(columns, vec, ELEMENTS, WARP) if kind["KIND"] == PLAIN else None
+    constants = kind if plan is None else {**plan._asdict(), "T": kind["T"], "W": kind["W"]}
+    blocks = divide_up(rows, constants["THREADS"] // constants["LANES"])
+    sums = counter = None
+    if result is not None:
+        blocks = min(blocks, THREADS_OF_MULTIPROCESSOR // constants["THREADS"] * multiprocessors(device_of(x)))
+        sums, counter = torch.empty(2 * blocks, dtype=torch.float32, device=x.device), block_counter(x)
+    pointers = (x, target, weight, *outputs, sums, counter, result, divisor)
+    if plan is not None:
+        arguments = (*pointers, rows, columns, ignored, int(is_mean))
+        _short_rows.launch(x, blocks, plan.THREADS, arguments, **constants)
+    else:
+        arguments = (*pointers, rows, columns, ignored, float(smoothing), int(is_mean))
+        _forward.launch(x, blocks, kind["THREADS"], arguments, **kind)
 
 
 def _constants(x, target, weight, smoothing: float) -> dict:
