@@ -34,6 +34,8 @@ __all__ = [
     "evaluate",
     "evaluate_many",
     "measure",
+    "run_comprehensive_benchmark",
+    "sweep",
 ]
 
 if TYPE_CHECKING:
@@ -54,6 +56,10 @@ if TYPE_CHECKING:
         Tensor,
         Uniform,
     )
+    from torchstone.sweeps import run_comprehensive_benchmark, sweep
+
+
+_OF_SWEEPS = ("run_comprehensive_benchmark", "sweep")
 
 
 def __dir__() -> list[str]:
@@ -65,5 +71,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'torchstone' has no attribute '{name}'")
     from importlib import import_module
 
+    if name in _OF_SWEEPS:  # not by looking: a module of schema has the same name
+        return getattr(import_module("torchstone.sweeps"), name)
     homes = (import_module(f"torchstone.{module}") for module in ("errors", "schema", "api", "installing"))
     return next(getattr(home, name) for home in homes if hasattr(home, name))

@@ -23,6 +23,7 @@ COMMANDS = {
     "profile": ("torchstone.cli.profile:profile", "Show where a kernel's time goes: torch's profiler, ncu, nsys."),
     "model": ("torchstone.cli.model:model", "Train a model with and without a folder of kernels, and compare."),
     "pairs": ("torchstone.cli.pairs:pairs", "Run baseline against optimized benchmarks, hundreds with one command."),
+    "sweep": ("torchstone.cli.sweep:sweep", "Time operations in several implementations over a grid of sizes."),
     "new-kernels": ("torchstone.cli.new_kernels:new_kernels", "Write a folder of stubs for a suite's operators."),
     "capture": ("torchstone.cli.capture:capture", "Run a program and record the operators it calls, as a suite."),
     "list": ("torchstone.cli.names:names", "List suites, backends, or the operators of a suite."),

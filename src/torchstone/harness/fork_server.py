@@ -24,6 +24,8 @@ from torchstone.workers.environment import start_apart
 
 DETERMINISTIC = b"deterministic"
 """Asks for a side of which deterministic algorithms will be asked."""
+SIDE_SESSION = "torchstone.harness.side_session:SideSession"
+"""What answers in the processes of pairs."""
 _STOP_SECONDS = 5.0
 _BIRTH_SECONDS = 120.0
 """For the fork server to import torch and its compiler, on a busy machine with a cold disk."""
@@ -32,9 +34,12 @@ _BIRTH_SECONDS = 120.0
 class ForkServer:
     """The process, as the harness sees it. It starts with the first side."""
 
-    def __init__(self, is_cuda: bool, profiles: bool = False) -> None:
-        """`profiles`: sides will use torch's profiler, which imports torch's compiler. It is imported once, here."""
-        self._arguments = ("cuda" if is_cuda else "cpu", *(["profiles"] if profiles else []))
+    def __init__(self, is_cuda: bool, profiles: bool = False, session: str = SIDE_SESSION) -> None:
+        """`session` answers requests in each process.
+
+        `profiles`: sides will use torch's profiler, which imports torch's compiler. It is imported once, here.
+        """
+        self._arguments = ("cuda" if is_cuda else "cpu", session, *(["profiles"] if profiles else []))
         self._lock = threading.Lock()
         self._requests: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None

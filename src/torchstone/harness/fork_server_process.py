@@ -1,6 +1,7 @@
 """The fork server's own process: imports torch once, then forks a keeper with a side for each request.
 
-``python -m torchstone.harness.fork_server_process REQUESTS_DESCRIPTOR cpu|cuda [profiles]``
+``python -m torchstone.harness.fork_server_process REQUESTS_DESCRIPTOR cpu|cuda SESSION [profiles]``; a session is
+``module:Class``, a class with the type of its requests, ``request_type``, and a method ``handle`` that answers each.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import sys
 import warnings
 
 from torchstone.harness.fork_server import DETERMINISTIC
-from torchstone.harness.messages import Request
 from torchstone.processes import receive, send
 from torchstone.processes.keeping import forget_children, in_child, kill_descendants, wait_for_end, watch_children
 from torchstone.processes.peer import STATUS
@@ -34,7 +34,7 @@ def main() -> None:
     # By itself malloc gives memory back or keeps it depending on where its heap happens to end: then the same benchmark
     # takes half as long again in one process as in another, for as long as both live.
     linux.keep_freed_memory()
-    _import_all(sys.argv[2], profiles="profiles" in sys.argv[3:])
+    _import_all(sys.argv[2], sys.argv[3], profiles="profiles" in sys.argv[4:])
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     while True:
@@ -50,13 +50,13 @@ def main() -> None:
             child = os.fork()
         if child == 0:
             requests.close()
-            in_child(functools.partial(_keep, descriptors))
+            in_child(functools.partial(_keep, descriptors, sys.argv[3]))
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _import_all(device_type: str, profiles: bool) -> None:
-    import torchstone.harness.side_session  # noqa: F401
+def _import_all(device_type: str, session: str, profiles: bool) -> None:
+    importlib.import_module(session.partition(":")[0])
 
     if profiles:
         with contextlib.suppress(ImportError):
@@ -68,7 +68,7 @@ def _import_all(device_type: str, profiles: bool) -> None:
         import triton  # noqa: F401
 
 
-def _keep(descriptors: list[int]) -> None:
+def _keep(descriptors: list[int], session: str) -> None:
     """The keeper: fork the side, wait for its end or for the caller to let go, then end everything."""
     requests, replies, log, status, leash = descriptors
     os.setsid()
@@ -78,7 +78,7 @@ def _keep(descriptors: list[int]) -> None:
     side = os.fork()
     if side == 0:
         forget_children(status, leash, wake_read, wake_write)
-        in_child(functools.partial(_be_side, requests, replies, log))
+        in_child(functools.partial(_be_side, requests, replies, log, session))
     for descriptor in (requests, replies, log):
         os.close(descriptor)
     wait_status = wait_for_end(side, leash, wake_read)
@@ -88,7 +88,7 @@ def _keep(descriptors: list[int]) -> None:
     kill_descendants()
 
 
-def _be_side(requests: int, replies: int, log: int) -> None:
+def _be_side(requests: int, replies: int, log: int, name: str) -> None:
     linux.die_with_parent(signal.SIGKILL)
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -97,11 +97,10 @@ def _be_side(requests: int, replies: int, log: int) -> None:
         os.dup2(log, standard)
     os.close(log)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # in order with what goes to fd 1 directly
-    from torchstone.harness.side_session import SideSession
-
-    session = SideSession()
+    module, _, attribute = name.partition(":")
+    session = getattr(importlib.import_module(module), attribute)()
     with os.fdopen(requests, "rb") as incoming, os.fdopen(replies, "wb") as outgoing:
-        while (request := receive(incoming, Request)) is not None:  # type: ignore[arg-type]  # a union
+        while (request := receive(incoming, session.request_type)) is not None:
             reply = session.handle(request)
             _flush()
             send(outgoing, reply)

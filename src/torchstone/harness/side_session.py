@@ -12,7 +12,7 @@ import statistics
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -58,6 +58,8 @@ _PROBES = 9
 
 class SideSession:
     """A benchmark and what it has done so far."""
+
+    request_type: ClassVar[object] = Request
 
     def __init__(self, owns_process: bool = True, benchmark: Any = None) -> None:
         """`owns_process`: environment, cores and torch's global settings may be changed for good."""

@@ -8,8 +8,6 @@ NONE, MEAN, SUM = 0, 1, 2
 """torch's numbers for the reductions of a loss."""
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-PROGRAMS_PER_MULTIPROCESSOR = 8
-"""Enough blocks in flight to hide memory latency; more only make the second pass of a reduction longer."""
 PROGRAMS_WITHOUT_DEVICE = 4
 """For Triton's interpreter, which runs one program after the other."""
 
@@ -57,9 +55,14 @@ def rows_of(tensor: torch.Tensor, columns: int) -> torch.Tensor:
     return tensor.contiguous().view(rows, columns)
 
 
-def programs_for(tensor: torch.Tensor, most: int) -> int:
-    """How many programs to start so that each multiprocessor has several, and none has nothing to do."""
+def block_for(tensor: torch.Tensor) -> int:
+    """Elements of a block of 4 KiB: two loads of 16 bytes for each thread of four warps."""
+    return 4096 // tensor.element_size()
+
+
+def programs_for(tensor: torch.Tensor, most: int, per_multiprocessor: int) -> int:
+    """How many programs to start: as many on each multiprocessor as asked for, but none that has nothing to do."""
     if tensor.device.type != "cuda":
         return max(1, min(most, PROGRAMS_WITHOUT_DEVICE))
     processors = torch.cuda.get_device_properties(tensor.device).multi_processor_count
-    return max(1, min(most, PROGRAMS_PER_MULTIPROCESSOR * processors))
+    return max(1, min(most, per_multiprocessor * processors))

@@ -72,7 +72,7 @@ class _Header(msgspec.Struct):
     kind: str = "case"
 
 
-_READERS = {"case": "torchstone show", "pair": "torchstone pairs show"}
+_READERS = {"case": "torchstone show", "pair": "torchstone pairs show", "sweep": "torchstone sweep --resume"}
 """Kind of record -> the command that shows such a run."""
 
 

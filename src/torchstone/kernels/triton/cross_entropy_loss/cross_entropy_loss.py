@@ -2,6 +2,7 @@
 
 A row is the logits of one sample. Forward reads it once, block by block, and keeps the running maximum and the sum of
 exponentials relative to it; only the logarithm of that sum is stored for the backward pass. Softmax is never stored.
+Each program adds up the losses of its tile of rows, and one program adds these sums in a fixed order.
 Both passes are one autograd function, because PyTorch has no backward overload of this operator.
 """
 
@@ -11,134 +12,198 @@ import triton.language as tl
 
 from torchstone.kernels.layout import MEAN, NONE, programs_for, require_float
 
-TILE = 2048
-"""Elements of a tile of rows."""
-WIDEST = 4096
-"""Columns of a block; longer rows take several."""
+TILE_BYTES = 2048
+"""Size of a tile of rows: 64 bytes for each thread of a warp. Rows that are longer take more warps."""
+WIDEST_BYTES = 16384
+"""Size of a block of columns; longer rows take several."""
+PROGRAMS_PER_MULTIPROCESSOR = 32
+"""Of one warp each: about half of the threads that a multiprocessor can hold, for the kernel that adds their sums."""
+SUMS = 8192
+"""Sums of programs that are read at a time."""
+
+
+@triton.jit
+def _wanted(
+    target_ptr, w_ptr, target, place, column, inside, columns, smoothing,
+    HAS_WEIGHT: tl.constexpr, PROBABILITIES: tl.constexpr,
+):  # fmt: skip
+    """Weight times smoothed probability of each class."""
+    if PROBABILITIES:
+        wanted = tl.load(target_ptr + place, mask=inside, other=0.0).to(tl.float32)
+    else:
+        wanted = tl.where(column[None, :] == target[:, None], 1.0, 0.0)
+    wanted = wanted * (1.0 - smoothing) + smoothing / columns
+    if HAS_WEIGHT:
+        wanted *= tl.load(w_ptr + column, mask=column < columns, other=0.0).to(tl.float32)[None, :]
+    return tl.where(inside, wanted, 0.0)
 
 
 @triton.jit
 def _forward(
-    x_ptr, target_ptr, w_ptr, loss_ptr, share_ptr, lse_ptr, rows, columns, ignored, smoothing,
-    HAS_WEIGHT: tl.constexpr, PROBABILITIES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    x_ptr, target_ptr, w_ptr, loss_ptr, lse_ptr, sums_ptr, rows, columns, ignored, smoothing,
+    HAS_WEIGHT: tl.constexpr, PROBABILITIES: tl.constexpr, SMOOTHED: tl.constexpr, REDUCED: tl.constexpr,
+    KEEPS_LSE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Loss of each row, its share in the mean's denominator, and the logarithm of its sum of exponentials."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    """Loss of each row, or their sum and the sum of their weights; and the logarithm of each sum of exponentials."""
+    if EXACT:
+        columns = COLUMNS  # a constant lets the compiler prove that 16-byte loads are aligned
+    program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
+    row = program * ROWS + tl.arange(0, ROWS)
     there = row < rows
+    counted = there
+    target = tl.zeros((ROWS,), tl.int32)
+    share = tl.full((ROWS,), 1.0, tl.float32)
     if not PROBABILITIES:
-        target = tl.load(target_ptr + row, mask=there, other=0)
-        counted = there & (target != ignored)
+        label = tl.load(target_ptr + row, mask=there, other=0)
+        counted = there & (label != ignored)
+        target = label.to(tl.int32)
+        if not SMOOTHED:  # asked for early, so that it arrives with the row
+            aim = tl.load(x_ptr + row * columns + target, mask=counted, other=0.0).to(tl.float32)
+        if HAS_WEIGHT:
+            share = tl.load(w_ptr + target, mask=counted, other=0.0).to(tl.float32)
     highest = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     chosen = tl.zeros((ROWS,), tl.float32)  # sum over classes of weight * probability * logit
     mass = tl.zeros((ROWS,), tl.float32)  # sum over classes of weight * probability
     for start in range(0, columns, COLUMNS):
         column = start + tl.arange(0, COLUMNS)
-        within = column < columns
-        inside = there[:, None] & within[None, :]
+        inside = there[:, None] & (column < columns)[None, :]
         place = row[:, None] * columns + column[None, :]
         x = tl.load(x_ptr + place, mask=inside, other=float("-inf")).to(tl.float32)
         higher = tl.maximum(highest, tl.max(x, axis=1))
         level = tl.where(higher == float("-inf"), 0.0, higher)  # a row of -inf has no other reference point
-        total = total * tl.exp(highest - level) + tl.sum(tl.where(inside, tl.exp(x - level[:, None]), 0.0), axis=1)
+        total = total * tl.exp(highest - level) + tl.sum(tl.exp(x - level[:, None]), axis=1)
         highest = higher
-        if PROBABILITIES:
-            wanted = tl.load(target_ptr + place, mask=inside, other=0.0).to(tl.float32)
-        else:
-            wanted = tl.where(column[None, :] == target[:, None], 1.0, 0.0)
-        wanted = wanted * (1.0 - smoothing) + smoothing / columns
-        if HAS_WEIGHT:
-            wanted *= tl.load(w_ptr + column, mask=within, other=0.0).to(tl.float32)[None, :]
-        used = inside & (wanted != 0.0)  # a logit of -inf that is not wanted costs nothing
-        chosen += tl.sum(tl.where(used, wanted * x, 0.0), axis=1)
-        mass += tl.sum(tl.where(inside, wanted, 0.0), axis=1)
-    lse = tl.where(highest == float("-inf"), float("-inf"), highest + tl.log(total))
-    loss = mass * lse - chosen
-    share = tl.full((ROWS,), 1.0, tl.float32)
-    if not PROBABILITIES:
-        if HAS_WEIGHT:
-            share = tl.load(w_ptr + target, mask=counted, other=0.0).to(tl.float32)
-        loss = tl.where(counted, loss, 0.0)
-        share = tl.where(counted, share, 0.0)
-    tl.store(loss_ptr + row, loss, mask=there)
-    tl.store(share_ptr + row, share, mask=there)
-    tl.store(lse_ptr + row, lse, mask=there)
+        if PROBABILITIES or SMOOTHED:
+            wanted = _wanted(
+                target_ptr, w_ptr, target, place, column, inside, columns, smoothing, HAS_WEIGHT, PROBABILITIES
+            )
+            # A logit of -inf that is not wanted costs nothing.
+            chosen += tl.sum(tl.where(wanted != 0.0, wanted * x, 0.0), axis=1)
+            mass += tl.sum(wanted, axis=1)
+    lse = tl.where(highest == float("-inf"), 0.0, highest) + tl.log(total)
+    if PROBABILITIES or SMOOTHED:
+        loss = mass * lse - chosen
+    else:
+        loss = share * (lse - aim)
+    loss = tl.where(counted, loss, 0.0)
+    if KEEPS_LSE:
+        tl.store(lse_ptr + row, lse, mask=there)
+    if REDUCED:
+        tl.store(sums_ptr + program, tl.sum(loss, axis=0))
+        tl.store(sums_ptr + programs + program, tl.sum(tl.where(counted, share, 0.0), axis=0))
+    else:
+        tl.store(loss_ptr + row, loss.to(loss_ptr.dtype.element_ty), mask=there)
 
 
 @triton.jit
-def _partial_sums(loss_ptr, share_ptr, sums_ptr, rows, BLOCK: tl.constexpr):
+def _forward_of_short_rows(
+    x_ptr, target_ptr, w_ptr, loss_ptr, lse_ptr, sums_ptr, rows, columns, ignored,
+    HAS_WEIGHT: tl.constexpr, REDUCED: tl.constexpr, KEEPS_LSE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """The same for class indices without smoothing, where a row is one block: a program takes several tiles in turn."""
+    if EXACT:
+        columns = COLUMNS  # a constant lets the compiler prove that 16-byte loads are aligned
     program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
-    loss = tl.zeros((BLOCK,), tl.float32)
-    share = tl.zeros((BLOCK,), tl.float32)
-    for block in range(program, tl.cdiv(rows, BLOCK), programs):
-        row = block * BLOCK + tl.arange(0, BLOCK)
-        loss += tl.load(loss_ptr + row, mask=row < rows, other=0.0)
-        share += tl.load(share_ptr + row, mask=row < rows, other=0.0)
-    tl.store(sums_ptr + program, tl.sum(loss, axis=0))
-    tl.store(sums_ptr + programs + program, tl.sum(share, axis=0))
+    column = tl.arange(0, COLUMNS)
+    loss_sum = tl.zeros((ROWS,), tl.float32)
+    share_sum = tl.zeros((ROWS,), tl.float32)
+    for tile in range(program, tl.cdiv(rows, ROWS), programs):
+        row = tile * ROWS + tl.arange(0, ROWS)
+        there = row < rows
+        inside = there[:, None] & (column < columns)[None, :]
+        x = tl.load(x_ptr + row[:, None] * columns + column[None, :], mask=inside, other=float("-inf")).to(tl.float32)
+        label = tl.load(target_ptr + row, mask=there, other=ignored)
+        counted = label != ignored
+        aim = tl.load(x_ptr + row * columns + label, mask=counted, other=0.0).to(tl.float32)
+        highest = tl.max(x, axis=1)
+        level = tl.where(highest == float("-inf"), 0.0, highest)  # a row of -inf has no other reference point
+        lse = level + tl.log(tl.sum(tl.exp(x - level[:, None]), axis=1))
+        share = tl.where(counted, 1.0, 0.0)
+        if HAS_WEIGHT:
+            share = tl.load(w_ptr + label, mask=counted, other=0.0).to(tl.float32)
+        loss = tl.where(counted, share * (lse - aim), 0.0)
+        if KEEPS_LSE:
+            tl.store(lse_ptr + row, lse, mask=there)
+        if REDUCED:
+            loss_sum += loss
+            share_sum += share
+        else:
+            tl.store(loss_ptr + row, loss.to(loss_ptr.dtype.element_ty), mask=there)
+    if REDUCED:
+        tl.store(sums_ptr + program, tl.sum(loss_sum, axis=0))
+        tl.store(sums_ptr + programs + program, tl.sum(share_sum, axis=0))
 
 
 @triton.jit
 def _add_sums(
     sums_ptr, y_ptr, divisor_ptr, programs, rows, MEAN: tl.constexpr, BY_ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    offsets = tl.arange(0, BLOCK)
-    loss = tl.sum(tl.load(sums_ptr + offsets, mask=offsets < programs, other=0.0), axis=0)
+    """The reduced loss, and the number by which the sum was divided."""
+    losses = tl.zeros((BLOCK,), tl.float32)
+    shares = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, programs, BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        losses += tl.load(sums_ptr + offsets, mask=offsets < programs, other=0.0)
+        if MEAN and not BY_ROWS:
+            shares += tl.load(sums_ptr + programs + offsets, mask=offsets < programs, other=0.0)
     divisor = 1.0
-    if MEAN:
-        divisor = tl.sum(tl.load(sums_ptr + programs + offsets, mask=offsets < programs, other=0.0), axis=0)
-        if BY_ROWS:
-            divisor = rows.to(tl.float32)
+    if MEAN and BY_ROWS:
+        divisor = rows.to(tl.float32)
+    elif MEAN:
+        divisor = tl.sum(shares, axis=0)
     tl.store(divisor_ptr, divisor)
-    tl.store(y_ptr, (loss / divisor).to(y_ptr.dtype.element_ty))
+    tl.store(y_ptr, (tl.sum(losses, axis=0) / divisor).to(y_ptr.dtype.element_ty))
 
 
 @triton.jit
 def _backward(
     x_ptr, target_ptr, w_ptr, lse_ptr, dy_ptr, divisor_ptr, dx_ptr, rows, columns, ignored, smoothing, dy_stride,
-    HAS_WEIGHT: tl.constexpr, PROBABILITIES: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, PROBABILITIES: tl.constexpr, SMOOTHED: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """dx = dy / divisor * (mass * softmax - weight * probability)."""
+    if EXACT:
+        columns = COLUMNS
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row < rows
     lse = tl.load(lse_ptr + row, mask=there, other=0.0)
     dy = tl.load(dy_ptr + row * dy_stride, mask=there, other=0.0).to(tl.float32) / tl.load(divisor_ptr)
     counted = there
-    mass = tl.full((ROWS,), 1.0, tl.float32)
+    target = tl.zeros((ROWS,), tl.int32)
     if not PROBABILITIES:
-        target = tl.load(target_ptr + row, mask=there, other=0)
-        counted = there & (target != ignored)
-    if PROBABILITIES or HAS_WEIGHT:
+        label = tl.load(target_ptr + row, mask=there, other=0)
+        counted = there & (label != ignored)
+        target = label.to(tl.int32)
+        if HAS_WEIGHT and not SMOOTHED:
+            dy *= tl.load(w_ptr + target, mask=counted, other=0.0).to(tl.float32)
+    mass = tl.full((ROWS,), 1.0, tl.float32)
+    if PROBABILITIES or (SMOOTHED and HAS_WEIGHT):
         mass = tl.zeros((ROWS,), tl.float32)
         for start in range(0, columns, COLUMNS):
             column = start + tl.arange(0, COLUMNS)
-            within = column < columns
-            inside = there[:, None] & within[None, :]
-            if PROBABILITIES:
-                place = row[:, None] * columns + column[None, :]
-                wanted = tl.load(target_ptr + place, mask=inside, other=0.0).to(tl.float32)
-            else:
-                wanted = tl.where(column[None, :] == target[:, None], 1.0, 0.0)
-            wanted = wanted * (1.0 - smoothing) + smoothing / columns
-            if HAS_WEIGHT:
-                wanted *= tl.load(w_ptr + column, mask=within, other=0.0).to(tl.float32)[None, :]
-            mass += tl.sum(tl.where(inside, wanted, 0.0), axis=1)
+            inside = there[:, None] & (column < columns)[None, :]
+            place = row[:, None] * columns + column[None, :]
+            mass += tl.sum(
+                _wanted(
+                    target_ptr, w_ptr, target, place, column, inside, columns, smoothing, HAS_WEIGHT, PROBABILITIES
+                ),
+                axis=1,
+            )
     for start in range(0, columns, COLUMNS):
         column = start + tl.arange(0, COLUMNS)
-        within = column < columns
-        inside = there[:, None] & within[None, :]
+        inside = there[:, None] & (column < columns)[None, :]
         place = row[:, None] * columns + column[None, :]
         x = tl.load(x_ptr + place, mask=inside, other=0.0).to(tl.float32)
-        if PROBABILITIES:
-            wanted = tl.load(target_ptr + place, mask=inside, other=0.0).to(tl.float32)
+        if PROBABILITIES or SMOOTHED:
+            wanted = _wanted(
+                target_ptr, w_ptr, target, place, column, inside, columns, smoothing, HAS_WEIGHT, PROBABILITIES
+            )
         else:
             wanted = tl.where(column[None, :] == target[:, None], 1.0, 0.0)
-        wanted = wanted * (1.0 - smoothing) + smoothing / columns
-        if HAS_WEIGHT:
-            wanted *= tl.load(w_ptr + column, mask=within, other=0.0).to(tl.float32)[None, :]
         dx = dy[:, None] * (mass[:, None] * tl.exp(x - lse[:, None]) - wanted)
-        dx = tl.where(counted[:, None], dx, 0.0)
+        dx = tl.where(counted[:, None], dx, 0.0)  # an ignored row gets 0 even where its softmax is NaN
         tl.store(dx_ptr + place, dx.to(dx_ptr.dtype.element_ty), mask=inside)
 
 
@@ -147,18 +212,27 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, target, weight, reduction, ignored, smoothing):
-        rows, columns = x.shape
-        loss, share, lse = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(3))
-        probabilities = target.dim() == 2
-        tile = _tile(columns)
-        kind = {"HAS_WEIGHT": weight is not None, "PROBABILITIES": probabilities, **tile}
-        if rows:
-            grid = (triton.cdiv(rows, tile["ROWS"]),)
-            _forward[grid](x, target, weight, loss, share, lse, rows, columns, ignored, smoothing, **kind)
-        if reduction == NONE:
-            result, divisor = loss.to(x.dtype), torch.ones((), device=x.device)
-        else:
-            result, divisor = _reduced(loss, share, x.dtype, reduction == MEAN, by_rows=probabilities)
+        rows = x.shape[0]
+        kind = _kind(x, target, weight, smoothing)
+        short = smoothing == 0.0 and target.dim() == 1 and x.shape[1] <= kind["COLUMNS"]
+        programs = triton.cdiv(max(1, rows), kind["ROWS"])
+        if short and reduction != NONE:
+            programs = programs_for(x, programs, PROGRAMS_PER_MULTIPROCESSOR)
+        keeps_lse = ctx.needs_input_grad[0]
+        lse = torch.empty(rows if keeps_lse else 0, dtype=torch.float32, device=x.device)
+        sums = torch.empty(2 * programs if reduction != NONE else 0, dtype=torch.float32, device=x.device)
+        result = torch.empty(rows if reduction == NONE else (), dtype=x.dtype, device=x.device)
+        outputs = {"REDUCED": reduction != NONE, "KEEPS_LSE": keeps_lse}
+        if short and (rows or reduction != NONE):
+            tile = {name: value for name, value in kind.items() if name not in ("PROBABILITIES", "SMOOTHED")}
+            _forward_of_short_rows[(programs,)](
+                x, target, weight, result, lse, sums, rows, x.shape[1], ignored, **outputs, **tile
+            )
+        elif rows or reduction != NONE:
+            _forward[(programs,)](
+                x, target, weight, result, lse, sums, rows, x.shape[1], ignored, smoothing, **outputs, **kind
+            )
+        divisor = _reduced(sums, result, programs, rows, reduction == MEAN, target) if reduction != NONE else None
         ctx.save_for_backward(x, target, weight, lse, divisor)
         ctx.settings = (ignored, smoothing, kind)
         return result
@@ -170,31 +244,38 @@ class _CrossEntropy(torch.autograd.Function):
         ignored, smoothing, kind = ctx.settings
         rows, columns = x.shape
         dx = torch.empty_like(x)
+        divisor = torch.ones((), device=x.device) if divisor is None else divisor
         if x.numel():
             stride = dy.stride(0) if dy.dim() else 0
             _backward[(triton.cdiv(rows, kind["ROWS"]),)](
-                x, target, weight, lse, dy, divisor, dx, rows, columns, ignored, smoothing, stride,
-                **kind,
-            )  # fmt: skip
+                x, target, weight, lse, dy, divisor, dx, rows, columns, ignored, smoothing, stride, **kind
+            )
         return dx, None, None, None, None, None
 
 
-def _tile(columns: int) -> dict[str, int]:
-    width = min(WIDEST, triton.next_power_of_2(max(1, columns)))
-    height = max(1, TILE // width)
-    return {"ROWS": height, "COLUMNS": width, "num_warps": max(1, min(8, height * width // 512))}
+def _kind(x, target, weight, smoothing) -> dict[str, int]:
+    """What the kernels are compiled for."""
+    size = x.element_size()
+    width = min(WIDEST_BYTES // size, triton.next_power_of_2(max(1, x.shape[1])))
+    height = max(1, TILE_BYTES // size // width)
+    return {
+        "HAS_WEIGHT": weight is not None,
+        "PROBABILITIES": target.dim() == 2,
+        "SMOOTHED": smoothing != 0.0,
+        "ROWS": height,
+        "COLUMNS": width,
+        "EXACT": width == x.shape[1],
+        "num_warps": max(1, height * width * size // 2048),
+    }
 
 
-def _reduced(loss, share, dtype, mean: bool, by_rows: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    rows = loss.numel()
-    programs = programs_for(loss, triton.cdiv(max(1, rows), TILE))
-    sums = torch.zeros(2 * programs, dtype=torch.float32, device=loss.device)
-    result = torch.empty((), dtype=dtype, device=loss.device)
-    divisor = torch.empty((), dtype=torch.float32, device=loss.device)
-    _partial_sums[(programs,)](loss, share, sums, rows, BLOCK=TILE)
-    block = triton.next_power_of_2(programs)
-    _add_sums[(1,)](sums, result, divisor, programs, rows, MEAN=mean, BY_ROWS=by_rows, BLOCK=block)
-    return result, divisor
+def _reduced(sums, result, programs, rows, mean: bool, target) -> torch.Tensor:
+    """Write the loss; the number by which the sum was divided."""
+    divisor = torch.empty((), dtype=torch.float32, device=sums.device)
+    block = min(SUMS, triton.next_power_of_2(programs))
+    kind = {"MEAN": mean, "BY_ROWS": target.dim() == 2, "BLOCK": block}
+    _add_sums[(1,)](sums, result, divisor, programs, rows, **kind, num_warps=max(1, min(32, block // 256)))
+    return divisor
 
 
 def cross_entropy_loss_kernel_impl(

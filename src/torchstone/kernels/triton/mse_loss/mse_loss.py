@@ -11,6 +11,8 @@ import triton.language as tl
 from torchstone.kernels.layout import NONE, SUM, broadcast_together, programs_for, require_float
 
 BLOCK = 2048
+PROGRAMS_PER_MULTIPROCESSOR = 8
+"""With 256 threads each, all that a multiprocessor can hold."""
 
 
 @triton.jit
@@ -54,7 +56,7 @@ def mse_loss_kernel_impl(self: torch.Tensor, target: torch.Tensor, reduction: in
     y = torch.empty((), dtype=x.dtype, device=x.device)
     if not count:
         return y.fill_(0.0 if reduction == SUM else float("nan"))
-    programs = programs_for(x, triton.cdiv(count, BLOCK))
+    programs = programs_for(x, triton.cdiv(count, BLOCK), PROGRAMS_PER_MULTIPROCESSOR)
     sums = torch.empty(programs, dtype=torch.float32, device=x.device)
     _partial_sums[(programs,)](x, wanted, sums, count, BLOCK=BLOCK, num_warps=8)
     divisor = 1.0 if reduction == SUM else float(count)

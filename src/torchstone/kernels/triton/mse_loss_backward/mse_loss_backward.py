@@ -4,9 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from torchstone.kernels.layout import NONE, SUM, broadcast_together, dense, require_float
-
-BLOCK = 1024
+from torchstone.kernels.layout import NONE, SUM, block_for, broadcast_together, dense, require_float
 
 
 @triton.jit
@@ -36,6 +34,7 @@ def mse_loss_backward_kernel_impl(
     one_dy = grad_output.numel() == 1
     dy = grad_output if one_dy else dense(grad_output.expand_as(x).contiguous())
     factor = 2.0 if reduction in (NONE, SUM) else 2.0 / count
-    grid = (triton.cdiv(count, BLOCK),)
-    _mse_loss_backward[grid](dy, x, wanted, dx, count, factor, ONE_DY=one_dy, BLOCK=BLOCK, num_warps=4)
+    block = block_for(x)
+    grid = (triton.cdiv(count, block),)
+    _mse_loss_backward[grid](dy, x, wanted, dx, count, factor, ONE_DY=one_dy, BLOCK=block, num_warps=4)
     return dx

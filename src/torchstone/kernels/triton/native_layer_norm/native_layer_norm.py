@@ -13,17 +13,21 @@ import triton.language as tl
 
 from torchstone.kernels.layout import require_float, rows_of
 
-LONGEST = 8192
+LONGEST = 32768
 """Columns of a row that a program holds in registers."""
-TILE = 2048
-"""Elements of a tile of short rows."""
+BLOCK = 8192
+"""Columns of a longer row that are read at a time."""
+TILE_BYTES = 4096
+"""Size of a tile of short rows."""
 
 
 @triton.jit
 def _short_rows(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, rows, columns, x_stride, eps,
-    HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
+    if EXACT:
+        columns = COLUMNS  # a constant lets the compiler prove that 16-byte loads are aligned
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -96,18 +100,19 @@ def native_layer_norm_kernel_impl(
     given = {"HAS_WEIGHT": weight is not None, "HAS_BIAS": bias is not None}
     if columns <= LONGEST:
         width = triton.next_power_of_2(columns)
-        height = max(1, TILE // width)
+        height = max(1, TILE_BYTES // x.element_size() // width)
         _short_rows[(triton.cdiv(rows, height),)](
             x, weight, bias, y, mean, rstd, rows, columns, x.stride(0), eps,
-            **given, ROWS=height, COLUMNS=width, num_warps=warps_for(height * width),
+            **given, ROWS=height, COLUMNS=width, EXACT=width == columns,
+            num_warps=warps_for(height * width * x.element_size()),
         )  # fmt: skip
     else:
         _long_rows[(rows,)](
-            x, weight, bias, y, mean, rstd, columns, x.stride(0), eps, **given, BLOCK=LONGEST, num_warps=16
+            x, weight, bias, y, mean, rstd, columns, x.stride(0), eps, **given, BLOCK=BLOCK, num_warps=16
         )
     return y, mean, rstd
 
 
-def warps_for(elements: int) -> int:
-    """A thread holds about 16 elements of a tile."""
-    return max(1, min(16, elements // 512))
+def warps_for(tile_bytes: int) -> int:
+    """A thread holds about 64 bytes of a tile."""
+    return max(1, min(32, tile_bytes // 2048))

@@ -15,24 +15,30 @@ from torchstone.kernels.layout import programs_for, require_float, rows_of
 
 LONGEST = 8192
 TILE = 2048
-SUM_ROWS, SUM_COLUMNS = 64, 64
-"""Tile of the kernels that add up columns."""
+PROGRAMS_PER_MULTIPROCESSOR = 4
+"""More programs mean more sums for the second kernel to add."""
+SUM_ROWS, SUM_COLUMNS = 256, 16
+"""Tile of the kernel that adds the sums of all programs."""
+LONG_ROWS, LONG_COLUMNS = 64, 64
+"""Tile of the kernel that adds up the columns of long rows."""
 
 
 @triton.jit
 def _short_rows(
     dy_ptr, x_ptr, w_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, rows, columns, dy_stride, x_stride,
     HAS_WEIGHT: tl.constexpr, WANTS_DX: tl.constexpr, WANTS_SUMS: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, EXACT: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
+    if EXACT:
+        columns = COLUMNS  # a constant lets the compiler prove that 16-byte loads are aligned
     program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     column = tl.arange(0, COLUMNS)
     within = column < columns
-    dw = tl.zeros((COLUMNS,), tl.float32)
-    db = tl.zeros((COLUMNS,), tl.float32)
+    dw = tl.zeros((ROWS, COLUMNS), tl.float32)  # added up over the rows of the tile only at the end
+    db = tl.zeros((ROWS, COLUMNS), tl.float32)
     if HAS_WEIGHT:
         w = tl.load(w_ptr + column, mask=within, other=0.0).to(tl.float32)
-    for tile in range(program, tl.cdiv(rows, ROWS), programs):
+    for tile in tl.range(program, tl.cdiv(rows, ROWS), programs, num_stages=STAGES):
         row = tile * ROWS + tl.arange(0, ROWS)
         inside = (row < rows)[:, None] & within[None, :]
         x = tl.load(x_ptr + row[:, None] * x_stride + column[None, :], mask=inside, other=0.0).to(tl.float32)
@@ -41,8 +47,8 @@ def _short_rows(
         rstd = tl.load(rstd_ptr + row, mask=row < rows, other=0.0).to(tl.float32)
         normal = tl.where(inside, (x - mean[:, None]) * rstd[:, None], 0.0)
         if WANTS_SUMS:
-            dw += tl.sum(dy * normal, axis=0)
-            db += tl.sum(dy, axis=0)
+            dw += dy * normal
+            db += dy
         if WANTS_DX:
             wdy = dy
             if HAS_WEIGHT:
@@ -52,8 +58,8 @@ def _short_rows(
             dx = (wdy - level[:, None] - normal * along[:, None]) * rstd[:, None]
             tl.store(dx_ptr + row[:, None] * columns + column[None, :], dx.to(dx_ptr.dtype.element_ty), mask=inside)
     if WANTS_SUMS:
-        tl.store(dw_ptr + program * columns + column, dw, mask=within)
-        tl.store(db_ptr + program * columns + column, db, mask=within)
+        tl.store(dw_ptr + program * columns + column, tl.sum(dw, axis=0), mask=within)
+        tl.store(db_ptr + program * columns + column, tl.sum(db, axis=0), mask=within)
 
 
 @triton.jit
@@ -143,10 +149,11 @@ def native_layer_norm_backward_kernel_impl(
     x, dy = rows_of(input, columns), rows_of(grad_out, columns)
     dx = torch.empty(input.shape, dtype=input.dtype, device=input.device) if wants_dx else None
     like = weight if weight is not None else bias if bias is not None else input
-    dw, db = (torch.zeros(tuple(normalized_shape), dtype=like.dtype, device=input.device) for _ in range(2))
+    wants_sums = (wants_dw and weight is not None) or wants_db
+    made = torch.empty if input.numel() and wants_sums else torch.zeros
+    dw, db = (made(tuple(normalized_shape), dtype=like.dtype, device=input.device) for _ in range(2))
     if input.numel():
         weight = None if weight is None else weight.contiguous()
-        wants_sums = (wants_dw and weight is not None) or wants_db
         _launch(dy, x, weight, mean.contiguous(), rstd.contiguous(), dx, dw, db, wants_sums)
     return dx, dw if wants_dw and weight is not None else None, db if wants_db else None
 
@@ -157,13 +164,14 @@ def _launch(dy, x, weight, mean, rstd, dx, dw, db, wants_sums) -> None:
     short = columns <= LONGEST
     width = triton.next_power_of_2(columns)
     height = max(1, TILE // width) if short else 1
-    programs = programs_for(x, triton.cdiv(rows, height if short else SUM_ROWS))
+    programs = programs_for(x, triton.cdiv(rows, height if short else LONG_ROWS), PROGRAMS_PER_MULTIPROCESSOR)
     sums = torch.empty((2, programs if wants_sums else 1, columns), dtype=torch.float32, device=x.device)
     if short:
         _short_rows[(programs,)](
             dy, x, weight, mean, rstd, dx, sums[0], sums[1], rows, columns, dy.stride(0), x.stride(0),
-            HAS_WEIGHT=has_weight, WANTS_DX=dx is not None, WANTS_SUMS=wants_sums, ROWS=height, COLUMNS=width,
-            num_warps=max(1, min(16, height * width // 512)),
+            HAS_WEIGHT=has_weight, WANTS_DX=dx is not None, WANTS_SUMS=wants_sums,
+            ROWS=height, COLUMNS=width, EXACT=width == columns, STAGES=2 if x.element_size() == 4 else 3,
+            num_warps=warps_for(height * width),
         )  # fmt: skip
     elif dx is not None:
         _long_rows[(rows,)](
@@ -173,10 +181,15 @@ def _launch(dy, x, weight, mean, rstd, dx, dw, db, wants_sums) -> None:
     if not wants_sums:
         return
     if not short:
-        _column_sums_of_long_rows[(triton.cdiv(columns, SUM_COLUMNS), programs)](
+        _column_sums_of_long_rows[(triton.cdiv(columns, LONG_COLUMNS), programs)](
             dy, x, mean, rstd, sums[0], sums[1], rows, columns, dy.stride(0), x.stride(0),
-            ROWS=SUM_ROWS, COLUMNS=SUM_COLUMNS,
+            ROWS=LONG_ROWS, COLUMNS=LONG_COLUMNS,
         )  # fmt: skip
     _add_columns[(triton.cdiv(columns, SUM_COLUMNS),)](
         sums[0], sums[1], dw, db, programs, columns, ROWS=SUM_ROWS, COLUMNS=SUM_COLUMNS
     )
+
+
+def warps_for(elements: int) -> int:
+    """A thread holds about 16 elements of a tile."""
+    return max(1, min(16, elements // 512))

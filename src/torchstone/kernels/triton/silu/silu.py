@@ -4,9 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from torchstone.kernels.layout import dense, require_float
-
-BLOCK = 1024
+from torchstone.kernels.layout import block_for, dense, require_float
 
 
 @triton.jit
@@ -24,5 +22,6 @@ def silu_kernel_impl(self: torch.Tensor) -> torch.Tensor:
     x = dense(self)
     y = torch.empty_like(x)
     if x.numel():
-        _silu[(triton.cdiv(x.numel(), BLOCK),)](x, y, x.numel(), BLOCK=BLOCK, num_warps=4)
+        block = block_for(x)
+        _silu[(triton.cdiv(x.numel(), block),)](x, y, x.numel(), BLOCK=block, num_warps=4)
     return y

@@ -4,9 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from torchstone.kernels.layout import dense_together, require_float
-
-BLOCK = 1024
+from torchstone.kernels.layout import block_for, dense_together, require_float
 
 
 @triton.jit
@@ -25,5 +23,6 @@ def silu_backward_kernel_impl(grad_output: torch.Tensor, self: torch.Tensor) -> 
     dy, x = dense_together(grad_output, self)
     dx = torch.empty_like(x)
     if x.numel():
-        _silu_backward[(triton.cdiv(x.numel(), BLOCK),)](dy, x, dx, x.numel(), BLOCK=BLOCK, num_warps=4)
+        block = block_for(x)
+        _silu_backward[(triton.cdiv(x.numel(), block),)](dy, x, dx, x.numel(), BLOCK=block, num_warps=4)
     return dx

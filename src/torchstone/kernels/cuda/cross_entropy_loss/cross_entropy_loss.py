@@ -1,0 +1,326 @@
+"""Cross-entropy in CUDA C++, forward and backward, for class indices and for class probabilities.
+
+A row is the logits of one sample. Forward reads it once: each thread keeps the highest logit that it met and the sum of
+exponentials relative to it, and the threads of the row put these together. Only the logarithm of the sum is stored for the
+backward pass; softmax never is. Both passes are one autograd function, because PyTorch has no backward overload of this
+operator.
+"""
+
+import torch
+
+from torchstone.kernels.cuda_layout import LOAD_BYTES, WARP, block_counter, divide_up, elements_per_load, power_of_2
+from torchstone.kernels.cuda_source import NUMBERS, SUMS
+from torchstone.kernels.launching import CudaKernel
+from torchstone.kernels.layout import MEAN, NONE, require_float
+
+ELEMENTS = 16
+"""Of a row, that a thread has in flight."""
+MOST_LANES = 512
+"""Threads of a row."""
+LEAST_THREADS = 128
+PLAIN, SMOOTHED, PROBABILITIES = 0, 1, 2
+"""What is wanted of a row: one class; one class and a little of all; a share of each class."""
+
+# A row may begin anywhere in memory (a vocabulary of 50257 is odd). So it is taken in three parts: single elements up to an
+# address that is a multiple of a pack, packs, and the single elements that remain.
+SHARED = NUMBERS + SUMS + r"""
+enum { PLAIN, SMOOTHED, PROBABILITIES };
+constexpr int ROWS_OF_BLOCK = THREADS / LANES;
+
+__device__ inline long long lane() { return threadIdx.x % LANES; }
+
+template <typename E> __device__ inline long long elements_before_packs(const E* row, long long columns) {
+    const long long beyond = reinterpret_cast<unsigned long long>(row) / sizeof(E) % VEC;
+    const long long before = beyond == 0 ? 0 : VEC - beyond;
+    return before < columns ? before : columns;
+}
+
+__device__ inline float weight_of(const W* w, long long column) { return w == nullptr ? 1.0f : widen(w[column]); }
+
+// What a row wants of a class, apart from its own class.
+__device__ inline float wanted_of_all(const W* w, const P* wanted, long long column, long long columns, float smoothing) {
+    float share = smoothing / columns;
+    if constexpr (KIND == PROBABILITIES) share += widen(wanted[column]) * (1.0f - smoothing);
+    return share * weight_of(w, column);
+}
+"""  # fmt: skip
+
+FORWARD = SHARED + r"""
+struct Seen {
+    float highest = -INFINITE, total = 0.0f;  // highest logit, and the sum of exponentials relative to it
+    float chosen = 0.0f, mass = 0.0f;         // sums of what is wanted times the logit, and of what is wanted
+
+    __device__ inline float level() const { return highest == -INFINITE ? 0.0f : highest; }
+    __device__ inline void raise_to(float other) {
+        const float before = highest;
+        highest = fmaxf(highest, other);
+        total *= exponential<T>(before - level());
+    }
+    __device__ inline void add(float x) { total += exponential<T>(x - level()); }
+    __device__ inline void want(float share, float x) {
+        mass += share;
+        if (share != 0.0f) chosen += share * x;  // a logit of -inf that is not wanted costs nothing
+    }
+};
+
+// What all threads of a row have seen. Every thread gets it.
+__device__ inline Seen seen_in_row(Seen mine) {
+    float highest = mine.highest;
+    for (int distance = min(LANES, 32) / 2; distance > 0; distance /= 2) {
+        highest = fmaxf(highest, __shfl_xor_sync(0xffffffff, highest, distance));
+    }
+    if constexpr (LANES <= 32) {
+        mine.raise_to(highest);
+        mine.total = sum_in_warp<LANES>(mine.total);
+        if (KIND != PLAIN) mine.chosen = sum_in_warp<LANES>(mine.chosen), mine.mass = sum_in_warp<LANES>(mine.mass);
+    } else {
+        __shared__ float of_warps[32];
+        if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = highest;
+        __syncthreads();
+        for (int warp = 0; warp < LANES / 32; ++warp) highest = fmaxf(highest, of_warps[warp]);
+        mine.raise_to(highest);
+        mine.total = sum_in_block<LANES>(mine.total);
+        if (KIND != PLAIN) mine.chosen = sum_in_block<LANES>(mine.chosen), mine.mass = sum_in_block<LANES>(mine.mass);
+    }
+    return mine;
+}
+
+__device__ inline Seen read_logits(const T* x, const W* w, const P* wanted, long long columns, float smoothing) {
+    Seen seen;
+    const long long before = elements_before_packs(x, columns);
+    const long long packs = (columns - before) / VEC;
+    const auto single = [&](long long column) {
+        const float value = widen(x[column]);
+        seen.raise_to(value);
+        seen.add(value);
+        if constexpr (KIND != PLAIN) seen.want(wanted_of_all(w, wanted, column, columns, smoothing), value);
+    };
+    for (long long column = lane(); column < before; column += LANES) single(column);
+    for (long long first = lane(); first < packs; first += (long long)LOADS * LANES) {
+        Pack<T, VEC> loaded[LOADS];
+        #pragma unroll
+        for (int k = 0; k < LOADS; ++k) {
+            const long long pack = first + (long long)k * LANES;
+            if (pack < packs) loaded[k] = *reinterpret_cast<const Pack<T, VEC>*>(x + before + pack * VEC);
+        }
+        #pragma unroll
+        for (int k = 0; k < LOADS; ++k) {
+            const long long pack = first + (long long)k * LANES;
+            if (pack >= packs) break;
+            float highest = -INFINITE;
+            #pragma unroll
+            for (int i = 0; i < VEC; ++i) highest = fmaxf(highest, widen(loaded[k].at[i]));
+            seen.raise_to(highest);
+            #pragma unroll
+            for (int i = 0; i < VEC; ++i) {
+                const float value = widen(loaded[k].at[i]);
+                const long long column = before + pack * VEC + i;
+                seen.add(value);
+                if constexpr (KIND != PLAIN) seen.want(wanted_of_all(w, wanted, column, columns, smoothing), value);
+            }
+        }
+    }
+    for (long long column = before + packs * VEC + lane(); column < columns; column += LANES) single(column);
+    return seen_in_row(seen);
+}
+
+// Loss of each row, its share in the mean's denominator, and for the backward pass the logarithm of its sum of exponentials
+// and the sum of what it wants. With `result`, the block that finishes last adds up losses and shares.
+extern "C" __global__ void __launch_bounds__(THREADS) forward(
+    const T* x, const void* targets, const W* w, T* losses, float* lses, float* masses,
+    float* sums, unsigned int* finished, T* result, float* divisor,
+    long long rows, long long columns, long long ignored, float smoothing, long long is_mean)
+{
+    const long long row = (long long)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / LANES;
+    const bool there = row < rows;
+    long long target = -1;
+    bool counted = there;
+    if constexpr (KIND != PROBABILITIES) {
+        if (there) target = static_cast<const long long*>(targets)[row];
+        counted = there && target != ignored;
+    }
+    const P* wanted = static_cast<const P*>(targets) + row * columns;
+    Seen seen = read_logits(x + row * columns, w, wanted, counted ? columns : 0, smoothing);  // nothing of ignored rows
+    float loss = 0.0f, share = counted ? 1.0f : 0.0f;
+    const float lse = seen.highest == -INFINITE ? -INFINITE : seen.highest + logf(seen.total);
+    if (KIND != PROBABILITIES && counted) {
+        if (target >= 0 && target < columns) {
+            share = weight_of(w, target);
+            seen.want(share * (1.0f - smoothing), widen(x[row * columns + target]));
+        } else {
+            seen.chosen = NOT_A_NUMBER;  // there is no such class
+        }
+    }
+    if (counted) loss = seen.mass * lse - seen.chosen;
+    if (there && lane() == 0) {
+        lses[row] = lse;
+        masses[row] = seen.mass;
+        if (losses != nullptr) narrow(loss, losses[row]);
+    }
+    if (result == nullptr) return;
+
+    const float block_loss = sum_in_block<THREADS>(lane() == 0 ? loss : 0.0f);
+    const float block_share = sum_in_block<THREADS>(lane() == 0 ? share : 0.0f);
+    if (threadIdx.x == 0) {
+        sums[2 * (long long)blockIdx.x] = block_loss;
+        sums[2 * (long long)blockIdx.x + 1] = block_share;
+    }
+    if (!is_last_block(finished)) return;
+    float all_losses = 0.0f, all_shares = 0.0f;
+    #pragma unroll 4
+    for (unsigned int block = threadIdx.x; block < gridDim.x; block += THREADS) {
+        all_losses += sums[2 * (long long)block];
+        all_shares += sums[2 * (long long)block + 1];
+    }
+    all_losses = sum_in_block<THREADS>(all_losses);
+    all_shares = sum_in_block<THREADS>(all_shares);
+    if (threadIdx.x == 0) {
+        *divisor = is_mean ? all_shares : 1.0f;
+        narrow(all_losses / (is_mean ? all_shares : 1.0f), *result);
+    }
+}
+"""  # fmt: skip
+
+BACKWARD = SHARED + r"""
+// dx = dy / divisor * (mass * softmax - weight * probability)
+extern "C" __global__ void __launch_bounds__(THREADS) backward(
+    const T* x, const void* targets, const W* w, const float* lses, const float* masses, const T* dy, const float* divisor,
+    T* dx, long long rows, long long columns, long long ignored, float smoothing, long long dy_stride)
+{
+    const long long row = (long long)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / LANES;
+    if (row >= rows) return;
+    long long target = -1;
+    bool counted = true;
+    if constexpr (KIND != PROBABILITIES) {
+        target = static_cast<const long long*>(targets)[row];
+        counted = target != ignored;
+    }
+    const P* wanted = static_cast<const P*>(targets) + row * columns;
+    x += row * columns;
+    dx += row * columns;
+    const float grad = widen(dy[row * dy_stride]) / (divisor == nullptr ? 1.0f : *divisor);
+    const float lse = lses[row], mass = masses[row];
+    const float own = counted && target >= 0 && target < columns ? (1.0f - smoothing) * weight_of(w, target) : 0.0f;
+    const auto gradient = [&](float value, long long column) {
+        if (!counted) return 0.0f;
+        float share = column == target ? own : 0.0f;
+        if constexpr (KIND != PLAIN) share += wanted_of_all(w, wanted, column, columns, smoothing);
+        return grad * (mass * exponential<T>(value - lse) - share);
+    };
+    const long long before = elements_before_packs(x, columns);
+    const long long packs = (columns - before) / VEC;
+    for (long long column = lane(); column < before; column += LANES) {
+        narrow(gradient(widen(x[column]), column), dx[column]);
+    }
+    for (long long first = lane(); first < packs; first += (long long)LOADS * LANES) {
+        Pack<T, VEC> loaded[LOADS];
+        #pragma unroll
+        for (int k = 0; k < LOADS; ++k) {
+            const long long pack = first + (long long)k * LANES;
+            if (counted && pack < packs) loaded[k] = *reinterpret_cast<const Pack<T, VEC>*>(x + before + pack * VEC);
+        }
+        #pragma unroll
+        for (int k = 0; k < LOADS; ++k) {
+            const long long pack = first + (long long)k * LANES;
+            if (pack >= packs) break;
+            #pragma unroll
+            for (int i = 0; i < VEC; ++i) {
+                narrow(gradient(widen(loaded[k].at[i]), before + pack * VEC + i), loaded[k].at[i]);
+            }
+            *reinterpret_cast<Pack<T, VEC>*>(dx + before + pack * VEC) = loaded[k];
+        }
+    }
+    for (long long column = before + packs * VEC + lane(); column < columns; column += LANES) {
+        narrow(gradient(widen(x[column]), column), dx[column]);
+    }
+}
+"""  # fmt: skip
+_forward = CudaKernel("forward", FORWARD)
+_backward = CudaKernel("backward", BACKWARD)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Rows of logits and their targets, already brought into shape."""
+
+    @staticmethod
+    def forward(ctx, x, target, weight, reduction, ignored, smoothing):
+        rows, columns = x.shape
+        losses = torch.empty(rows, dtype=x.dtype, device=x.device) if reduction == NONE else None
+        result = None if reduction == NONE else torch.empty((), dtype=x.dtype, device=x.device)
+        divisor = None if reduction == NONE else torch.empty((), dtype=torch.float32, device=x.device)
+        lse, mass = torch.empty((2, rows), dtype=torch.float32, device=x.device).unbind()
+        kind = _constants(x, target, weight, smoothing)
+        if rows:
+            blocks = divide_up(rows, kind["THREADS"] // kind["LANES"])
+            sums = counter = None
+            if result is not None:
+                sums, counter = torch.empty(2 * blocks, dtype=torch.float32, device=x.device), block_counter(x)
+            _forward.launch(
+                x, blocks, kind["THREADS"],
+                (x, target, weight, losses, lse, mass, sums, counter, result, divisor,
+                 rows, columns, ignored, float(smoothing), int(reduction == MEAN)),
+                **kind,
+            )  # fmt: skip
+        elif result is not None:
+            divisor.fill_(float(reduction != MEAN))
+            result.fill_(float("nan") if reduction == MEAN else 0.0)
+        ctx.save_for_backward(x, target, weight, lse, mass, divisor)
+        ctx.settings = (ignored, smoothing, kind)
+        return losses if result is None else result
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, target, weight, lse, mass, divisor = ctx.saved_tensors
+        ignored, smoothing, kind = ctx.settings
+        rows, columns = x.shape
+        dx = torch.empty_like(x)
+        if elements_per_load(dx) < kind["VEC"] or (x.data_ptr() - dx.data_ptr()) % LOAD_BYTES:
+            kind = {**kind, "VEC": 1, "LOADS": ELEMENTS}  # a pack of x would not be one of dx
+        if x.numel():
+            stride = dy.stride(0) if dy.dim() else 0
+            _backward.launch(
+                x, divide_up(rows, kind["THREADS"] // kind["LANES"]), kind["THREADS"],
+                (x, target, weight, lse, mass, dy, divisor, dx,
+                 rows, columns, ignored, float(smoothing), stride),
+                **kind,
+            )  # fmt: skip
+        return dx, None, None, None, None, None
+
+
+def _constants(x, target, weight, smoothing: float) -> dict:
+    """Macros of both kernels. Short rows take a part of a warp, long ones a block."""
+    columns = x.shape[1]
+    kind = PROBABILITIES if target.dim() == 2 else SMOOTHED if smoothing else PLAIN
+    vec = LOAD_BYTES // x.element_size()
+    lanes = min(MOST_LANES, max(min(8, power_of_2(columns)), power_of_2(divide_up(columns, ELEMENTS))))
+    return {
+        "T": x.dtype, "W": x.dtype if weight is None else weight.dtype, "P": target.dtype if target.dim() == 2 else x.dtype,
+        "KIND": kind, "VEC": vec, "LOADS": ELEMENTS // vec, "LANES": lanes, "THREADS": lanes if lanes > WARP else LEAST_THREADS,
+    }  # fmt: skip
+
+
+def cross_entropy_loss_kernel_impl(
+    self: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> torch.Tensor:
+    require_float(*(item for item in (self, weight) if item is not None))
+    if target.is_floating_point():
+        require_float(target)
+        if target.requires_grad:
+            raise NotImplementedError("gradients of the target")
+    classes_at = 0 if self.dim() == 1 else 1
+    columns = self.shape[classes_at]
+    x = self.movedim(classes_at, -1)
+    shape = x.shape[:-1]
+    if target.is_floating_point():
+        wanted = target.movedim(classes_at, -1).reshape(-1, columns)
+    else:
+        wanted = target.reshape(-1).long()
+    rows = x.reshape(shape.numel(), columns).contiguous()
+    weight = None if weight is None else weight.contiguous()
+    loss = _CrossEntropy.apply(rows, wanted.contiguous(), weight, reduction, ignore_index, label_smoothing)
+    return loss.view(shape) if reduction == NONE else loss

@@ -1,0 +1,74 @@
+"""Gradient of the mean squared error in CUDA C++: twice the difference, times what comes from above. One pass."""
+
+import torch
+
+from torchstone.kernels.cuda_layout import launch_elementwise
+from torchstone.kernels.cuda_source import ELEMENTWISE
+from torchstone.kernels.launching import CudaKernel
+from torchstone.kernels.layout import NONE, SUM, broadcast_together, dense_together, require_float
+
+ONE_GRADIENT = ELEMENTWISE + r"""
+// The loss was reduced to one number, and so was its gradient.
+extern "C" __global__ void __launch_bounds__(THREADS) one_gradient(
+    const T* x, const G* target, T* dx, long long count, const D* dy, float factor)
+{
+    Pack<T, VEC> values[LOADS];
+    Pack<G, VEC> targets[LOADS];
+    read(values, x, blockIdx.x, count);
+    read(targets, target, blockIdx.x, count);
+    const float grad = widen(*dy);
+    #pragma unroll
+    for (int k = 0; k < LOADS; ++k) {
+        #pragma unroll
+        for (int i = 0; i < VEC; ++i) {
+            const float difference = widen(values[k].at[i]) - widen(targets[k].at[i]);
+            narrow(factor * difference * grad, values[k].at[i]);
+        }
+    }
+    write(dx, values, blockIdx.x, count);
+}
+"""  # fmt: skip
+
+MANY_GRADIENTS = ELEMENTWISE + r"""
+extern "C" __global__ void __launch_bounds__(THREADS) many_gradients(
+    const T* x, const G* target, const D* dy, T* dx, long long count, float factor)
+{
+    Pack<T, VEC> values[LOADS];
+    Pack<G, VEC> targets[LOADS];
+    Pack<D, VEC> grads[LOADS];
+    read(values, x, blockIdx.x, count);
+    read(targets, target, blockIdx.x, count);
+    read(grads, dy, blockIdx.x, count);
+    #pragma unroll
+    for (int k = 0; k < LOADS; ++k) {
+        #pragma unroll
+        for (int i = 0; i < VEC; ++i) {
+            const float difference = widen(values[k].at[i]) - widen(targets[k].at[i]);
+            narrow(factor * difference * widen(grads[k].at[i]), values[k].at[i]);
+        }
+    }
+    write(dx, values, blockIdx.x, count);
+}
+"""  # fmt: skip
+_one_gradient = CudaKernel("one_gradient", ONE_GRADIENT)
+_many_gradients = CudaKernel("many_gradients", MANY_GRADIENTS)
+
+
+def mse_loss_backward_kernel_impl(
+    grad_output: torch.Tensor, self: torch.Tensor, target: torch.Tensor, reduction: int
+) -> torch.Tensor:
+    require_float(self, target, grad_output)
+    if self.shape != target.shape:
+        raise NotImplementedError("input and target of different shapes: broadcast them first")
+    factor = 2.0 if reduction in (NONE, SUM) else 2.0 / max(1, self.numel())
+    if grad_output.numel() == 1:
+        x, wanted = broadcast_together(self, target)
+        dx = torch.empty_like(x)
+        dtypes = {"T": x.dtype, "G": wanted.dtype, "D": grad_output.dtype}
+        launch_elementwise(_one_gradient, (x, wanted, dx), grad_output, factor, **dtypes)
+        return dx
+    x, wanted, dy = dense_together(self, target, grad_output.expand_as(self))
+    dx = torch.empty_like(x)
+    dtypes = {"T": x.dtype, "G": wanted.dtype, "D": dy.dtype}
+    launch_elementwise(_many_gradients, (x, wanted, dy, dx), factor, **dtypes)
+    return dx

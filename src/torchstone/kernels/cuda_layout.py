@@ -1,0 +1,115 @@
+"""How the CUDA kernels divide tensors among threads: elements per load, threads per row, blocks."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import torch
+
+from torchstone.kernels.launching import Argument, Constant, CudaKernel, device_of, multiprocessors
+
+LOAD_BYTES = 16
+"""The widest load of a thread."""
+ELEMENTWISE_THREADS = 256
+ELEMENTS_OF_THREAD = 16
+"""Elements of each tensor that a thread of an elementwise kernel takes, where there are enough to keep all threads busy."""
+LEAST_LANES = 8
+"""Threads per row: eight loads of 16 bytes are one line of the cache."""
+LEAST_THREADS = 128
+"""Of a block that holds several rows."""
+WARP = 32
+
+
+class RowPlan(NamedTuple):
+    """How threads hold rows; the names are those of the macros in `cuda_source.ROWS`."""
+
+    VEC: int
+    """Elements per load; divides the number of columns."""
+    LANES: int
+    """Threads per row, a power of two."""
+    PACKS: int
+    """Loads per thread and row."""
+    THREADS: int
+    """Threads per block: of several rows if a row takes a warp or less, else of one."""
+
+    @property
+    def rows_of_block(self) -> int:
+        """Rows that a block holds at once."""
+        return self.THREADS // self.LANES
+
+
+def elements_per_load(*tensors: torch.Tensor | None, steps: tuple[int, ...] = ()) -> int:
+    """The most elements, a power of two, that one load may take from each of the tensors.
+
+    `steps` are the distances in elements at which loads begin, such as the row stride: each must be a multiple.
+    """
+    given = [tensor for tensor in tensors if tensor is not None]
+    elements = LOAD_BYTES // max(tensor.element_size() for tensor in given)
+    while elements > 1 and (
+        any(step % elements for step in steps)
+        or any(tensor.data_ptr() % (elements * tensor.element_size()) for tensor in given)
+    ):
+        elements //= 2
+    return elements
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_rows(columns: int, vec: int, elements_per_thread: int, most_threads: int) -> RowPlan | None:
+    """Threads for rows that are held in registers; None: such a row has too many columns."""
+    packs = divide_up(columns, vec)
+    most_packs = max(1, elements_per_thread // vec)
+    lanes = max(power_of_2(divide_up(packs, most_packs)), min(LEAST_LANES, power_of_2(packs)))
+    if lanes > most_threads:
+        return None
+    return RowPlan(vec, lanes, divide_up(packs, lanes), lanes if lanes > WARP else LEAST_THREADS)
+
+
+def launch_elementwise(
+    kernel: CudaKernel, tensors: tuple[torch.Tensor, ...], *scalars: Argument, **constants: Constant
+) -> None:
+    """Launch a kernel on tensors of as many elements, in one common order; its parameters: tensors, count, scalars."""
+    count = tensors[-1].numel()
+    if not count:
+        return
+    vec = elements_per_load(*tensors)
+    loads = loads_for(count, vec, tensors[-1])
+    blocks = divide_up(count, vec * loads * ELEMENTWISE_THREADS)
+    kernel.launch(
+        tensors[-1], blocks, ELEMENTWISE_THREADS, (*tensors, count, *scalars),
+        VEC=vec, LOADS=loads, THREADS=ELEMENTWISE_THREADS, **constants,
+    )  # fmt: skip
+
+
+def loads_for(count: int, vec: int, tensor: torch.Tensor) -> int:
+    """Several loads per thread, but one where each multiprocessor would get less than four blocks."""
+    blocks = count // (ELEMENTS_OF_THREAD * ELEMENTWISE_THREADS)
+    return ELEMENTS_OF_THREAD // vec if blocks >= 4 * multiprocessors(device_of(tensor)) else 1
+
+
+def divide_up(count: int, by: int) -> int:
+    """Rounded up."""
+    return -(-count // by)
+
+
+def power_of_2(count: int) -> int:
+    """The least that is not smaller."""
+    return 1 << max(0, count - 1).bit_length()
+
+
+_counters: dict[tuple[int, int], torch.Tensor] = {}
+
+
+def block_counter(tensor: torch.Tensor) -> torch.Tensor:
+    """A zero for `is_last_block`, which leaves a zero behind.
+
+    One per stream, as kernels of one stream run in turn. A captured graph may be replayed in any stream: it gets its own,
+    and the graph sets it to zero.
+    """
+    if torch.cuda.is_current_stream_capturing():
+        return torch.zeros(1, dtype=torch.int32, device=tensor.device)
+    device = device_of(tensor)
+    key = device, torch._C._cuda_getCurrentRawStream(device)
+    if key not in _counters:
+        _counters[key] = torch.zeros(1, dtype=torch.int32, device=tensor.device)
+    return _counters[key]

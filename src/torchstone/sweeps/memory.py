@@ -1,0 +1,73 @@
+"""How much memory a point takes, and how many copies of its inputs fit: decided before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+BEYOND_CACHE = 3
+"""The copies together are this many times as large as the device's cache, so that every call finds it cold."""
+USABLE_SHARE = 0.85
+"""Of the free memory. The rest is for what libraries allocate and for fragments."""
+MOST_COPIES = 2048
+"""Making the calls costs the host time: for tiny inputs the copies may stay below the size of the cache."""
+_WIDE_BYTES = 8
+_WIDE_TENSORS = 5
+"""Tensors in float64 that a comparison holds at once, as large as inputs and results together in elements."""
+
+
+class Footprint(NamedTuple):
+    """What one call of a point holds."""
+
+    input_bytes: int
+    """Inputs, and for a backward pass what the forward pass left."""
+    result_bytes: int
+    """Results and gradients."""
+    itemsize: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.input_bytes + self.result_bytes
+
+    def wide_bytes(self) -> int:
+        """What a comparison in float64 takes besides the inputs."""
+        return self.total_bytes // self.itemsize * _WIDE_BYTES * _WIDE_TENSORS
+
+
+def wanted_copies(footprint: Footprint, cache_bytes: int) -> int:
+    """How many copies of a call go through more memory than the cache holds."""
+    return min(MOST_COPIES, max(1, math.ceil(BEYOND_CACHE * cache_bytes / max(1, footprint.total_bytes))))
+
+
+def needed_bytes(footprint: Footprint, copies: int, implementations: int) -> int:
+    """Inputs of all copies, and the results of all calls of every implementation, which stay alive together."""
+    results = max(2, copies) * implementations * footprint.result_bytes
+    return copies * footprint.input_bytes + results
+
+
+def fitting_copies(footprint: Footprint, cache_bytes: int, implementations: int, free_bytes: int) -> int:
+    """As many as wanted or as fit; 0: not even one does."""
+    copies, usable = wanted_copies(footprint, cache_bytes), int(USABLE_SHARE * free_bytes)
+    while copies and needed_bytes(footprint, copies, implementations) > usable:
+        copies //= 2
+    return copies
+
+
+def too_large(footprint: Footprint, implementations: int, free_bytes: int) -> str:
+    """The numbers, for who wonders why a point was skipped."""
+    needed = needed_bytes(footprint, 1, implementations)
+    return f"{needed / 1e9:.2f} GB are needed, {USABLE_SHARE * free_bytes / 1e9:.2f} GB of memory can be used"
+
+
+def free_host_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """What the host's memory has left."""
+    found = re.search(r"^MemAvailable:\s*(\d+) kB$", meminfo.read_text(), re.MULTILINE)
+    return int(found[1]) << 10 if found else 0
+
+
+def host_cache_bytes(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """The largest cache that a core of the host has, its own or shared."""
+    sizes = [path.read_text().strip() for path in caches.glob("index*/size")]
+    return max((int(size[:-1]) << 10 for size in sizes if size.endswith("K")), default=32 << 20)

@@ -1,0 +1,104 @@
+"""The sweep's end of the process that measures points: starts it, asks it, and explains why it did not come back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from torchstone.errors import InfrastructureError, UsageError
+from torchstone.harness.fork_server import ForkServer
+from torchstone.processes import BoundedLog, Peer, PeerEndedError, PeerOverranError
+from torchstone.schema.sweep import SweepPoint, SweepRecord
+from torchstone.sweeps import rows
+from torchstone.sweeps.messages import Broken, Failed, Measure, Measured, Open, Opened, Reply
+from torchstone.sweeps.stage_file import read_stage
+
+SESSION = "torchstone.sweeps.point_session:PointSession"
+OPEN_SECONDS = 120.0
+POINT_SECONDS = 120.0
+"""For one point; a point takes a second or two."""
+COMPILE_SECONDS = 300.0
+"""More, where torch's compiler takes part."""
+_LOG_CHARACTERS = 200
+
+
+def _how_it_ended(ending: str) -> str:
+    if "SIGKILL" in ending:
+        return f"{rows.OUT_OF_MEMORY}: the process {ending}, which is how the system ends one that takes too much"
+    return f"{rows.CRASHED}: the process {ending}"
+
+
+class Lost(NamedTuple):
+    """A point that was not measured because something went wrong in the process."""
+
+    implementation: str
+    """Empty: it is not known whose doing it was."""
+    reason: str
+
+
+class PointProcess:
+    """A process that has the device. Replaced by a new one after it has died."""
+
+    def __init__(self, opening: Open, compiles: bool) -> None:
+        self._opening = opening
+        self._compiles = compiles
+        self._server = ForkServer(opening.device_type == "cuda", profiles=compiles, session=SESSION)
+        self._peer: Peer | None = None
+
+    def open(self) -> Opened:
+        """Start a process and have it open the device."""
+        self._peer = self._server.start_side(BoundedLog())
+        try:
+            reply: Reply = self._peer.ask(self._opening, Reply, time.monotonic() + OPEN_SECONDS)  # type: ignore[arg-type]
+        except (PeerEndedError, PeerOverranError) as error:
+            told = str(error) or f"did not answer within {OPEN_SECONDS:.0f} s"
+            raise InfrastructureError(f"the process that measures {told}{self._last_words()}.") from error
+        if isinstance(reply, Failed):
+            raise (UsageError if reply.is_usage else InfrastructureError)(reply.message)
+        assert isinstance(reply, Opened)
+        return reply
+
+    def measure(self, point: SweepPoint, implementations: Sequence[str]) -> SweepRecord | Lost:
+        """The record of a point, or what went wrong; then the next question goes to a new process."""
+        if self._peer is None:
+            self.open()
+        assert self._peer is not None
+        seconds = POINT_SECONDS + (COMPILE_SECONDS if "Compile" in implementations else 0.0)
+        try:
+            request = Measure(point, tuple(implementations))
+            reply: Reply = self._peer.ask(request, Reply, time.monotonic() + seconds)  # type: ignore[arg-type]
+        except PeerEndedError as error:
+            return self._lost(f"{_how_it_ended(str(error))}{self._last_words()}")
+        except PeerOverranError:
+            return self._lost(f"{rows.TIMED_OUT}: no result within {seconds:.0f} s")
+        if isinstance(reply, Measured):
+            return reply.record
+        if isinstance(reply, Broken):
+            self.end_peer()
+            return Lost(reply.implementation, f"{rows.CRASHED}: {reply.reason}")
+        assert isinstance(reply, Failed)
+        return Lost("", f"{rows.RAISED}: {reply.message}")
+
+    def close(self) -> None:
+        """End everything."""
+        self.end_peer()
+        self._server.stop()
+
+    def end_peer(self) -> None:
+        """End the process; the next question starts another."""
+        if self._peer is not None:
+            self._peer.end()
+            self._peer = None
+
+    def _lost(self, reason: str) -> Lost:
+        self.end_peer()
+        return Lost(read_stage(Path(self._opening.stage_file)), reason)
+
+    def _last_words(self) -> str:
+        """The end of what the process printed."""
+        lines = (
+            [] if self._peer is None else [line.strip() for line in self._peer.log.tail.splitlines() if line.strip()]
+        )
+        return f" after printing: {lines[-1][:_LOG_CHARACTERS]}" if lines else ""

@@ -1,0 +1,27 @@
+"""A small file in which a process notes what it is about to do, for who has to explain why it never came back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_BYTES = 256
+
+
+class StageFile:
+    """Written by one process in one system call, read by another after the first has ended."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+
+    def write(self, stage: str) -> None:
+        """Replace what it holds."""
+        os.pwrite(self._descriptor, stage.encode("utf-8", "replace")[:_BYTES].ljust(_BYTES, b"\0"), 0)
+
+
+def read_stage(path: Path) -> str:
+    """What was written last; empty: nothing."""
+    try:
+        return path.read_bytes().rstrip(b"\0").decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
