@@ -1,4 +1,4 @@
-"""The built-in kernels on a GPU against torch in float64: Triton and CUDA C++, forward and backward, at awkward sizes."""
+"""The built-in kernels on a GPU against torch in float64: Triton and CUDA C++, forward and backward, at odd sizes."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_layer_norm_of_rows_that_lie_apart_and_of_odd_values(impl: str) -> None:
     cube = drawn(7, 6, 5)
     agree(kernel(cube, [6, 5], None, None, 1e-5)[0], functional.layer_norm(cube.double(), [6, 5]), ulps=16)
     far = drawn(20, 512, scale=0.01) + 1000  # E[x²] - E[x]² would have no correct digit
-    agree(kernel(far, [512], None, None, 1e-5)[0], layer_norm(far.double(), 512, None, None)[0], ulps=2**14)
+    agree(kernel(far, [512], None, None, 1e-5)[0], layer_norm(far.double(), 512, None, None)[0], ulps=2**18)
     for columns in (100, 20000):
         x = drawn(4, columns)
         x[1, 5], x[2, 7] = float("nan"), float("inf")

@@ -1,7 +1,7 @@
 """Compiled CUDA kernels in the user's cache: what one process compiled the next one loads.
 
-An entry is named by all that the code depends on, and begins with a digest of the rest: a torn or edited one is compiled
-again. Where the folder cannot be used (a sandbox, a full disk) code is compiled in memory and nothing is said.
+An entry is named by all that the code depends on, and begins with a digest of the rest: a damaged entry is compiled
+again. Where the folder cannot be used (a sandbox, a full disk), code is compiled in memory without a message.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ LOAD_BYTES = 16
 """The widest load of a thread."""
 ELEMENTWISE_THREADS = 256
 ELEMENTS_OF_THREAD = 16
-"""Elements of each tensor that a thread of an elementwise kernel takes, where there are enough to keep all threads busy."""
+"""Elements of each tensor that a thread of an elementwise kernel takes, if there are enough for all threads."""
 LEAST_LANES = 8
 """Threads per row: eight loads of 16 bytes are one line of the cache."""
 LEAST_THREADS = 128
@@ -103,8 +103,8 @@ _counters: dict[tuple[int, int], torch.Tensor] = {}
 def block_counter(tensor: torch.Tensor) -> torch.Tensor:
     """A zero for `is_last_block`, which leaves a zero behind.
 
-    One per stream, as kernels of one stream run in turn. A captured graph may be replayed in any stream: it gets its own,
-    and the graph sets it to zero.
+    One per stream, as kernels of one stream run in turn. A captured graph may be replayed in any stream: it gets its
+    own, and the graph sets it to zero.
     """
     if torch.cuda.is_current_stream_capturing():
         return torch.zeros(1, dtype=torch.int32, device=tensor.device)

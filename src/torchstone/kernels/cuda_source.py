@@ -1,13 +1,13 @@
 """CUDA C++ that the built-in kernels share, as text: they are compiled without headers.
 
-NUMBERS is needed by all; the others build on it. Macros come from the launch (`launching.CudaKernel`): T and other dtypes,
-VEC elements per load, THREADS per block, and for rows LANES threads per row with PACKS loads each.
+NUMBERS is needed by all; the others build on it. Macros come from the launch (`launching.CudaKernel`): T and other
+dtypes, VEC elements per load, THREADS per block, and for rows LANES threads per row with PACKS loads each.
 """
 
 from __future__ import annotations
 
 NUMBERS = r"""
-// ---- Numbers. All arithmetic is in float32: 16-bit numbers are converted when they are read and when they are written.
+// ---- Numbers. All arithmetic is in float32: 16-bit numbers are converted when they are read and written.
 
 struct float16 { unsigned short bits; };
 struct bfloat16 { unsigned short bits; };
@@ -27,18 +27,35 @@ __device__ inline void narrow(float x, bfloat16& y) { asm("cvt.rn.bf16.f32 %0, %
 template <typename E, int N>
 struct alignas(sizeof(E) * N < 16 ? sizeof(E) * N : 16) Pack { E at[N]; };
 
-// 16-bit results do not show the last bits of float32: there the device's approximations serve, at a fraction of the work.
-template <typename E> __device__ inline float exponential(float x) { return sizeof(E) == 4 ? expf(x) : __expf(x); }
+// 16-bit results do not show the last bits of float32: there the device's fast approximations are used.
+__device__ inline float fast_exp(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+    return y;
+}
+__device__ inline float fast_inverse(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+template <typename E> __device__ inline float exponential(float x) { return sizeof(E) == 4 ? expf(x) : fast_exp(x); }
 template <typename E> __device__ inline float quotient(float x, float y) {
-    return sizeof(E) == 4 ? x / y : __fdividef(x, y);
+    return sizeof(E) == 4 ? x / y : x * fast_inverse(y);
+}
+
+// sum / count, as exact as a division but without its slow path for tiny divisors, which costs registers.
+__device__ inline float mean_of(float sum, float count) {
+    const float inverse = fast_inverse(count), estimate = sum * inverse, rest = fmaf(-estimate, count, sum);
+    return rest == rest ? fmaf(rest, inverse, estimate) : estimate;  // NaN: the sum is infinite
 }
 """
 
 ELEMENTWISE = (
     NUMBERS
     + r"""
-// ---- Elementwise kernels. A tile is LOADS * THREADS packs side by side. A thread takes every THREADS-th of them, and has
-// all its loads in flight before it uses the first.
+// ---- Elementwise kernels. A tile is LOADS * THREADS packs side by side. A thread takes every THREADS-th of them, and
+// has all its loads in flight before it uses the first.
 
 constexpr long long TILE = (long long)LOADS * THREADS * VEC;
 
@@ -224,7 +241,7 @@ template <typename E> __device__ inline float cumulative(float x, float bell) {
     if constexpr (sizeof(E) == 4) return 0.5f * (1.0f + erff(x * HALF_SQUARE_ROOT));
     // The tail is bell times a polynomial in t, fitted for a relative error of 4e-6: invisible in 16 bits, and half the
     // work of erff.
-    const float t = __fdividef(1.0f, 1.0f + 0.30759145f * fabsf(x));
+    const float t = fast_inverse(1.0f + 0.30759145f * fabsf(x));
     float tail = 0.19065674f - 0.07543260f * t;
     tail = 0.00641958f + t * tail;
     tail = 0.13672678f + t * tail;
@@ -292,7 +309,7 @@ __device__ inline void write_sums(float* to, float (&sums)[PACKS][VEC], int colu
 """
 
 ADD_COLUMNS = r"""
-// ---- Second pass of sums over rows: the sums that the blocks left, added column by column, in the order of the blocks.
+// ---- Second pass of sums over rows: the sums of all blocks, added column by column in a fixed order.
 
 extern "C" __global__ void __launch_bounds__(1024) add_columns(
     const float* dw_sums, const float* db_sums, W* dw, W* db, long long blocks, long long columns)

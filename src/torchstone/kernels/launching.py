@@ -3,9 +3,9 @@
     gelu = CudaKernel("gelu", SOURCE)
     gelu.launch(x, blocks, threads, (x, y, x.numel()), T=x.dtype, TANH=True)
 
-Constants become macros of the source, so that each combination is a kernel of its own. A tensor or None is a pointer in
-the kernel's parameters, an int is a `long long`, a float is a `float`. Nothing here waits for the device or allocates on
-it: launches can be captured into a CUDA graph.
+Constants become macros of the source, so that each combination is a kernel of its own. A tensor or None is a pointer
+in the kernel's parameters, an int is a `long long`, a float is a `float`. Nothing here waits for the device or
+allocates on it: launches can be captured into a CUDA graph.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CUDA C++ to machine code, by NVRTC or, where that is missing, by nvcc. No GPU is needed to compile.
 
-NVRTC is a library (`cuda-bindings` with `nvidia-cuda-nvrtc`, the extra `cuda`): no host compiler, no files, a fraction of
-nvcc's time.
+NVRTC is a library (`cuda-bindings` with `nvidia-cuda-nvrtc`, the extra `cuda`): it needs no host compiler and no files,
+and takes a fraction of nvcc's time.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ def _compile_by_nvcc(program: str, source: str, architecture: str, options: Sequ
     with tempfile.TemporaryDirectory() as folder:
         text, cubin = Path(folder) / "kernel.cu", Path(folder) / "kernel.cubin"
         text.write_text(source)
-        given = [program, "--cubin", f"--gpu-architecture={architecture}", *OPTIONS, *options, "-o", cubin, text]
-        done = subprocess.run(given, capture_output=True, text=True, timeout=NVCC_SECONDS)
+        given = (f"--gpu-architecture={architecture}", *OPTIONS, *options, "-o", str(cubin), str(text))
+        run = [program, "--cubin", *given]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=NVCC_SECONDS)
         if done.returncode:
             raise CompilationError(f"nvcc cannot compile for {architecture}: {_first_error(done.stderr)}")
         return Compiled(cubin.read_bytes(), done.stderr)

@@ -1,8 +1,8 @@
 """GELU of a layer normalisation in one CUDA kernel: y = gelu((x - mean) * rstd * weight + bias).
 
-Forward reads x once and writes y once; what GELU is applied to is never stored. Backward computes it again from x and the
-kept mean and rstd, in the kernel that makes dx and the sums for weight and bias. Rows that do not fit into registers are
-read twice.
+Forward reads x once and writes y once; what GELU is applied to is never stored. Backward computes it again from x and
+the kept mean and rstd, in the kernel that makes dx and the sums for weight and bias. Rows that do not fit into
+registers are read twice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
         #pragma unroll
         for (int i = 0; i < VEC; ++i) sum += widen(packs[p].at[i]);
     }
-    const float mean = sum_of_row(sum) / columns;
+    const float mean = mean_of(sum_of_row(sum), columns);
 
     float squares = 0.0f;
     #pragma unroll
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
             squares += centred * centred;
         }
     }
-    const float rstd = 1.0f / sqrtf(sum_of_row(squares) / columns + eps);
+    const float rstd = rsqrtf(mean_of(sum_of_row(squares), columns) + eps);
     if (!there) return;
 
     #pragma unroll
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) long_rows(
     x += row * x_stride;
     y += row * columns;
     const Moments moments = moments_of_row(x, columns);
-    const float mean = moments.mean, rstd = 1.0f / sqrtf(moments.squares / columns + eps);
+    const float mean = moments.mean, rstd = rsqrtf(mean_of(moments.squares, columns) + eps);
     for (long long column = threadIdx.x * VEC; column < columns; column += THREADS * VEC) {
         Pack<T, VEC> pack = *reinterpret_cast<const Pack<T, VEC>*>(x + column);
         #pragma unroll
@@ -136,8 +136,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) short_rows(
                 along += grad[p][i] * normal;
             }
         }
-        level = sum_of_row(level) / columns;
-        along = sum_of_row(along) / columns;
+        level = mean_of(sum_of_row(level), columns);
+        along = mean_of(sum_of_row(along), columns);
         if (!there) continue;
         #pragma unroll
         for (int p = 0; p < PACKS; ++p) {
@@ -189,8 +189,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) long_rows(
                 if (pass == 1) *reinterpret_cast<Pack<T, VEC>*>(dx + row * columns + column) = values;
             }
             if (pass == 0) {
-                level = sum_in_block<THREADS>(level) / columns;
-                along = sum_in_block<THREADS>(along) / columns;
+                level = mean_of(sum_in_block<THREADS>(level), columns);
+                along = mean_of(sum_in_block<THREADS>(along), columns);
             }
         }
     }
@@ -261,7 +261,8 @@ def backward(
 def _launch_backward(given: tuple[Parameter, ...], constants: dict[str, Constant]) -> torch.Tensor:
     """Returns the sums of each block, (2, blocks, columns), for weight and bias."""
     dy, x, weight, bias, _, _, dx = given
-    assert dy is not None and x is not None
+    assert dy is not None
+    assert x is not None
     rows, columns = x.shape
     steps = (columns, dy.stride(0), x.stride(0)) if rows > 1 else (columns,)
     vec = elements_per_load(dy, x, weight, bias, dx, steps=steps)

@@ -1,9 +1,9 @@
 """Cross-entropy in CUDA C++, forward and backward, for class indices and for class probabilities.
 
 A row is the logits of one sample. Forward reads it once: each thread keeps the highest logit that it met and the sum of
-exponentials relative to it, and the threads of the row put these together. Only the logarithm of the sum is stored for the
-backward pass; softmax never is. Both passes are one autograd function, because PyTorch has no backward overload of this
-operator.
+exponentials relative to it, and the threads of the row combine these. Only the logarithm of the sum is stored for the
+backward pass; softmax never is. Both passes are one autograd function, because PyTorch has no backward overload of
+this operator.
 """
 
 import torch
@@ -21,8 +21,8 @@ LEAST_THREADS = 128
 PLAIN, SMOOTHED, PROBABILITIES = 0, 1, 2
 """What is wanted of a row: one class; one class and a little of all; a share of each class."""
 
-# A row may begin anywhere in memory (a vocabulary of 50257 is odd). So it is taken in three parts: single elements up to an
-# address that is a multiple of a pack, packs, and the single elements that remain.
+# A row may begin anywhere in memory (a vocabulary of 50257 is odd). So it is taken in three parts: single elements up
+# to an address that is a multiple of a pack, packs, and the single elements that remain.
 SHARED = NUMBERS + SUMS + r"""
 enum { PLAIN, SMOOTHED, PROBABILITIES };
 constexpr int ROWS_OF_BLOCK = THREADS / LANES;
@@ -38,7 +38,9 @@ template <typename E> __device__ inline long long elements_before_packs(const E*
 __device__ inline float weight_of(const W* w, long long column) { return w == nullptr ? 1.0f : widen(w[column]); }
 
 // What a row wants of a class, apart from its own class.
-__device__ inline float wanted_of_all(const W* w, const P* wanted, long long column, long long columns, float smoothing) {
+__device__ inline float wanted_of_all(
+    const W* w, const P* wanted, long long column, long long columns, float smoothing)
+{
     float share = smoothing / columns;
     if constexpr (KIND == PROBABILITIES) share += widen(wanted[column]) * (1.0f - smoothing);
     return share * weight_of(w, column);
@@ -124,8 +126,8 @@ __device__ inline Seen read_logits(const T* x, const W* w, const P* wanted, long
     return seen_in_row(seen);
 }
 
-// Loss of each row, its share in the mean's denominator, and for the backward pass the logarithm of its sum of exponentials
-// and the sum of what it wants. With `result`, the block that finishes last adds up losses and shares.
+// Loss of each row, its share in the mean's denominator, and for the backward pass the logarithm of its sum of
+// exponentials and the sum of what it wants. With `result`, the block that finishes last adds up losses and shares.
 extern "C" __global__ void __launch_bounds__(THREADS) forward(
     const T* x, const void* targets, const W* w, T* losses, float* lses, float* masses,
     float* sums, unsigned int* finished, T* result, float* divisor,
@@ -184,8 +186,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) forward(
 BACKWARD = SHARED + r"""
 // dx = dy / divisor * (mass * softmax - weight * probability)
 extern "C" __global__ void __launch_bounds__(THREADS) backward(
-    const T* x, const void* targets, const W* w, const float* lses, const float* masses, const T* dy, const float* divisor,
-    T* dx, long long rows, long long columns, long long ignored, float smoothing, long long dy_stride)
+    const T* x, const void* targets, const W* w, const float* lses, const float* masses, const T* dy,
+    const float* divisor, T* dx, long long rows, long long columns, long long ignored, float smoothing,
+    long long dy_stride)
 {
     const long long row = (long long)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / LANES;
     if (row >= rows) return;
@@ -294,9 +297,15 @@ def _constants(x, target, weight, smoothing: float) -> dict:
     vec = LOAD_BYTES // x.element_size()
     lanes = min(MOST_LANES, max(min(8, power_of_2(columns)), power_of_2(divide_up(columns, ELEMENTS))))
     return {
-        "T": x.dtype, "W": x.dtype if weight is None else weight.dtype, "P": target.dtype if target.dim() == 2 else x.dtype,
-        "KIND": kind, "VEC": vec, "LOADS": ELEMENTS // vec, "LANES": lanes, "THREADS": lanes if lanes > WARP else LEAST_THREADS,
-    }  # fmt: skip
+        "T": x.dtype,
+        "W": x.dtype if weight is None else weight.dtype,
+        "P": target.dtype if target.dim() == 2 else x.dtype,
+        "KIND": kind,
+        "VEC": vec,
+        "LOADS": ELEMENTS // vec,
+        "LANES": lanes,
+        "THREADS": lanes if lanes > WARP else LEAST_THREADS,
+    }
 
 
 def cross_entropy_loss_kernel_impl(

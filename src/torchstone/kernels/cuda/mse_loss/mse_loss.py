@@ -1,14 +1,19 @@
 """Mean squared error in CUDA C++.
 
-A reduction is one kernel: each block sums the squares of its share in float32, and the block that finishes last adds these
-sums. The order of additions is fixed, so that equal inputs give equal results; atomic additions would not.
+A reduction is one kernel: each block sums the squares of its share in float32, and the block that finishes last adds
+these sums. The order of additions is fixed, so that equal inputs give equal results; atomic additions would not.
 """
 
 import torch
 
 from torchstone.kernels.cuda_layout import (
-    ELEMENTWISE_THREADS, block_counter, divide_up, elements_per_load, launch_elementwise, loads_for,
-)  # fmt: skip
+    ELEMENTWISE_THREADS,
+    block_counter,
+    divide_up,
+    elements_per_load,
+    launch_elementwise,
+    loads_for,
+)
 from torchstone.kernels.cuda_source import ELEMENTWISE, SUMS
 from torchstone.kernels.launching import CudaKernel
 from torchstone.kernels.layout import NONE, SUM, broadcast_together, programs_for, require_float

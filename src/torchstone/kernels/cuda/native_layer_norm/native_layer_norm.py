@@ -1,8 +1,8 @@
 """Layer normalisation in CUDA C++.
 
-Rows of up to ELEMENTS_OF_BLOCK * 1024 columns are held in registers and read once: short ones by a warp or a part of one,
-longer ones by a whole block. Still longer rows are read twice: for the mean and the variance, and to normalise. The variance is that of
-the differences from the mean: E[x²] - E[x]² would cancel.
+Rows of up to ELEMENTS_OF_BLOCK * MOST_THREADS columns are held in registers and read once: short ones by a warp or a
+part of one, longer ones by a whole block. Still longer rows are read twice: for the mean and the variance, and to
+normalise. The variance is that of the differences from the mean: E[x²] - E[x]² would cancel.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,8 @@ LONG_ROW_THREADS = 512
 
 SHORT_ROWS = ROWS + r"""
 extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
-    const T* __restrict__ x, const W* __restrict__ w, const W* __restrict__ b, T* __restrict__ y, float* means, float* rstds,
+    const T* x, const W* w, const W* b, T* y,
+    float* means, float* rstds,
     long long rows, long long width, long long x_stride, float eps)
 {
     const int columns = width;
@@ -36,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
         #pragma unroll
         for (int i = 0; i < VEC; ++i) sum += widen(packs[p].at[i]);
     }
-    const float mean = sum_of_row(sum) / columns;
+    const float mean = mean_of(sum_of_row(sum), columns);
 
     float squares = 0.0f;
     #pragma unroll
@@ -47,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
             squares += centred * centred;
         }
     }
-    const float rstd = 1.0f / sqrtf(sum_of_row(squares) / columns + eps);
+    const float rstd = rsqrtf(mean_of(sum_of_row(squares), columns) + eps);
     if (!there) return;
 
     #pragma unroll
@@ -71,14 +72,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
 
 LONG_ROWS = NUMBERS + MOMENTS + r"""
 extern "C" __global__ void __launch_bounds__(THREADS) long_rows(
-    const T* __restrict__ x, const W* __restrict__ w, const W* __restrict__ b, T* __restrict__ y, float* means, float* rstds,
+    const T* __restrict__ x, const W* __restrict__ w, const W* __restrict__ b, T* __restrict__ y,
+    float* __restrict__ means, float* __restrict__ rstds,
     long long rows, long long columns, long long x_stride, float eps)
 {
     const long long row = blockIdx.x;
     x += row * x_stride;
     y += row * columns;
     const Moments moments = moments_of_row(x, columns);
-    const float mean = moments.mean, rstd = 1.0f / sqrtf(moments.squares / columns + eps);
+    const float mean = moments.mean, rstd = rsqrtf(mean_of(moments.squares, columns) + eps);
     #pragma unroll 2
     for (long long column = threadIdx.x * VEC; column < columns; column += THREADS * VEC) {
         Pack<T, VEC> pack = *reinterpret_cast<const Pack<T, VEC>*>(x + column);

@@ -1,8 +1,8 @@
 """Gradients of layer normalisation in CUDA C++.
 
-Each block takes rows in turn: it writes their dx, and adds up in registers what they contribute to the gradients of weight
-and bias. A second kernel adds these sums of all blocks, column by column, in a fixed order. Rows that do not fit into
-registers are read twice, and the sums per column come from a kernel of their own.
+Each block takes rows in turn: it writes their dx, and adds up in registers what they contribute to the gradients of
+weight and bias. A second kernel adds these sums of all blocks, column by column, in a fixed order. Rows that do not fit
+into registers are read twice, and the sums per column come from a kernel of their own.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from torchstone.kernels.layout import require_float, rows_of
 ELEMENTS, ELEMENTS_WITHOUT_PREFETCH = 8, 16
 """Of x and of dy, that a thread holds, and as many sums for the weight and for the bias.
 
-With few, there are registers left to fetch the next row while this one is worked on; rows of over 4096 columns need more.
+With few, registers are left to fetch the next row while this one is worked on; longer rows need more.
 """
 MOST_THREADS = 512
 LONG_ROW_THREADS = 512
@@ -77,8 +77,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) short_rows(
             }
         }
         if (dx == nullptr) continue;
-        level = sum_of_row(level) / columns;
-        along = sum_of_row(along) / columns;
+        level = mean_of(sum_of_row(level), columns);
+        along = mean_of(sum_of_row(along), columns);
         if (row >= rows) continue;
         #pragma unroll
         for (int p = 0; p < PACKS; ++p) {
@@ -122,8 +122,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) long_rows(
             along += grad * (widen(values.at[i]) - mean) * rstd;
         }
     }
-    level = sum_in_block<THREADS>(level) / columns;
-    along = sum_in_block<THREADS>(along) / columns;
+    level = mean_of(sum_in_block<THREADS>(level), columns);
+    along = mean_of(sum_in_block<THREADS>(along), columns);
     #pragma unroll 2
     for (long long column = threadIdx.x * VEC; column < columns; column += THREADS * VEC) {
         const Pack<G, VEC> grads = *reinterpret_cast<const Pack<G, VEC>*>(dy + column);

@@ -1,4 +1,4 @@
-"""SiLU (Swish) in CUDA C++: x times sigmoid(x). One pass: each block reads a tile of x and writes the same tile of y."""
+"""SiLU (Swish) in CUDA C++: x times sigmoid(x). One pass: each block reads a tile of x and writes that tile of y."""
 
 import torch
 
