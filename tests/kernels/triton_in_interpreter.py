@@ -72,6 +72,35 @@ def test_elementwise_kernels_take_any_strides() -> None:
         near(entry("silu_backward")(dy, x), aten.silu_backward(dy, x))
 
 
+def test_backward_kernels_broadcast_as_torch_does() -> None:
+    """As suite `fuzz` asks: operands of other shapes, and each in an order of memory of its own."""
+    for dy, x in (
+        (torch.randn(7, 33), torch.randn(33)),
+        (torch.randn(()), torch.randn(5)),
+        (torch.randn(5, 0, 3), torch.randn(5, 1, 1)),
+        (torch.randn(9, 4), torch.randn(4, 9).t()),
+    ):
+        near(entry("gelu_backward")(dy, x, approximate="tanh"), aten.gelu_backward(dy, x, approximate="tanh"))
+        near(entry("silu_backward")(dy, x), aten.silu_backward(dy, x))
+    for dy, x, target in (
+        (torch.randn(1, 1, 1), torch.randn(5, 1, 1), torch.randn(6, 5, 2, 1)),
+        (torch.randn(33, 5), torch.randn(5, 33).t(), torch.randn(5, 33).t()),
+        (torch.randn(19), torch.randn(()), torch.randn(())),
+    ):
+        for reduction in (-1, 0, 1, 2, 3):  # ATen takes any number for a sum
+            args = (dy, x, target, reduction)
+            near(entry("mse_loss_backward")(*args), aten.mse_loss_backward(*args))
+
+
+def test_rows_of_no_columns_have_the_statistics_of_torch() -> None:
+    x = torch.randn(3, 0)
+    found, expected = (f(x, (0,), None, None, 1e-5) for f in (entry("native_layer_norm"), aten.native_layer_norm))
+    near(found, expected)
+    for shape in ((0, 0), (3, 0)):
+        x, target = torch.randn(shape), torch.randn(shape)
+        near(entry("cross_entropy_loss")(x, target), aten.cross_entropy_loss(x, target))
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_mse_agrees(shape: tuple[int, ...]) -> None:
     x, target = torch.randn(shape), torch.randn(shape)
