@@ -17,10 +17,16 @@ LONGEST = 8192
 """Columns of a row that a program of the forward pass holds in registers."""
 LONGEST_BACKWARD = 4096
 """Likewise of the backward pass, which holds x, dy and two sums."""
+TILE_BYTES = 4096
+"""Size of a tile of short rows in the forward pass."""
 TILE = 2048
-"""Elements of a tile of short rows."""
-SUM_ROWS, SUM_COLUMNS = 64, 64
-"""Tile of the kernels that add up columns."""
+"""Elements of a tile of short rows in the backward pass."""
+PROGRAMS_PER_MULTIPROCESSOR = 4
+"""Of the backward pass. More programs mean more sums for the last kernel to add."""
+SUM_ROWS, SUM_COLUMNS = 256, 16
+"""Tile of the kernel that adds the sums of all programs."""
+LONG_ROWS, LONG_COLUMNS = 64, 64
+"""Tile of the kernel that adds up the columns of long rows."""
 
 
 @triton.jit
@@ -48,8 +54,10 @@ def _gelu_derivative(u, TANH: tl.constexpr):
 @triton.jit
 def _short_rows(
     x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, rows, columns, x_stride, eps,
-    TANH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    TANH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
+    if EXACT:
+        columns = COLUMNS  # a constant lets the compiler prove that 16-byte loads are aligned
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     within = column < columns
@@ -74,18 +82,21 @@ def _long_rows(
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
     y_ptr += row * columns
-    total = tl.zeros((BLOCK,), tl.float32)
+    # Welford's recurrence in every lane: its mean so far, and the sum of squares around it.
+    means = tl.zeros((BLOCK,), tl.float32)
+    squares = tl.zeros((BLOCK,), tl.float32)
+    counts = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
-        total += tl.load(x_ptr + column, mask=column < columns, other=0.0).to(tl.float32)
-    mean = tl.sum(total, axis=0) / columns
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, columns, BLOCK):
-        column = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + column, mask=column < columns, other=0.0).to(tl.float32)
-        centred = tl.where(column < columns, x - mean, 0.0)
-        total += centred * centred
-    rstd = 1.0 / tl.sqrt(tl.sum(total, axis=0) / columns + eps)
+        inside = column < columns
+        x = tl.load(x_ptr + column, mask=inside, other=0.0).to(tl.float32)
+        counts += tl.where(inside, 1.0, 0.0)
+        step = tl.where(inside, x - means, 0.0)
+        means += step / tl.maximum(counts, 1.0)
+        squares += step * (x - means)
+    mean = tl.sum(means * counts, axis=0) / columns
+    apart = means - mean
+    rstd = 1.0 / tl.sqrt(tl.sum(squares + counts * apart * apart, axis=0) / columns + eps)
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
         inside = column < columns
@@ -101,16 +112,18 @@ def _long_rows(
 @triton.jit
 def _short_rows_backward(
     dy_ptr, x_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, rows, columns, dy_stride, x_stride,
-    TANH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    TANH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EXACT: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
+    if EXACT:
+        columns = COLUMNS
     program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     column = tl.arange(0, COLUMNS)
     within = column < columns
     w = tl.load(w_ptr + column, mask=within, other=0.0).to(tl.float32)
     b = tl.load(b_ptr + column, mask=within, other=0.0).to(tl.float32)
-    dw = tl.zeros((COLUMNS,), tl.float32)
-    db = tl.zeros((COLUMNS,), tl.float32)
-    for tile in range(program, tl.cdiv(rows, ROWS), programs):
+    dw = tl.zeros((ROWS, COLUMNS), tl.float32)  # added up over the rows of the tile only at the end
+    db = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for tile in tl.range(program, tl.cdiv(rows, ROWS), programs, num_stages=STAGES):
         row = tile * ROWS + tl.arange(0, ROWS)
         inside = (row < rows)[:, None] & within[None, :]
         x = tl.load(x_ptr + row[:, None] * x_stride + column[None, :], mask=inside, other=0.0).to(tl.float32)
@@ -119,15 +132,15 @@ def _short_rows_backward(
         rstd = tl.load(rstd_ptr + row, mask=row < rows, other=0.0)
         normal = tl.where(inside, (x - mean[:, None]) * rstd[:, None], 0.0)
         du = dy * _gelu_derivative(normal * w[None, :] + b[None, :], TANH)
-        dw += tl.sum(du * normal, axis=0)
-        db += tl.sum(du, axis=0)
+        dw += du * normal
+        db += du
         wdu = du * w[None, :]
         along = tl.sum(wdu * normal, axis=1) / columns
         level = tl.sum(wdu, axis=1) / columns
         dx = (wdu - level[:, None] - normal * along[:, None]) * rstd[:, None]
         tl.store(dx_ptr + row[:, None] * columns + column[None, :], dx.to(dx_ptr.dtype.element_ty), mask=inside)
-    tl.store(dw_ptr + program * columns + column, dw, mask=within)
-    tl.store(db_ptr + program * columns + column, db, mask=within)
+    tl.store(dw_ptr + program * columns + column, tl.sum(dw, axis=0), mask=within)
+    tl.store(db_ptr + program * columns + column, tl.sum(db, axis=0), mask=within)
 
 
 @triton.jit
@@ -226,10 +239,11 @@ def forward(
     pointers = flat, weight.contiguous(), bias.contiguous(), y, mean, rstd
     if columns <= LONGEST:
         width = triton.next_power_of_2(columns)
-        height = max(1, TILE // width)
+        height = max(1, TILE_BYTES // x.element_size() // width)
         _short_rows[(triton.cdiv(rows, height),)](
             *pointers, rows, columns, flat.stride(0), eps,
-            TANH=tanh, ROWS=height, COLUMNS=width, num_warps=warps_for(height * width),
+            TANH=tanh, ROWS=height, COLUMNS=width, EXACT=width == columns,
+            num_warps=max(1, min(32, height * width * x.element_size() // 2048)),
         )  # fmt: skip
     else:
         _long_rows[(rows,)](*pointers, columns, flat.stride(0), eps, TANH=tanh, BLOCK=LONGEST, num_warps=16)
@@ -250,31 +264,33 @@ def backward(
     columns = weight.numel()
     flat, dy = rows_of(x, columns), rows_of(dy, columns)
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    dw = torch.zeros(weight.shape, dtype=weight.dtype, device=x.device)
-    db = torch.zeros(bias.shape, dtype=bias.dtype, device=x.device)
     if not x.numel():
-        return dx, dw, db
+        return dx, torch.zeros_like(weight), torch.zeros_like(bias)
+    dw = torch.empty(weight.shape, dtype=weight.dtype, device=x.device)
+    db = torch.empty(bias.shape, dtype=bias.dtype, device=x.device)
     rows = flat.shape[0]
     short = columns <= LONGEST_BACKWARD
     width = triton.next_power_of_2(columns)
-    height = max(1, TILE // width) if short else SUM_ROWS
-    programs = programs_for(x, triton.cdiv(rows, height))
+    height = max(1, TILE // width) if short else LONG_ROWS
+    programs = programs_for(x, triton.cdiv(rows, height), PROGRAMS_PER_MULTIPROCESSOR)
     sums = torch.empty((2, programs, columns), dtype=torch.float32, device=x.device)
     pointers = dy, flat, weight.contiguous(), bias.contiguous(), mean, rstd
     strides = dy.stride(0), flat.stride(0)
     tanh = approximate == "tanh"
-    column_blocks = triton.cdiv(columns, SUM_COLUMNS)
     if short:
         _short_rows_backward[(programs,)](
             *pointers, dx, sums[0], sums[1], rows, columns, *strides,
-            TANH=tanh, ROWS=height, COLUMNS=width, num_warps=warps_for(2 * height * width),
+            TANH=tanh, ROWS=height, COLUMNS=width, EXACT=width == columns,
+            STAGES=2 if x.element_size() == 4 else 3, num_warps=warps_for(height * width),
         )  # fmt: skip
     else:
         _long_rows_backward[(rows,)](*pointers, dx, columns, *strides, TANH=tanh, BLOCK=LONGEST_BACKWARD, num_warps=16)
-        _column_sums_of_long_rows[(column_blocks, programs)](
-            *pointers, sums[0], sums[1], rows, columns, *strides, TANH=tanh, ROWS=SUM_ROWS, COLUMNS=SUM_COLUMNS
+        _column_sums_of_long_rows[(triton.cdiv(columns, LONG_COLUMNS), programs)](
+            *pointers, sums[0], sums[1], rows, columns, *strides, TANH=tanh, ROWS=LONG_ROWS, COLUMNS=LONG_COLUMNS
         )
-    _add_columns[(column_blocks,)](sums[0], sums[1], dw, db, programs, columns, ROWS=SUM_ROWS, COLUMNS=SUM_COLUMNS)
+    _add_columns[(triton.cdiv(columns, SUM_COLUMNS),)](
+        sums[0], sums[1], dw, db, programs, columns, ROWS=SUM_ROWS, COLUMNS=SUM_COLUMNS
+    )
     return dx, dw, db
 
 

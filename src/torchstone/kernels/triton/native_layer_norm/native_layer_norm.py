@@ -1,8 +1,8 @@
 """Layer normalisation in Triton.
 
 Rows of up to LONGEST columns are held whole: a program normalises a tile of rows that it reads once. Longer rows are
-read three times, block by block: for the mean, for the variance around it, and to normalise; all but the first reading
-come from the cache. The variance is that of the differences from the mean: E[x²] - E[x]² would cancel.
+read twice, block by block: for mean and variance, and to normalise. The variance is that of the differences from the
+mean: E[x²] - E[x]² would cancel.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import triton.language as tl
 
 from torchstone.kernels.layout import require_float, rows_of
 
-LONGEST = 32768
+LONGEST = 16384
 """Columns of a row that a program holds in registers."""
 BLOCK = 8192
 """Columns of a longer row that are read at a time."""
@@ -53,18 +53,21 @@ def _long_rows(
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
     y_ptr += row * columns
-    total = tl.zeros((BLOCK,), tl.float32)
+    # Welford's recurrence in every lane: its mean so far, and the sum of squares around it.
+    means = tl.zeros((BLOCK,), tl.float32)
+    squares = tl.zeros((BLOCK,), tl.float32)
+    counts = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
-        total += tl.load(x_ptr + column, mask=column < columns, other=0.0).to(tl.float32)
-    mean = tl.sum(total, axis=0) / columns
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, columns, BLOCK):
-        column = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + column, mask=column < columns, other=0.0).to(tl.float32)
-        centred = tl.where(column < columns, x - mean, 0.0)
-        total += centred * centred
-    rstd = 1.0 / tl.sqrt(tl.sum(total, axis=0) / columns + eps)
+        inside = column < columns
+        x = tl.load(x_ptr + column, mask=inside, other=0.0).to(tl.float32)
+        counts += tl.where(inside, 1.0, 0.0)
+        step = tl.where(inside, x - means, 0.0)
+        means += step / tl.maximum(counts, 1.0)
+        squares += step * (x - means)
+    mean = tl.sum(means * counts, axis=0) / columns
+    apart = means - mean
+    rstd = 1.0 / tl.sqrt(tl.sum(squares + counts * apart * apart, axis=0) / columns + eps)
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
         inside = column < columns
