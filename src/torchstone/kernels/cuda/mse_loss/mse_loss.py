@@ -18,6 +18,9 @@ from torchstone.kernels.cuda_source import ELEMENTWISE, SUMS
 from torchstone.kernels.launching import CudaKernel
 from torchstone.kernels.layout import NONE, SUM, broadcast_together, programs_for, require_float
 
+BLOCKS_PER_MULTIPROCESSOR = 8
+"""Enough in flight to hide memory latency; more only make the last sum longer."""
+
 SQUARES = ELEMENTWISE + r"""
 extern "C" __global__ void __launch_bounds__(THREADS) squares(const T* x, const G* target, T* y, long long count) {
     Pack<T, VEC> values[LOADS];
@@ -85,7 +88,7 @@ def mse_loss_kernel_impl(self: torch.Tensor, target: torch.Tensor, reduction: in
 def _launch_sum(x: torch.Tensor, wanted: torch.Tensor, y: torch.Tensor, divisor: float) -> None:
     count, vec = x.numel(), elements_per_load(x, wanted)
     loads = loads_for(count, vec, x)
-    blocks = programs_for(x, divide_up(count, vec * loads * ELEMENTWISE_THREADS))
+    blocks = programs_for(x, divide_up(count, vec * loads * ELEMENTWISE_THREADS), BLOCKS_PER_MULTIPROCESSOR)
     sums = torch.empty(blocks, dtype=torch.float32, device=x.device)
     _sum_of_squares.launch(
         x, blocks, ELEMENTWISE_THREADS, (x, wanted, sums, block_counter(x), y, count, divisor),
