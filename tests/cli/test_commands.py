@@ -212,12 +212,28 @@ def test_junit_is_written_and_its_folder_is_looked_for_first(capsys: pytest.Capt
     assert Path("again.xml").read_bytes() == Path("junit.xml").read_bytes()
 
 
-def test_a_roofline_is_written_as_svg_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_roofline_is_written_as_svg_or_png_only(capsys: pytest.CaptureFixture[str]) -> None:
     main(RUN)
     capsys.readouterr()
-    assert main(["show", "torchstone_runs/x", "--roofline", "roof.png"]) == 2
-    assert "'roof.png' does not end in .svg" in capsys.readouterr().err
-    assert not Path("roof.png").exists()
+    assert main(["show", "torchstone_runs/x", "--roofline", "roof.gif"]) == 2
+    assert "'roof.gif' does not end in .svg or .png" in capsys.readouterr().err
+    assert not Path("roof.gif").exists()
+
+
+def test_without_the_extra_plots_the_tables_are_shown_without_a_picture(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torchstone.plots._PACKAGES", {"no_such_module": "altair"})
+    main(RUN)
+    capsys.readouterr()
+    assert main(["show", "torchstone_runs/x", "--roofline", "roof.svg"]) == 0
+    shown = capsys.readouterr()
+    assert "| operator" in shown.out
+    told = (
+        "warning: roof.svg is not written: plots need the package altair. Install with: pip install torchstone[plots]"
+    )
+    assert told in shown.err.splitlines()
+    assert not Path("roof.svg").exists()
 
 
 def test_columns_decides_how_wide_the_tables_of_a_pipe_are(

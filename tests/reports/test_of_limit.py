@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
 import xml.etree.ElementTree as ElementTree
@@ -12,12 +13,10 @@ from typing import Any
 import making
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from torchstone.reports import RunReport, make_report
 from torchstone.reports.render import make_console, render
-from torchstone.reports.roofline import roofline_svg
+from torchstone.reports.roofline import roofline_chart
 from torchstone.reports.text import of_limit
 from torchstone.schema import Record, SpeedOfLight
 
@@ -28,6 +27,9 @@ COMPUTE = SpeedOfLight(10_000, 10_000, 10e9, 100, 400_000, "formula", 100e9, "fl
 """4 µs at least."""
 NO_FLOPS = SpeedOfLight(30_000, 0, 10e9, 100)
 SVG = "{http://www.w3.org/2000/svg}"
+needs_plots = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("altair", "vl_convert")), reason="needs the extra plots"
+)
 
 
 def timed(operator: str, size: int, light: SpeedOfLight | None, candidate_ns: float = 5_000) -> Record:
@@ -86,64 +88,60 @@ def test_shares_are_short() -> None:
     assert of_limit(113, ("compute", "memory"), 1) == "113 % compute/memory over limit"
 
 
-def picture(*records: Record) -> ElementTree.Element:
-    svg = roofline_svg(make_report(records).results)
-    assert svg is not None
-    return ElementTree.fromstring(svg)
+def drawn(*records: Record) -> dict[str, Any]:
+    """The roofline of these records as Vega-Lite."""
+    chart = roofline_chart(make_report(records).results)
+    assert chart is not None
+    found: dict[str, Any] = chart.to_dict()
+    return found
 
 
+def points(chart: dict[str, Any]) -> list[dict[str, Any]]:
+    """The cases in the chart, in the order of their numbers."""
+    tables = [json.loads(values) for values in chart["datasets"].values()]
+    (cases,) = [rows for rows in tables if rows and "number" in rows[0]]
+    return sorted(cases, key=lambda row: int(row["number"]))
+
+
+@needs_plots
 def test_the_picture_has_a_labelled_point_for_every_timed_case_and_the_ceilings() -> None:
-    root = picture(timed(RELU, 8, MEMORY), timed(MM, 8, COMPUTE), timed(SUM, 8, NO_FLOPS), making.record())
-    points = root.findall(f"{SVG}circle")
-    texts = [element.text or "" for element in root.findall(f"{SVG}text")]
-    assert len(points) == 3
-    assert any(text.endswith("mm T([8], f32): 80 % compute") for text in texts)
-    assert "10.0 GB/s" in texts
-    assert "float32 100 GFLOP/s" in texts
+    from torchstone.plots.rendering import svg
+
+    records = (timed(RELU, 8, MEMORY), timed(MM, 8, COMPUTE), timed(SUM, 8, NO_FLOPS), making.record())
+    chart = roofline_chart(make_report(records).results)
+    assert chart is not None
+    text = svg(chart).decode()
+    assert len(points(chart.to_dict())) == 3
+    for words in ("mm T([8], f32): 80 % compute", "relu T([8], f32): 40 % memory", "10.0 GB/s", "float32 100 GFLOP/s"):
+        assert f">{words}</text>" in text, words
 
 
+@needs_plots
 def test_points_stand_right_of_less_intensity_and_above_less_speed() -> None:
-    slow, fast = timed(RELU, 8, MEMORY), timed(RELU, 9, MEMORY, candidate_ns=2_500)
-    places = [
-        (float(point.get("cx", "")), float(point.get("cy", "")))
-        for point in picture(slow, fast, timed(SUM, 8, NO_FLOPS)).findall(f"{SVG}circle")
-    ]
-    assert places[0][0] == places[1][0] > places[2][0]
-    assert places[1][1] < places[0][1]
+    records = (timed(RELU, 8, MEMORY), timed(RELU, 9, MEMORY, candidate_ns=2_500), timed(SUM, 8, NO_FLOPS))
+    slow, fast, left = points(drawn(*records))
+    assert slow["intensity"] == fast["intensity"] > left["intensity"]
+    assert fast["reached"] > slow["reached"]
+    assert fast["reached"] / fast["allowed"] == pytest.approx(0.8)
 
 
+@needs_plots
 def test_a_point_beyond_its_limit_is_told_apart() -> None:
-    (point,) = picture(timed(RELU, 8, MEMORY, candidate_ns=1_000)).findall(f"{SVG}circle")
-    assert point.get("class") == "over"
+    over, under = points(drawn(timed(RELU, 8, MEMORY, candidate_ns=1_000), timed(RELU, 9, MEMORY)))
+    assert (over["is_over"], under["is_over"]) == (True, False)
+    assert over["words"].endswith("200 % memory over limit")
 
 
+@needs_plots
 def test_names_cannot_break_the_picture() -> None:
-    picture(timed("aten.<script>&\x1b.default", 8, MEMORY))
+    from torchstone.plots.rendering import svg
+
+    chart = roofline_chart(make_report([timed("aten.<script>&\x1b.default", 8, MEMORY)]).results)
+    assert chart is not None
+    root = ElementTree.fromstring(svg(chart).decode())
+    assert not list(root.iter(f"{SVG}script"))
 
 
+@needs_plots
 def test_without_a_limit_there_is_no_picture() -> None:
-    assert roofline_svg(make_report([timed(RELU, 8, None), making.record()]).results) is None
-
-
-lights = st.builds(
-    SpeedOfLight,
-    read_bytes=st.integers(0, 10**9),
-    written_bytes=st.integers(0, 10**9),
-    bytes_per_second=st.floats(1e8, 1e13),
-    latency_ns=st.floats(1, 1e5),
-    flops=st.integers(0, 10**12),
-    flops_per_second=st.none() | st.floats(1e8, 1e15),
-    dtype=st.sampled_from(("float32", "bfloat16", None)),
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(lights, min_size=1, max_size=4))
-def test_whatever_is_measured_the_picture_stays_on_its_page(chosen: list[SpeedOfLight]) -> None:
-    root = picture(*(timed(RELU, size, light) for size, light in enumerate(chosen, 1)))
-    width, height = float(root.get("width", "")), float(root.get("height", ""))
-    for element in root.iter():
-        for name in ("x", "x1", "x2", "cx"):
-            assert 0 <= float(element.get(name, "0")) <= width
-        for name in ("y", "y1", "y2", "cy"):
-            assert 0 <= float(element.get(name, "0")) <= height
+    assert roofline_chart(make_report([timed(RELU, 8, None), making.record()]).results) is None

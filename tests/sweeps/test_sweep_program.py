@@ -142,15 +142,6 @@ def test_the_exit_code_and_the_closing_line_tell_that_something_was_wrong(ran: R
     assert "LayerNorm" in ran.stdout
 
 
-def test_the_whole_sweep_is_profiled_by_torch_and_a_missing_tool_is_a_notice(ran: Ran) -> None:
-    for row in ran.rows:
-        sizes = f"{row['batch_size']}x{row['sequence_length']}x{row['tensor_dimension']}"
-        assert f"torchstone: {row['operation']} {row['implementation']} {sizes}"[:50] in ran.stdout
-    assert "aten::native_layer_norm" in ran.stdout
-    assert "torch: benchmark_results.profiles/torch_operators.txt" in ran.stdout
-    assert ran.stderr.count("profiling with ncu: ") == 1
-
-
 def test_a_stopped_and_a_killed_sweep_go_on_where_they_were(tmp_path: Path) -> None:
     options = ("--impl", "pytorch", "--ops", "gelu,swish", "--batch", "1:8:1", "--seq", "4", "--dim", "4", "--quiet")
     journal = tmp_path / "benchmark_results.journal" / "records.jsonl"
@@ -242,3 +233,17 @@ def test_compile_is_judged_compared_and_timed_on_a_cpu(tmp_path: Path) -> None:
         assert found.code == 0, found.stderr + str(found.skipped)
         assert len(found.rows) == 4
         assert {row["implementation"] for row in found.rows} == {"PyTorch", "Compile"}
+
+
+@pytest.mark.slow
+def test_the_whole_sweep_is_profiled_by_torch_and_a_missing_tool_is_a_notice(tmp_path: Path) -> None:
+    grid = ("--batch", "2", "--seq", "4", "--dim", "8,16", "--mode", "fwd+bwd")
+    ran = finished(tmp_path, "--impl", "pytorch", "--ops", "layer_norm", *grid, "--profile", "torch,ncu")
+    assert ran.code == 0, ran.stderr
+    assert len(ran.rows) == 2
+    table = (tmp_path / "benchmark_results.profiles" / "torch_operators.txt").read_text()
+    assert table.count("torchstone: LayerNorm PyTorch 2x4x") == 2
+    assert "aten::native_layer_norm_backward" in table
+    assert table in ran.stdout
+    assert (tmp_path / "benchmark_results.profiles" / "torch_trace.json").is_file()
+    assert ran.stderr.count("profiling with ncu: ") == 1

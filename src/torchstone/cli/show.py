@@ -13,11 +13,9 @@ if TYPE_CHECKING:
     from torchstone.reports import RunReport
 
 
-def _svg_file(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
-    if value is not None and value.suffix.lower() != ".svg":
-        raise click.BadParameter(
-            f"'{value}' does not end in .svg; the plot is written as SVG only.", context, parameter
-        )
+def _picture_file(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix.lower() not in (".svg", ".png"):
+        raise click.BadParameter(f"'{value}' does not end in .svg or .png.", context, parameter)
     return value
 
 
@@ -32,10 +30,10 @@ def _svg_file(context: click.Context, parameter: click.Parameter, value: Path | 
 )
 @click.option(
     "--roofline",
-    callback=_svg_file,
+    callback=_picture_file,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.svg",
-    help="Also write a plot of the timed cases under the ceilings of their device.",
+    help="Also write a plot of the timed cases under the ceilings of their device (.svg or .png; extra plots).",
 )
 @click.option(
     "--case",
@@ -103,11 +101,18 @@ def _some_operators(report: RunReport) -> str:
 
 
 def _write_roofline(report: RunReport, path: Path) -> None:
+    """Write the picture. The tables of a run are shown without it where the libraries are missing."""
     from torchstone.cli.output import write_file
-    from torchstone.errors import UsageError
-    from torchstone.reports.roofline import roofline_svg
+    from torchstone.errors import MissingExtraError, UsageError
+    from torchstone.reports.roofline import roofline_chart
 
-    picture = roofline_svg(report.results)
-    if picture is None:
+    try:
+        chart = roofline_chart(report.results)
+    except MissingExtraError as error:
+        click.echo(f"warning: {path} is not written: {error}", err=True)
+        return
+    if chart is None:
         raise UsageError("there is nothing to plot: no timed case of this run has a resolved time and a known limit.")
-    write_file(path, picture.encode())
+    from torchstone.plots.rendering import RENDERERS
+
+    write_file(path, RENDERERS[path.suffix.lower().removeprefix(".")](chart))

@@ -46,7 +46,7 @@ def _axis(context: click.Context, parameter: click.Parameter, value: str | None)
     groups=GROUPS,
     commands_at=SWEEP_COMMANDS,
     invoke_without_command=True,
-    short_help="Time operations in several implementations over batch, sequence length and dimension.",
+    short_help="Time operations in several implementations over a grid of sizes.",
 )
 @option(
     "--operations",
@@ -144,6 +144,7 @@ def _axis(context: click.Context, parameter: click.Parameter, value: str | None)
     help="The list of rows; what was not timed stands beside it in NAME.skipped.json.",
 )
 @option("--resume", group=_OUTPUT, is_flag=True, help="Keep the points that FILE has from an earlier part, go on.")
+@option("--wide", group=_OUTPUT, is_flag=True, help="Tables of every point, not of means.")
 @option("--json", "as_json", group=_OUTPUT, is_flag=True, help="One JSON object on stdout, nothing else.")
 @option("--quiet", group=_OUTPUT, is_flag=True, help="No progress and no tables, only the closing line.")
 @click.pass_context
@@ -162,7 +163,7 @@ def sweep(context: click.Context, /, **given: Any) -> int:
     with watching_any(sys.stderr, given["quiet"], counting) as observer:
         result = run_sweep(request, observer)
     code = _exit_code(result)
-    _tell(result, code, as_json=given["as_json"], quiet=given["quiet"])
+    _tell(result, code, as_json=given["as_json"], quiet=given["quiet"], wide=given["wide"])
     return code
 
 
@@ -223,7 +224,7 @@ def _exit_code(result: SweepResult) -> int:
     return 1 if result.has_failures or not result.rows else 0
 
 
-def _tell(result: SweepResult, code: int, *, as_json: bool, quiet: bool) -> None:
+def _tell(result: SweepResult, code: int, *, as_json: bool, quiet: bool, wide: bool) -> None:
     from torchstone.reports.console import make_console
     from torchstone.schema import encode
     from torchstone.sweeps.tables import print_sweep
@@ -234,7 +235,7 @@ def _tell(result: SweepResult, code: int, *, as_json: bool, quiet: bool) -> None
         click.echo(encode({**told, "rows": rows, "skipped": skipped, "profiles": result.profiles}).decode())
     else:
         if not quiet:
-            print_sweep(make_console(sys.stdout), result.records)
+            print_sweep(make_console(sys.stdout), result.rows, result.skipped, every_point=wide)
             _print_profiles(result)
         beside = f", {len(skipped)} not timed (reasons in {result.skipped_output})" if skipped else ""
         click.echo(f"{len(rows)} rows in {result.output}{beside}")

@@ -126,7 +126,7 @@ def _fused(dtype: torch.dtype) -> Iterator[Variant]:
             if plan is not None:
                 constants = {**_dtypes(dtype), **plan._asdict(), "TANH": tanh}
                 yield Variant(title.format("forward") + shown, fused._forward, constants)
-            plan = plan_rows(columns, vec, 16, 512)
+            plan = fused.plan_backward(columns, vec)
             if plan is not None:
                 constants = {**_dtypes(dtype), **plan._asdict(), "TANH": tanh}
                 yield Variant(title.format("backward") + shown, fused._backward, constants)

@@ -30,6 +30,7 @@ from torchstone.schema import (
     Record,
     Scalar,
     Sequence,
+    Shapes,
     Tensor,
     Uniform,
     Unjudged,
@@ -203,7 +204,9 @@ def _jobs(
             for case in cases:
                 offer = offers[case.operator]
                 if offer is not None:
-                    job = Job(case, offer, "quick", measured=False)
+                    # Each hidden variant of a shape would be compiled anew, for seconds.
+                    shapes: Shapes = "stated" if implementation == "Compile" else "near"
+                    job = Job(case, offer, "quick", measured=False, shapes=shapes)
                     asked[job.key] = _Asked(job, operation, implementation)
     return asked
 

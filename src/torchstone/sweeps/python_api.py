@@ -51,7 +51,7 @@ def run_comprehensive_benchmark(
         operations=operations,
         output=output_file,
     )
-    print_sweep(make_console(sys.stdout), result.records)
+    print_sweep(make_console(sys.stdout), result.rows, result.skipped)
     return [msgspec.to_builtins(row) for row in result.rows]
 
 

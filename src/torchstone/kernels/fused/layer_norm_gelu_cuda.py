@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import torch
 
-from torchstone.kernels.cuda_layout import WARP, divide_up, elements_per_load, plan_rows
+from torchstone.kernels.cuda_layout import WARP, RowPlan, divide_up, elements_per_load, plan_rows
 from torchstone.kernels.cuda_source import ADD_COLUMNS, COLUMN_TOTALS, GELU, MOMENTS, NUMBERS, ROWS, SUMS
 from torchstone.kernels.launching import Constant, CudaKernel, device_of, multiprocessors
 from torchstone.kernels.layout import require_float, rows_of
 
 ELEMENTS_OF_WARP, ELEMENTS_OF_BLOCK = 32, 16
 """Of a row, that a thread holds. A block waits for its slowest warp: fewer elements let more blocks run beside it."""
-ELEMENTS_BACKWARD = 16
-"""Of x and of dy, that a thread holds; and as many sums for the weight and for the bias."""
+ELEMENTS_BACKWARD, ELEMENTS_OF_LONGER_ROWS = 8, 16
+"""Of x and of dy, that a thread holds, and as many sums for the weight and for the bias: more only if they must."""
 MOST_THREADS_FORWARD, MOST_THREADS_BACKWARD = 1024, 512
 LONG_ROW_THREADS = 512
 ADD_THREADS, ADD_WIDTH = 1024, 32
@@ -42,16 +42,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
     }
     const float mean = mean_of(sum_of_row(sum), columns);
 
-    float squares = 0.0f;
+    // The mean is rounded. What it is off by shows in the differences from it, and counts where they are small.
+    float squares = 0.0f, rest = 0.0f;
     #pragma unroll
     for (int p = 0; p < PACKS; ++p) {
         #pragma unroll
         for (int i = 0; i < VEC; ++i) {
             const float centred = column_of(p) < columns ? widen(packs[p].at[i]) - mean : 0.0f;
             squares += centred * centred;
+            rest += centred;
         }
     }
-    const float rstd = rsqrtf(mean_of(sum_of_row(squares), columns) + eps);
+    const float off = mean_of(sum_of_row(rest), columns);
+    const float rstd = rsqrtf(mean_of(sum_of_row(squares), columns) - off * off + eps);
     if (!there) return;
 
     #pragma unroll
@@ -62,13 +65,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
         read_parameter(bias, b, p, columns, 0.0f);
         #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            const float normal = (widen(packs[p].at[i]) - mean) * rstd;
+            const float normal = (widen(packs[p].at[i]) - mean - off) * rstd;
             narrow(gelu_of<T>(normal * weight[i] + bias[i]), packs[p].at[i]);
         }
         *reinterpret_cast<Pack<T, VEC>*>(y + row * columns + column_of(p)) = packs[p];
     }
     if (lane() == 0) {
-        means[row] = mean;
+        means[row] = mean + off;
         rstds[row] = rstd;
     }
 }
@@ -157,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS) short_rows(
 
 BACKWARD_LONG = NUMBERS + SUMS + GELU + r"""
 // Blocks take rows in turn; each adds what they contribute to weight and bias to sums of its own in memory.
-extern "C" __global__ void __launch_bounds__(THREADS) long_rows(
+extern "C" __global__ void __launch_bounds__(THREADS, 2) long_rows(
     const G* dy, const T* x, const W* w, const W* b, const float* means, const float* rstds,
     T* dx, float* dw_sums, float* db_sums, long long rows, long long columns, long long dy_stride, long long x_stride)
 {
@@ -167,6 +170,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) long_rows(
         const float mean = means[row], rstd = rstds[row];
         const bool is_first = row == blockIdx.x;
         float level = 0.0f, along = 0.0f;
+        #pragma unroll 1
         for (int pass = 0; pass < 2; ++pass) {
             for (long long column = threadIdx.x * VEC; column < columns; column += THREADS * VEC) {
                 const Pack<G, VEC> grads = *reinterpret_cast<const Pack<G, VEC>*>(dy + row * dy_stride + column);
@@ -258,6 +262,12 @@ def backward(
     return dx, None if weight is None else dw, None if bias is None else db
 
 
+def plan_backward(columns: int, vec: int) -> RowPlan | None:
+    """Threads for the backward pass; None: a row does not fit. Many single loads take too many registers."""
+    plan = plan_rows(columns, vec, ELEMENTS_BACKWARD, MOST_THREADS_BACKWARD)
+    return plan or (plan_rows(columns, vec, ELEMENTS_OF_LONGER_ROWS, MOST_THREADS_BACKWARD) if vec > 1 else None)
+
+
 def _launch_backward(given: tuple[Parameter, ...], constants: dict[str, Constant]) -> torch.Tensor:
     """Returns the sums of each block, (2, blocks, columns), for weight and bias."""
     dy, x, weight, bias, _, _, dx = given
@@ -266,7 +276,7 @@ def _launch_backward(given: tuple[Parameter, ...], constants: dict[str, Constant
     rows, columns = x.shape
     steps = (columns, dy.stride(0), x.stride(0)) if rows > 1 else (columns,)
     vec = elements_per_load(dy, x, weight, bias, dx, steps=steps)
-    plan = plan_rows(columns, vec, ELEMENTS_BACKWARD, MOST_THREADS_BACKWARD)
+    plan = plan_backward(columns, vec)
     kernel = _backward_long if plan is None else _backward
     constants = {**({"VEC": vec, "THREADS": LONG_ROW_THREADS} if plan is None else plan._asdict()), **constants}
     threads, rows_of_block = (LONG_ROW_THREADS, 1) if plan is None else (plan.THREADS, plan.rows_of_block)

@@ -10,7 +10,7 @@ import torch
 
 from torchstone.kernels.cuda_layout import LOAD_BYTES, WARP, block_counter, divide_up, elements_per_load, power_of_2
 from torchstone.kernels.cuda_source import NUMBERS, SUMS
-from torchstone.kernels.launching import CudaKernel
+from torchstone.kernels.launching import CudaKernel, device_of, multiprocessors
 from torchstone.kernels.layout import MEAN, NONE, require_float
 
 ELEMENTS = 16
@@ -18,6 +18,7 @@ ELEMENTS = 16
 MOST_LANES = 512
 """Threads of a row."""
 LEAST_THREADS = 128
+THREADS_OF_MULTIPROCESSOR = 2048
 PLAIN, SMOOTHED, PROBABILITIES = 0, 1, 2
 """What is wanted of a row: one class; one class and a little of all; a share of each class."""
 
@@ -105,14 +106,18 @@ __device__ inline Seen read_logits(const T* x, const W* w, const P* wanted, long
             const long long pack = first + (long long)k * LANES;
             if (pack < packs) loaded[k] = *reinterpret_cast<const Pack<T, VEC>*>(x + before + pack * VEC);
         }
+        float highest = -INFINITE;
+        #pragma unroll
+        for (int k = 0; k < LOADS; ++k) {
+            if (first + (long long)k * LANES >= packs) break;
+            #pragma unroll
+            for (int i = 0; i < VEC; ++i) highest = fmaxf(highest, widen(loaded[k].at[i]));
+        }
+        seen.raise_to(highest);
         #pragma unroll
         for (int k = 0; k < LOADS; ++k) {
             const long long pack = first + (long long)k * LANES;
             if (pack >= packs) break;
-            float highest = -INFINITE;
-            #pragma unroll
-            for (int i = 0; i < VEC; ++i) highest = fmaxf(highest, widen(loaded[k].at[i]));
-            seen.raise_to(highest);
             #pragma unroll
             for (int i = 0; i < VEC; ++i) {
                 const float value = widen(loaded[k].at[i]);
@@ -133,36 +138,42 @@ extern "C" __global__ void __launch_bounds__(THREADS) forward(
     float* sums, unsigned int* finished, T* result, float* divisor,
     long long rows, long long columns, long long ignored, float smoothing, long long is_mean)
 {
-    const long long row = (long long)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / LANES;
-    const bool there = row < rows;
-    long long target = -1;
-    bool counted = there;
-    if constexpr (KIND != PROBABILITIES) {
-        if (there) target = static_cast<const long long*>(targets)[row];
-        counted = there && target != ignored;
-    }
-    const P* wanted = static_cast<const P*>(targets) + row * columns;
-    Seen seen = read_logits(x + row * columns, w, wanted, counted ? columns : 0, smoothing);  // nothing of ignored rows
-    float loss = 0.0f, share = counted ? 1.0f : 0.0f;
-    const float lse = seen.highest == -INFINITE ? -INFINITE : seen.highest + logf(seen.total);
-    if (KIND != PROBABILITIES && counted) {
-        if (target >= 0 && target < columns) {
-            share = weight_of(w, target);
-            seen.want(share * (1.0f - smoothing), widen(x[row * columns + target]));
-        } else {
-            seen.chosen = NOT_A_NUMBER;  // there is no such class
+    float own_losses = 0.0f, own_shares = 0.0f;
+    // A block takes rows in turn: few blocks leave few sums to add, and few wait for the counter.
+    for (long long first = (long long)blockIdx.x * ROWS_OF_BLOCK; first < rows; first += gridDim.x * ROWS_OF_BLOCK) {
+        const long long row = first + threadIdx.x / LANES;
+        const bool there = row < rows;
+        long long target = -1;
+        bool counted = there;
+        if constexpr (KIND != PROBABILITIES) {
+            if (there) target = static_cast<const long long*>(targets)[row];
+            counted = there && target != ignored;
         }
-    }
-    if (counted) loss = seen.mass * lse - seen.chosen;
-    if (there && lane() == 0) {
-        lses[row] = lse;
-        masses[row] = seen.mass;
-        if (losses != nullptr) narrow(loss, losses[row]);
+        const P* wanted = static_cast<const P*>(targets) + row * columns;
+        // Nothing is read of rows that are ignored.
+        Seen seen = read_logits(x + row * columns, w, wanted, counted ? columns : 0, smoothing);
+        float loss = 0.0f, share = counted ? 1.0f : 0.0f;
+        const float lse = seen.level() + logf(seen.total);
+        if (KIND != PROBABILITIES && counted) {
+            if (target >= 0 && target < columns) {
+                share = weight_of(w, target);
+                seen.want(share * (1.0f - smoothing), widen(x[row * columns + target]));
+            } else {
+                seen.chosen = NOT_A_NUMBER;  // there is no such class
+            }
+        }
+        if (counted) loss = seen.mass * lse - seen.chosen;
+        if (there && lane() == 0) {
+            if (lses != nullptr) lses[row] = lse, masses[row] = seen.mass;
+            if (losses != nullptr) narrow(loss, losses[row]);
+            own_losses += loss;
+            own_shares += share;
+        }
     }
     if (result == nullptr) return;
 
-    const float block_loss = sum_in_block<THREADS>(lane() == 0 ? loss : 0.0f);
-    const float block_share = sum_in_block<THREADS>(lane() == 0 ? share : 0.0f);
+    const float block_loss = sum_in_block<THREADS>(own_losses);
+    const float block_share = sum_in_block<THREADS>(own_shares);
     if (threadIdx.x == 0) {
         sums[2 * (long long)blockIdx.x] = block_loss;
         sums[2 * (long long)blockIdx.x + 1] = block_share;
@@ -251,12 +262,16 @@ class _CrossEntropy(torch.autograd.Function):
         losses = torch.empty(rows, dtype=x.dtype, device=x.device) if reduction == NONE else None
         result = None if reduction == NONE else torch.empty((), dtype=x.dtype, device=x.device)
         divisor = None if reduction == NONE else torch.empty((), dtype=torch.float32, device=x.device)
-        lse, mass = torch.empty((2, rows), dtype=torch.float32, device=x.device).unbind()
+        lse = mass = None  # of each row, for the backward pass alone
+        if ctx.needs_input_grad[0]:
+            lse, mass = torch.empty((2, rows), dtype=torch.float32, device=x.device).unbind()
         kind = _constants(x, target, weight, smoothing)
         if rows:
             blocks = divide_up(rows, kind["THREADS"] // kind["LANES"])
             sums = counter = None
             if result is not None:
+                at_once = THREADS_OF_MULTIPROCESSOR // kind["THREADS"]
+                blocks = min(blocks, at_once * multiprocessors(device_of(x)))
                 sums, counter = torch.empty(2 * blocks, dtype=torch.float32, device=x.device), block_counter(x)
             _forward.launch(
                 x, blocks, kind["THREADS"],
@@ -296,7 +311,8 @@ def _constants(x, target, weight, smoothing: float) -> dict:
     columns = x.shape[1]
     kind = PROBABILITIES if target.dim() == 2 else SMOOTHED if smoothing else PLAIN
     vec = LOAD_BYTES // x.element_size()
-    lanes = min(MOST_LANES, max(min(8, power_of_2(columns)), power_of_2(divide_up(columns, ELEMENTS))))
+    lanes = power_of_2(divide_up(columns, ELEMENTS))
+    lanes = min(MOST_LANES, max(lanes, min(8, power_of_2(divide_up(columns, vec)))))
     return {
         "T": x.dtype,
         "W": x.dtype if weight is None else weight.dtype,

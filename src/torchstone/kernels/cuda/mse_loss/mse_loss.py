@@ -19,7 +19,7 @@ from torchstone.kernels.launching import CudaKernel
 from torchstone.kernels.layout import NONE, SUM, broadcast_together, programs_for, require_float
 
 BLOCKS_PER_MULTIPROCESSOR = 8
-"""Enough in flight to hide memory latency; more only make the last sum longer."""
+"""Of 256 threads each: all that a multiprocessor can hold."""
 
 SQUARES = ELEMENTWISE + r"""
 extern "C" __global__ void __launch_bounds__(THREADS) squares(const T* x, const G* target, T* y, long long count) {

@@ -39,16 +39,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
     }
     const float mean = mean_of(sum_of_row(sum), columns);
 
-    float squares = 0.0f;
+    // The mean is rounded. What it is off by shows in the differences from it, and counts where they are small.
+    float squares = 0.0f, rest = 0.0f;
     #pragma unroll
     for (int p = 0; p < PACKS; ++p) {
         #pragma unroll
         for (int i = 0; i < VEC; ++i) {
             const float centred = column_of(p) < columns ? widen(packs[p].at[i]) - mean : 0.0f;
             squares += centred * centred;
+            rest += centred;
         }
     }
-    const float rstd = rsqrtf(mean_of(sum_of_row(squares), columns) + eps);
+    const float off = mean_of(sum_of_row(rest), columns);
+    const float rstd = rsqrtf(mean_of(sum_of_row(squares), columns) - off * off + eps);
     if (!there) return;
 
     #pragma unroll
@@ -59,12 +62,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
         read_parameter(bias, b, p, columns, 0.0f);
         #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            narrow((widen(packs[p].at[i]) - mean) * rstd * weight[i] + bias[i], packs[p].at[i]);
+            narrow((widen(packs[p].at[i]) - mean - off) * rstd * weight[i] + bias[i], packs[p].at[i]);
         }
         *reinterpret_cast<Pack<T, VEC>*>(y + row * columns + column_of(p)) = packs[p];
     }
     if (lane() == 0) {
-        means[row] = mean;
+        means[row] = mean + off;
         rstds[row] = rstd;
     }
 }

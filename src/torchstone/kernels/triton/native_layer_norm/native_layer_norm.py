@@ -34,7 +34,11 @@ def _short_rows(
     x = tl.load(x_ptr + row[:, None] * x_stride + column[None, :], mask=inside, other=0.0).to(tl.float32)
     mean = tl.sum(x, axis=1) / columns
     centred = tl.where(inside, x - mean[:, None], 0.0)
-    rstd = 1.0 / tl.sqrt(tl.sum(centred * centred, axis=1) / columns + eps)
+    # The mean is rounded. What it is off by shows in the differences from it, and counts where they are small.
+    off = tl.sum(centred, axis=1) / columns
+    rstd = 1.0 / tl.sqrt(tl.sum(centred * centred, axis=1) / columns - off * off + eps)
+    centred -= off[:, None]
+    mean += off
     y = centred * rstd[:, None]
     if HAS_WEIGHT:
         y *= tl.load(w_ptr + column, mask=column < columns, other=0.0).to(tl.float32)[None, :]
