@@ -25,14 +25,27 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")  # nump
 aten = torch.ops.aten
 SHAPES = ((), (0,), (1,), (3, 5), (1025,), (2, 3, 129))
 """None, one, odd, more than a block, several dimensions."""
-LONG = 8200
-"""Columns of a row that no kernel holds at once."""
+LONG = 150
+"""Columns of a row that takes several blocks, where blocks are as long as `short_blocks` makes them."""
+BLOCK = 64
 
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     assert os.environ["TRITON_INTERPRET"] == "1"
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels take rows of more than 64 columns for long ones, which the interpreter computes in reasonable time."""
+    module = fused("layer_norm_gelu", "triton")
+    for function in (entry("native_layer_norm"), entry("native_layer_norm_backward"), module.forward):
+        constants = [name for name in function.__globals__ if name.startswith("LONGEST") or name == "BLOCK"]
+        assert "LONGEST" in constants
+        for name in constants:
+            monkeypatch.setitem(function.__globals__, name, BLOCK)
+        monkeypatch.setitem(function.__globals__, "LONG_ROWS", 4)  # tiles of the sums over columns
 
 
 def entry(name: str) -> Callable[..., Any]:
@@ -72,6 +85,35 @@ def test_elementwise_kernels_take_any_strides() -> None:
         near(entry("silu_backward")(dy, x), aten.silu_backward(dy, x))
 
 
+def test_backward_kernels_broadcast_as_torch_does() -> None:
+    """As suite `fuzz` asks: operands of other shapes, and each in an order of memory of its own."""
+    for dy, x in (
+        (torch.randn(7, 33), torch.randn(33)),
+        (torch.randn(()), torch.randn(5)),
+        (torch.randn(5, 0, 3), torch.randn(5, 1, 1)),
+        (torch.randn(9, 4), torch.randn(4, 9).t()),
+    ):
+        near(entry("gelu_backward")(dy, x, approximate="tanh"), aten.gelu_backward(dy, x, approximate="tanh"))
+        near(entry("silu_backward")(dy, x), aten.silu_backward(dy, x))
+    for dy, x, target in (
+        (torch.randn(1, 1, 1), torch.randn(5, 1, 1), torch.randn(6, 5, 2, 1)),
+        (torch.randn(33, 5), torch.randn(5, 33).t(), torch.randn(5, 33).t()),
+        (torch.randn(19), torch.randn(()), torch.randn(())),
+    ):
+        for reduction in (-1, 0, 1, 2, 3):  # ATen takes any number for a sum
+            args = (dy, x, target, reduction)
+            near(entry("mse_loss_backward")(*args), aten.mse_loss_backward(*args))
+
+
+def test_rows_of_no_columns_have_the_statistics_of_torch() -> None:
+    x = torch.randn(3, 0)
+    found, expected = (f(x, (0,), None, None, 1e-5) for f in (entry("native_layer_norm"), aten.native_layer_norm))
+    near(found, expected)
+    for shape in ((0, 0), (3, 0)):
+        x, target = torch.randn(shape), torch.randn(shape)
+        near(entry("cross_entropy_loss")(x, target), aten.cross_entropy_loss(x, target))
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_mse_agrees(shape: tuple[int, ...]) -> None:
     x, target = torch.randn(shape), torch.randn(shape)
@@ -84,24 +126,27 @@ def test_mse_agrees(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "dimensions"),
-    [((4, 8), 1), ((0, 8), 1), ((3, 1), 1), ((5, 7, 33), 1), ((3, 7, 5), 2), ((9,), 1), ((2, LONG), 1)],
+    [((4, 8), 1), ((0, 8), 1), ((3, 1), 1), ((5, 7, 33), 1), ((3, 7, 5), 2), ((9,), 1)],
     ids=str,
 )
 def test_layer_norm_agrees(shape: tuple[int, ...], dimensions: int) -> None:
     x, dy = torch.randn(shape), torch.randn(shape)
     over = shape[-dimensions:]
-    given = (torch.randn(over), torch.randn(over)), (torch.randn(over), None), (None, None)
-    for weight, bias in given[:1] if LONG in shape else given:
+    for weight, bias in ((torch.randn(over), torch.randn(over)), (torch.randn(over), None), (None, None)):
         expected = aten.native_layer_norm(x, over, weight, bias, 1e-5)
         near(entry("native_layer_norm")(x, over, weight, bias, 1e-5), expected)
-        masks = [True, weight is not None, bias is not None], [False, weight is not None, False]
-        for mask in masks[:1] if LONG in shape else masks:
+        for mask in ([True, weight is not None, bias is not None], [False, weight is not None, False]):
             args = (dy, x, over, expected[1], expected[2], weight, bias, mask)
             found, wanted = entry("native_layer_norm_backward")(*args), aten.native_layer_norm_backward(*args)
             assert [item is None for item in found] == [not asked for asked in mask]
             # One column: its exact gradient is 0, and both sides leave a rounding of it times 1 / sqrt(eps).
             atol = 1e-3 if over == (1,) else 1e-4
             near([item for item in found if item is not None], [item for item in wanted if item is not None], atol)
+
+
+@pytest.mark.usefixtures("short_blocks")
+def test_layer_norm_of_rows_longer_than_a_block_agrees() -> None:
+    test_layer_norm_agrees((6, LONG), 1)
 
 
 def test_layer_norm_takes_rows_that_lie_apart() -> None:
@@ -143,13 +188,11 @@ def test_cross_entropy_counts_an_impossible_class_as_torch_does() -> None:
         near(entry("cross_entropy_loss")(x, target), aten.cross_entropy_loss(x, target))
 
 
-@pytest.mark.parametrize(
-    "x", [torch.randn(4, 8), torch.randn(3, 33), torch.randn(5, 40)[:, :20], torch.randn(2, LONG), torch.randn(0, 8)]
-)
+@pytest.mark.parametrize("x", [torch.randn(4, 8), torch.randn(3, 33), torch.randn(5, 40)[:, :20], torch.randn(0, 8)])
 def test_the_fused_kernel_agrees(x: torch.Tensor) -> None:
     weight, bias, dy = torch.randn(x.shape[-1]), torch.randn(x.shape[-1]), torch.randn(x.shape)
     module = fused("layer_norm_gelu", "triton")
-    for approximate in ("none", "tanh") if x.numel() < LONG else ("none",):
+    for approximate in ("none", "tanh"):
         leaves = [leaf.clone().requires_grad_() for leaf in (x, weight, bias)]
         wanted = functional.gelu(
             functional.layer_norm(leaves[0], weight.shape, *leaves[1:], 1e-5), approximate=approximate
@@ -158,6 +201,11 @@ def test_the_fused_kernel_agrees(x: torch.Tensor) -> None:
         near(y, wanted.detach())
         found = module.backward(dy, x, weight, bias, mean, rstd, approximate)
         near(list(found), list(torch.autograd.grad(wanted, leaves, dy)), 1e-4)
+
+
+@pytest.mark.usefixtures("short_blocks")
+def test_the_fused_kernel_agrees_on_rows_longer_than_a_block() -> None:
+    test_the_fused_kernel_agrees(torch.randn(6, LONG))
 
 
 # ---- as functions with autograd

@@ -21,7 +21,7 @@ from torchstone.schema import Implementation, SourceFile, SourceFiles
 _DIFFERENTIABLE = {
     "aten.gelu.default": "def kernel(self, *, approximate='none'):\n    return f.gelu(self, approximate, impl=IMPL)",
     "aten.mse_loss.default": (
-        "def kernel(self, target, reduction=1):\n    return f.mse_loss(self, target, NAMES[reduction], impl=IMPL)"
+        "def kernel(self, target, reduction=1):\n    return f.native_mse_loss(self, target, reduction, impl=IMPL)"
     ),
     "aten.native_layer_norm.default": (
         "def kernel(input, normalized_shape, weight, bias, eps):\n"
@@ -36,7 +36,6 @@ from torchstone.errors import UsageError
 from torchstone.kernels import functions as f
 
 IMPL = "{impl}"
-NAMES = ("none", "mean", "sum")
 
 
 {function}

@@ -76,9 +76,7 @@ def mse_loss(x: torch.Tensor, target: torch.Tensor, reduction: str = "mean", *, 
     _require(impl, x, target)
     if x.dtype != target.dtype:
         raise UsageError(f"mse_loss: x is {x.dtype}, target is {target.dtype}. Give both one dtype.")
-    if _needs_gradient(x, target):
-        return _applied(_MseLoss, x, target, number, impl)
-    return _tensor(kernel("mse_loss", impl)(x, target, number))
+    return native_mse_loss(x, target, number, impl=impl)
 
 
 def cross_entropy(
@@ -151,6 +149,17 @@ def native_layer_norm(
     return y, mean, rstd
 
 
+def native_mse_loss(x: torch.Tensor, target: torch.Tensor, reduction: int, *, impl: str) -> torch.Tensor:
+    """`aten.mse_loss` with autograd.
+
+    Shapes that differ are differentiated as ATen does: the gradient of a mean divides by the number of elements of the
+    argument before it is broadcast. `mse_loss` broadcasts first, as torch's function does.
+    """
+    if _needs_gradient(x, target):
+        return _applied(_MseLoss, x, target, reduction, impl)
+    return _tensor(kernel("mse_loss", impl)(x, target, reduction))
+
+
 # ---- gradients
 
 
@@ -214,8 +223,6 @@ class _Silu(torch.autograd.Function):
 
 
 class _MseLoss(torch.autograd.Function):
-    """Of two tensors of one shape."""
-
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, target: torch.Tensor, reduction: int, impl: str) -> torch.Tensor:
         ctx.save_for_backward(x, target)
@@ -227,8 +234,10 @@ class _MseLoss(torch.autograd.Function):
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, target = ctx.saved_tensors
         wants_dx, wants_dt, *_ = ctx.needs_input_grad
-        dx = _tensor(kernel("mse_loss_backward", ctx.impl)(dy, x, target, ctx.reduction))
-        return dx if wants_dx else None, dx.neg() if wants_dt else None, None, None
+        backward = kernel("mse_loss_backward", ctx.impl)
+        dx = backward(dy, x, target, ctx.reduction).sum_to_size(x.shape) if wants_dx else None
+        dt = backward(dy, target, x, ctx.reduction).sum_to_size(target.shape) if wants_dt else None
+        return dx, dt, None, None
 
 
 class _LayerNormGelu(torch.autograd.Function):

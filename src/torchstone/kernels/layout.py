@@ -36,15 +36,17 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def dense_together(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors, all of one shape, in one common order of memory."""
+    """The tensors, expanded to their common shape where they differ, in one common order of memory."""
     first = tensors[0]
+    if any(tensor.shape != first.shape for tensor in tensors):
+        return dense_together(*torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
     alike = all(tensor.stride() == first.stride() for tensor in tensors)
     return list(tensors) if alike and is_dense(first) else [tensor.contiguous() for tensor in tensors]
 
 
 def broadcast_together(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors expanded to their common shape, in one common order of memory."""
-    return dense_together(*torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
+    """The same, where shapes usually differ."""
+    return dense_together(*tensors)
 
 
 def rows_of(tensor: torch.Tensor, columns: int) -> torch.Tensor:

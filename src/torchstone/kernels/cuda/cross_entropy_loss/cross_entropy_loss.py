@@ -355,6 +355,7 @@ class _CrossEntropy(torch.autograd.Function):
         return losses if result is None else result
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx, dy):
         x, target, weight, lse, mass, divisor = ctx.saved_tensors
         ignored, smoothing, kind = ctx.settings
@@ -430,7 +431,7 @@ def cross_entropy_loss_kernel_impl(
     x = self.movedim(classes_at, -1)
     shape = x.shape[:-1]
     if target.is_floating_point():
-        wanted = target.movedim(classes_at, -1).reshape(-1, columns)
+        wanted = target.movedim(classes_at, -1).reshape(shape.numel(), columns)
     else:
         wanted = target.reshape(-1).long()
     rows = x.reshape(shape.numel(), columns).contiguous()

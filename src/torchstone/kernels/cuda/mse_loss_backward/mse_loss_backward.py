@@ -5,7 +5,7 @@ import torch
 from torchstone.kernels.cuda_layout import launch_elementwise
 from torchstone.kernels.cuda_source import ELEMENTWISE
 from torchstone.kernels.launching import CudaKernel
-from torchstone.kernels.layout import NONE, SUM, broadcast_together, dense_together, require_float
+from torchstone.kernels.layout import MEAN, dense_together, require_float
 
 ONE_GRADIENT = ELEMENTWISE + r"""
 // The loss was reduced to one number, and so was its gradient.
@@ -58,16 +58,16 @@ def mse_loss_backward_kernel_impl(
     grad_output: torch.Tensor, self: torch.Tensor, target: torch.Tensor, reduction: int
 ) -> torch.Tensor:
     require_float(self, target, grad_output)
-    if self.shape != target.shape:
-        raise NotImplementedError("input and target of different shapes: broadcast them first")
-    factor = 2.0 if reduction in (NONE, SUM) else 2.0 / max(1, self.numel())
+    # As ATen: the mean is over the elements of the input before it is broadcast, and any other number is no mean.
+    factor = 2.0 / max(1, self.numel()) if reduction == MEAN else 2.0
+    dy, x, wanted = torch.broadcast_tensors(grad_output, self, target)
     if grad_output.numel() == 1:
-        x, wanted = broadcast_together(self, target)
+        x, wanted = dense_together(x, wanted)
         dx = torch.empty_like(x)
         dtypes = {"T": x.dtype, "G": wanted.dtype, "D": grad_output.dtype}
         launch_elementwise(_one_gradient, (x, wanted, dx), grad_output, factor, **dtypes)
         return dx
-    x, wanted, dy = dense_together(self, target, grad_output.expand_as(self))
+    x, wanted, dy = dense_together(x, wanted, dy)
     dx = torch.empty_like(x)
     dtypes = {"T": x.dtype, "G": wanted.dtype, "D": dy.dtype}
     launch_elementwise(_many_gradients, (x, wanted, dy, dx), factor, **dtypes)

@@ -119,9 +119,10 @@ def native_layer_norm_kernel_impl(
     y = torch.empty(input.shape, dtype=input.dtype, device=input.device)
     of_rows = (*kept, *[1] * len(normalized_shape))
     mean, rstd = (torch.empty(of_rows, dtype=torch.float32, device=input.device) for _ in range(2))
-    if y.numel():
-        weight, bias = (None if item is None else item.contiguous() for item in (weight, bias))
-        _launch(x, weight, bias, y, mean, rstd, eps)
+    if not y.numel():  # no columns: ATen's mean of nothing is 0, and its deviation is undefined
+        return y, mean.zero_(), rstd.fill_(float("nan"))
+    weight, bias = (None if item is None else item.contiguous() for item in (weight, bias))
+    _launch(x, weight, bias, y, mean, rstd, eps)
     return y, mean, rstd
 
 

@@ -293,7 +293,8 @@ def cross_entropy_loss_kernel_impl(
     columns = self.shape[classes_at]
     x = self.movedim(classes_at, -1)
     shape = x.shape[:-1]
-    wanted = target.movedim(classes_at, -1).reshape(-1, columns) if target.is_floating_point() else target.reshape(-1)
+    by_index = not target.is_floating_point()
+    wanted = target.reshape(-1) if by_index else target.movedim(classes_at, -1).reshape(shape.numel(), columns)
     rows = x.reshape(shape.numel(), columns).contiguous()
     weight = None if weight is None else weight.contiguous()
     loss = _CrossEntropy.apply(rows, wanted.contiguous(), weight, reduction, ignore_index, label_smoothing)

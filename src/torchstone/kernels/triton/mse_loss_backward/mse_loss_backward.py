@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from torchstone.kernels.layout import NONE, SUM, block_for, broadcast_together, dense, require_float
+from torchstone.kernels.layout import MEAN, block_for, dense_together, require_float
 
 
 @triton.jit
@@ -24,16 +24,18 @@ def mse_loss_backward_kernel_impl(
     grad_output: torch.Tensor, self: torch.Tensor, target: torch.Tensor, reduction: int
 ) -> torch.Tensor:
     require_float(self, target, grad_output)
-    if self.shape != target.shape:
-        raise NotImplementedError("input and target of different shapes: broadcast them first")
-    x, wanted = broadcast_together(self, target)
+    one_dy = grad_output.numel() == 1
+    dy, x, wanted = torch.broadcast_tensors(grad_output, self, target)
+    if one_dy:
+        dy, (x, wanted) = grad_output, dense_together(x, wanted)
+    else:
+        dy, x, wanted = dense_together(dy, x, wanted)
     count = x.numel()
     dx = torch.empty_like(x)
     if not count:
         return dx
-    one_dy = grad_output.numel() == 1
-    dy = grad_output if one_dy else dense(grad_output.expand_as(x).contiguous())
-    factor = 2.0 if reduction in (NONE, SUM) else 2.0 / count
+    # As ATen: the mean is over the elements of the input before it is broadcast, and any other number is no mean.
+    factor = 2.0 / self.numel() if reduction == MEAN else 2.0
     block = block_for(x)
     grid = (triton.cdiv(count, block),)
     _mse_loss_backward[grid](dy, x, wanted, dx, count, factor, ONE_DY=one_dy, BLOCK=block, num_warps=4)

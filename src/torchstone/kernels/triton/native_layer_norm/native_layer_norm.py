@@ -101,8 +101,8 @@ def native_layer_norm_kernel_impl(
     of_rows = (*kept, *[1] * len(normalized_shape))
     statistics = torch.float32 if input.device.type == "cuda" else input.dtype
     mean, rstd = (torch.empty(of_rows, dtype=statistics, device=input.device) for _ in range(2))
-    if not y.numel():
-        return y, mean, rstd
+    if not y.numel():  # no columns: ATen's mean of nothing is 0, and its deviation is undefined
+        return y, mean.zero_(), rstd.fill_(float("nan"))
     weight, bias = (None if item is None else item.contiguous() for item in (weight, bias))
     given = {"HAS_WEIGHT": weight is not None, "HAS_BIAS": bias is not None}
     if columns <= LONGEST:
