@@ -137,6 +137,8 @@ def _fused(dtype: torch.dtype) -> Iterator[Variant]:
 
 def _cross_entropy(dtype: torch.dtype) -> Iterator[Variant]:
     vec = LOAD_BYTES // dtype.itemsize
+    for columns, loaded in ((8, vec), (128, vec), (512, vec), (301, 1)):
+        yield _of_rows("cross_entropy_loss._short_rows", dtype, columns, plan_rows(columns, loaded, 16, WARP))
     for path in ("cross_entropy_loss._forward", "cross_entropy_loss._backward"):
         for kind, shown in enumerate(("plain", "smoothed", "probabilities")):
             for lanes, threads in ((8, 128), (512, 512)):

@@ -285,7 +285,7 @@ def backward(
         _short_rows_backward[(programs,)](
             *pointers, dx, sums[0], sums[1], rows, columns, *strides,
             TANH=tanh, ROWS=height, COLUMNS=width, EXACT=width == columns,
-            STAGES=2 if x.element_size() == 4 else 3, num_warps=warps_for(height * width),
+            STAGES=2 if x.element_size() == 4 else 3, num_warps=warps_for(2 * height * width),
         )  # fmt: skip
     else:
         _long_rows_backward[(rows,)](*pointers, dx, columns, *strides, TANH=tanh, BLOCK=LONGEST_BACKWARD, num_warps=16)

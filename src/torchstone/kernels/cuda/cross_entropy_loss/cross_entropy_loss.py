@@ -26,7 +26,6 @@ ELEMENTS = 16
 MOST_LANES = 512
 """Threads of a row."""
 LEAST_THREADS = 128
-THREADS_OF_MULTIPROCESSOR = 2048
 PLAIN, SMOOTHED, PROBABILITIES = 0, 1, 2
 """What is wanted of a row: one class; one class and a little of all; a share of each class."""
 
@@ -380,18 +379,18 @@ def _launch_forward(x, target, weight, outputs, result, divisor, is_mean, ignore
     vec = elements_per_load(x, steps=(columns,))
     plan = plan_rows(columns, vec, ELEMENTS, WARP) if kind["KIND"] == PLAIN else None
     constants = kind if plan is None else {**plan._asdict(), "T": kind["T"], "W": kind["W"]}
-    blocks = divide_up(rows, constants["THREADS"] // constants["LANES"])
+    kernel, scalars = (_short_rows, ()) if plan is not None else (_forward, (float(smoothing),))
+    numbers = (rows, columns, ignored, *scalars, int(is_mean))
+    threads = constants["THREADS"]
+    blocks = divide_up(rows, threads // constants["LANES"])
     sums = counter = None
     if result is not None:
-        blocks = min(blocks, THREADS_OF_MULTIPROCESSOR // constants["THREADS"] * multiprocessors(device_of(x)))
+        given = (x, target, weight, *outputs, None, None, result, divisor, *numbers)
+        at_once = kernel.blocks_per_multiprocessor(x, threads, given, **constants)
+        blocks = min(blocks, at_once * multiprocessors(device_of(x)))
         sums, counter = torch.empty(2 * blocks, dtype=torch.float32, device=x.device), block_counter(x)
-    pointers = (x, target, weight, *outputs, sums, counter, result, divisor)
-    if plan is not None:
-        arguments = (*pointers, rows, columns, ignored, int(is_mean))
-        _short_rows.launch(x, blocks, plan.THREADS, arguments, **constants)
-    else:
-        arguments = (*pointers, rows, columns, ignored, float(smoothing), int(is_mean))
-        _forward.launch(x, blocks, kind["THREADS"], arguments, **kind)
+    arguments = (x, target, weight, *outputs, sums, counter, result, divisor, *numbers)
+    kernel.launch(x, blocks, threads, arguments, **constants)
 
 
 def _constants(x, target, weight, smoothing: float) -> dict:

@@ -56,11 +56,11 @@ def _forward(
     if not PROBABILITIES:
         label = tl.load(target_ptr + row, mask=there, other=0)
         counted = there & (label != ignored)
+        known = counted & (label >= 0) & (label < columns)  # a class that does not exist makes the loss NaN
         target = label.to(tl.int32)
-        if not SMOOTHED:  # asked for early, so that it arrives with the row
-            aim = tl.load(x_ptr + row * columns + target, mask=counted, other=0.0).to(tl.float32)
+        aim = tl.load(x_ptr + row * columns + target, mask=known, other=float("nan")).to(tl.float32)
         if HAS_WEIGHT:
-            share = tl.load(w_ptr + target, mask=counted, other=0.0).to(tl.float32)
+            share = tl.load(w_ptr + target, mask=known, other=0.0).to(tl.float32)
     highest = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     chosen = tl.zeros((ROWS,), tl.float32)  # sum over classes of weight * probability * logit
@@ -116,13 +116,14 @@ def _forward_of_short_rows(
         x = tl.load(x_ptr + row[:, None] * columns + column[None, :], mask=inside, other=float("-inf")).to(tl.float32)
         label = tl.load(target_ptr + row, mask=there, other=ignored)
         counted = label != ignored
-        aim = tl.load(x_ptr + row * columns + label, mask=counted, other=0.0).to(tl.float32)
+        known = counted & (label >= 0) & (label < columns)  # a class that does not exist makes the loss NaN
+        aim = tl.load(x_ptr + row * columns + label, mask=known, other=float("nan")).to(tl.float32)
         highest = tl.max(x, axis=1)
         level = tl.where(highest == float("-inf"), 0.0, highest)  # a row of -inf has no other reference point
         lse = level + tl.log(tl.sum(tl.exp(x - level[:, None]), axis=1))
         share = tl.where(counted, 1.0, 0.0)
         if HAS_WEIGHT:
-            share = tl.load(w_ptr + label, mask=counted, other=0.0).to(tl.float32)
+            share = tl.load(w_ptr + label, mask=known, other=0.0).to(tl.float32)
         loss = tl.where(counted, share * (lse - aim), 0.0)
         if KEEPS_LSE:
             tl.store(lse_ptr + row, lse, mask=there)
@@ -177,7 +178,8 @@ def _backward(
         counted = there & (label != ignored)
         target = label.to(tl.int32)
         if HAS_WEIGHT and not SMOOTHED:
-            dy *= tl.load(w_ptr + target, mask=counted, other=0.0).to(tl.float32)
+            known = counted & (label >= 0) & (label < columns)
+            dy *= tl.load(w_ptr + target, mask=known, other=0.0).to(tl.float32)
     mass = tl.full((ROWS,), 1.0, tl.float32)
     if PROBABILITIES or (SMOOTHED and HAS_WEIGHT):
         mass = tl.zeros((ROWS,), tl.float32)
