@@ -75,7 +75,8 @@ def test_activations(impl: str, dtype: torch.dtype, operator: str, options: dict
         leaf = x.double().requires_grad_()
         wanted = reference(leaf, **options)
         agree(kernel(x, **options), wanted.detach(), ulps=2)
-        agree(backward(dy, x, **options), torch.autograd.grad(wanted, leaf, dy.double())[0], ulps=16)
+        # The argument of tanh is rounded, and where its derivative is small that is many of its last places.
+        agree(backward(dy, x, **options), torch.autograd.grad(wanted, leaf, dy.double())[0], ulps=48 if options else 8)
     unaligned = drawn(1001, dtype=dtype)[1:]
     agree(kernel(unaligned, **options), reference(unaligned.double(), **options), ulps=2)
     crossed = drawn(33, 65, dtype=dtype).t()
@@ -219,7 +220,7 @@ def compare_cross_entropy(impl: str, x: torch.Tensor, target: torch.Tensor, **op
     if found.numel() and not wanted.detach().isnan().all():
         dy = drawn(*wanted.shape, dtype=x.dtype, seed=9)
         mine, grad = torch.autograd.grad(found, ours, dy)[0], torch.autograd.grad(wanted, theirs, dy.double())[0]
-        agree(mine, grad, ulps=16, floor=float(grad.abs().max()))
+        agree(mine, grad, ulps=16, floor=float(grad.abs().max()) if grad.numel() else 1.0)
 
 
 @impls

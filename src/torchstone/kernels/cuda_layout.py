@@ -12,8 +12,8 @@ from torchstone.kernels.launching import Argument, Constant, CudaKernel, device_
 LOAD_BYTES = 16
 """The widest load of a thread."""
 ELEMENTWISE_THREADS = 256
-ELEMENTS_OF_THREAD = 16
-"""Elements of each tensor that a thread of an elementwise kernel takes, if there are enough for all threads."""
+BYTES_OF_THREAD = 32
+"""Of each tensor, that a thread of an elementwise kernel takes, if there are enough for all threads: two loads."""
 LEAST_LANES = 8
 """Threads per row: eight loads of 16 bytes are one line of the cache."""
 LEAST_THREADS = 128
@@ -55,11 +55,13 @@ def elements_per_load(*tensors: torch.Tensor | None, steps: tuple[int, ...] = ()
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_rows(columns: int, vec: int, elements_per_thread: int, most_threads: int) -> RowPlan | None:
+def plan_rows(
+    columns: int, vec: int, elements_per_thread: int, most_threads: int, least_lanes: int = LEAST_LANES
+) -> RowPlan | None:
     """Threads for rows that are held in registers; None: such a row has too many columns."""
     packs = divide_up(columns, vec)
     most_packs = max(1, elements_per_thread // vec)
-    lanes = max(power_of_2(divide_up(packs, most_packs)), min(LEAST_LANES, power_of_2(packs)))
+    lanes = max(power_of_2(divide_up(packs, most_packs)), min(least_lanes, power_of_2(packs)))
     if lanes > most_threads:
         return None
     return RowPlan(vec, lanes, divide_up(packs, lanes), lanes if lanes > WARP else LEAST_THREADS)
@@ -83,8 +85,9 @@ def launch_elementwise(
 
 def loads_for(count: int, vec: int, tensor: torch.Tensor) -> int:
     """Several loads per thread, but one where each multiprocessor would get less than four blocks."""
-    blocks = count // (ELEMENTS_OF_THREAD * ELEMENTWISE_THREADS)
-    return ELEMENTS_OF_THREAD // vec if blocks >= 4 * multiprocessors(device_of(tensor)) else 1
+    elements = BYTES_OF_THREAD // tensor.element_size()
+    blocks = count // (elements * ELEMENTWISE_THREADS)
+    return elements // vec if blocks >= 4 * multiprocessors(device_of(tensor)) else 1
 
 
 def divide_up(count: int, by: int) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from torchstone.kernels.cuda_layout import ELEMENTS_OF_THREAD, ELEMENTWISE_THREADS, LOAD_BYTES, WARP, RowPlan, plan_rows
+from torchstone.kernels.cuda_layout import BYTES_OF_THREAD, ELEMENTWISE_THREADS, LOAD_BYTES, WARP, RowPlan, plan_rows
 from torchstone.kernels.launching import Constant, CudaKernel
 from torchstone.kernels.nvrtc import compiler
 
@@ -89,7 +89,7 @@ def _kernel(path: str) -> CudaKernel:
 
 def _elementwise(dtype: torch.dtype) -> Iterator[Variant]:
     vec = LOAD_BYTES // dtype.itemsize
-    sizes = {"VEC": vec, "LOADS": ELEMENTS_OF_THREAD // vec, "THREADS": ELEMENTWISE_THREADS}
+    sizes = {"VEC": vec, "LOADS": BYTES_OF_THREAD // LOAD_BYTES, "THREADS": ELEMENTWISE_THREADS}
     for path in ELEMENTWISE:
         for tanh in (False, True) if "gelu" in path else (False,):
             constants = {**_dtypes(dtype), **sizes, "TANH": tanh}
@@ -138,7 +138,7 @@ def _fused(dtype: torch.dtype) -> Iterator[Variant]:
 def _cross_entropy(dtype: torch.dtype) -> Iterator[Variant]:
     vec = LOAD_BYTES // dtype.itemsize
     for columns, loaded in ((8, vec), (128, vec), (512, vec), (301, 1)):
-        yield _of_rows("cross_entropy_loss._short_rows", dtype, columns, plan_rows(columns, loaded, 16, WARP))
+        yield _of_rows("cross_entropy_loss._short_rows", dtype, columns, plan_rows(columns, loaded, 16, WARP, 1))
     for path in ("cross_entropy_loss._forward", "cross_entropy_loss._backward"):
         for kind, shown in enumerate(("plain", "smoothed", "probabilities")):
             for lanes, threads in ((8, 128), (512, 512)):

@@ -377,7 +377,7 @@ def _launch_forward(x, target, weight, outputs, result, divisor, is_mean, ignore
     """By the kernel of short rows where it applies."""
     rows, columns = x.shape
     vec = elements_per_load(x, steps=(columns,))
-    plan = plan_rows(columns, vec, ELEMENTS, WARP) if kind["KIND"] == PLAIN else None
+    plan = plan_rows(columns, vec, ELEMENTS, WARP, 1) if kind["KIND"] == PLAIN else None
     constants = kind if plan is None else {**plan._asdict(), "T": kind["T"], "W": kind["W"]}
     kernel, scalars = (_short_rows, ()) if plan is not None else (_forward, (float(smoothing),))
     numbers = (rows, columns, ignored, *scalars, int(is_mean))

@@ -151,7 +151,7 @@ def _add_sums(
             shares += tl.load(sums_ptr + programs + offsets, mask=offsets < programs, other=0.0)
     divisor = 1.0
     if MEAN and BY_ROWS:
-        divisor = rows.to(tl.float32)
+        divisor = 1.0 * rows  # an int where it was compiled for one row
     elif MEAN:
         divisor = tl.sum(shares, axis=0)
     tl.store(divisor_ptr, divisor)
