@@ -62,8 +62,6 @@ BANNED = {
     "as good as always": "almost always",
     "afresh": "again",
     "anew": "again",
-    "mended": "fixed",
-    "mends": "fixes",
     "is asked of": "is required of",
     "the like": "name the class of things",
 }
