@@ -228,7 +228,7 @@ def banned_phrases(name: str, text: str) -> Iterator[Finding]:
 
 
 def markdown_paragraphs(text: str) -> Iterator[Paragraph]:
-    """Paragraphs, list items, table cells and headings; fenced code is left out."""
+    """Paragraphs, list items, table cells and headings; fenced and indented code is left out."""
     gathered: list[str] = []
     start, in_code = 1, False
     for number, line in enumerate([*text.splitlines(), ""], 1):
@@ -239,7 +239,7 @@ def markdown_paragraphs(text: str) -> Iterator[Paragraph]:
         if gathered and (is_apart or _ITEM.match(line)):
             yield Paragraph(start, " ".join(gathered))
             gathered = []
-        if in_code or _FENCE.match(line) or not plain:
+        if in_code or _FENCE.match(line) or not plain or (not gathered and line.startswith("    ")):
             continue
         if plain.startswith("|"):
             yield from (Paragraph(number, cell) for cell in plain.strip("|").split("|") if _WORD.search(cell))
