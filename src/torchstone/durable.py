@@ -1,4 +1,4 @@
-"""Files that are either whole or not there. One place, so that every file of ours is written the same way."""
+"""Files that are either complete or absent. All files of the project are written by this module."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Gradients as operators: what the derivative of ``aten.mul.Tensor`` must give, under a name of its own.
+"""Gradients as operators: ``torchstone_grad.mul.Tensor`` is ``aten.mul.Tensor`` with its derivative.
 
-``torchstone_grad.mul.Tensor`` takes what the operator takes, and before it a list: for each result how much it counts
-(a cotangent), or None for results that have no derivative. It returns the operator's own results, then the gradient of
-every floating-point argument, or of those that are ``asking`` (by their places among them), as where weights are
-frozen: whoever skips the forward pass is not right. torch's own is registered when it is first
-asked for; a candidate is turned into the same thing by :class:`Differentiated`. Judge and worker share this, since both
-must make the same calls; whoever has a gradient under a name can be drawn for, compared and timed like anything else.
+It takes a list of cotangents, one for each result (None for results without a derivative), and then the operator's
+arguments. It returns the operator's results, then the gradient of every floating-point argument, or of those whose
+places are in ``asking``, as where weights are frozen. Results are part of it, so a kernel cannot skip the forward
+pass.
+
+torch's own is registered when it is first used; :class:`Differentiated` turns a candidate into the same. Judge and
+worker share this module, because both must make the same calls.
 """
 
 from __future__ import annotations

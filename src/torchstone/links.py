@@ -1,4 +1,4 @@
-"""The links of a chain (:mod:`torchstone.chain`) on a device: both sides of the boundary follow them."""
+"""The arithmetic of a chain (:mod:`torchstone.chain`) on a device, shared by judge and worker."""
 
 from __future__ import annotations
 

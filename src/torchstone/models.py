@@ -1,11 +1,14 @@
 """Models as operators: a problem file's ``Model``, called with its weights and inputs, under a name of its own.
 
-``kernelbench.level1__19_ReLU.default`` takes the model's weights (:func:`named_weights`) and then what
-``forward`` takes, and returns the list of its results. Weights are arguments like any other: drawn afresh for every
-call, so that nobody can know them beforehand. Buffers are arguments that it writes to: what a call makes of them
-(running statistics) is part of what it does. Constants are buffers that are neither saved nor ever written to
-(positions, masks): they follow from how a model is made, so that a solution makes its own, or none. Judge and worker
-share this, since both must make the same calls.
+``kernelbench.level1__19_ReLU.default`` takes the model's weights (:func:`named_weights`) and the arguments of
+``forward``, and returns the list of its results.
+
+- Weights are arguments: drawn for every call, so that no candidate knows them beforehand.
+- Buffers are arguments that it writes to: their values after a call (running statistics) are compared.
+- Constants are buffers that are neither saved nor written to (positions, masks). They follow from how a model is made,
+  so a solution makes its own, or none.
+
+Judge and worker share this module, because both must make the same calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What torch says about an operator: its overload, what it changes, what it returns, how arguments are built.
+"""Facts of torch about an operator: its overload, what it changes and returns, how arguments are built.
 
-Shared by the judge, which computes references, and by the worker, which calls candidates: both must build the
-same call from the same recipes. Imports torch, so nothing that runs before a device is needed imports this.
+Shared by the judge, which computes references, and the worker, which calls candidates: both must build the same call
+from the same recipes. Imports torch, so nothing that runs before a device is needed imports this.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tensors from one device to another, with as few waits as can be.
+"""Copies tensors between devices with as few waits as possible.
 
-A device that many processes use serves them in turn, and every wait is a turn: a copy from it that is waited for
-costs as much as all copies together. What goes to a device is not waited for at all.
+A device that many processes use serves them in turn, and every wait is a turn. One copy that is waited for costs as
+much as all copies together. Copies to a device are not waited for.
 """
 
 from __future__ import annotations

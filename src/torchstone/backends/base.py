@@ -1,4 +1,4 @@
-"""What a backend is: one method. And a fake for tests."""
+"""The protocol of a backend, and a fake for tests."""
 
 from __future__ import annotations
 

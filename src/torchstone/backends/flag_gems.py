@@ -1,9 +1,9 @@
 """The Triton kernels of FlagGems (package `flag_gems`), one for every operator that it registers.
 
-FlagGems replaces ATen operators by registering functions with the dispatcher. Its table of registrations is read from
-its source text, because the package can only be imported where a GPU is. In the worker each function is looked up in
-that same table and called as the dispatcher would call it: by position, since its parameters have names of their own,
-and without trailing arguments that have their default value, since not every function takes those.
+FlagGems registers functions with the dispatcher. Its table of registrations is read as text, because the package can
+only be imported where a GPU is. In the worker each function is looked up in that table and called as the dispatcher
+does: by position, because its parameters have other names. Trailing default arguments are left out, because not every
+function takes them.
 """
 
 from __future__ import annotations

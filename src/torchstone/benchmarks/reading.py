@@ -1,7 +1,7 @@
-"""From what a benchmark's `get_config()` returns to a layer of settings. Any object or dict: fields are read by name.
+"""Reads settings from the object or dict that a benchmark's `get_config()` returns, by field names.
 
-A config class of another harness fills every field with a default of its own. Such a default must not override the
-command line or our defaults, so a field that is equal to its class's default counts as unset.
+A config class of another harness fills every field with its own default, which must not override the command line. So
+a field that equals its class's default counts as unset.
 """
 
 from __future__ import annotations

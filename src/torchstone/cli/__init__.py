@@ -1,4 +1,4 @@
-"""THIN COMMANDS: parse, call, render, exit code. Nothing is imported before its command is asked for.
+"""Commands: parse, call, print, exit code. A command is imported only when it is used.
 
 Exit codes: 0 all kernels agree, 1 some do not (or nothing could be judged), 2 wrong usage, 3 the machine prevented an
 answer, 130 interrupted.

@@ -1,4 +1,4 @@
-"""``torchstone audit-suite``: do the cases of a suite tell wrong kernels from right ones?"""
+"""``torchstone audit-suite``: find the cases of a suite that cannot tell a wrong kernel from a right one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``torchstone capture``: run a program and keep the operators that it calls as a suite."""
+"""``torchstone capture``: run a program and record the operators that it calls as a suite."""
 
 from __future__ import annotations
 

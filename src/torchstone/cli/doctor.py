@@ -1,4 +1,4 @@
-"""``torchstone doctor``: what this machine offers, what is missing, and what to do about it."""
+"""``torchstone doctor``: what this machine offers, what is missing, and how to get it."""
 
 from __future__ import annotations
 

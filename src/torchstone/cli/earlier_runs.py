@@ -1,4 +1,4 @@
-"""`--resume` and `--last-failed`: what is not asked now is as an earlier run had it."""
+"""`--resume` and `--last-failed`: options that are not given come from an earlier run."""
 
 from __future__ import annotations
 

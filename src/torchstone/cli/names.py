@@ -1,4 +1,4 @@
-"""``torchstone list``: which names can be given to `run`, and what each means."""
+"""``torchstone list``: the names that `run` accepts, and what each means."""
 
 from __future__ import annotations
 

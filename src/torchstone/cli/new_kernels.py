@@ -1,4 +1,4 @@
-"""``torchstone new-kernels``: a folder of stubs to write kernels into."""
+"""``torchstone new-kernels``: write a folder of stubs for kernels."""
 
 from __future__ import annotations
 

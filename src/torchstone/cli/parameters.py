@@ -1,4 +1,4 @@
-"""Kinds of option values that click does not know: comma lists, sizes and cases. And options that commands share."""
+"""Option types that click lacks (comma lists, sizes, cases), and options that several commands share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``torchstone profile``: where a kernel's time goes, by profilers. Never a measurement."""
+"""``torchstone profile``: show where a kernel's time goes, by profilers. Not a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``torchstone redteam``: attack this installation with the corpus and show what each guard stops."""
+"""``torchstone redteam``: judge the corpus of cheats on this installation and show what is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``torchstone replay``: make the call of a recorded failure again."""
+"""``torchstone replay``: repeat the call of a recorded failure."""
 
 from __future__ import annotations
 

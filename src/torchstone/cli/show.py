@@ -1,4 +1,4 @@
-"""``torchstone show``: the results of a run folder again, folded afresh from its records."""
+"""``torchstone show``: show the results of a run folder again, computed from its records."""
 
 from __future__ import annotations
 

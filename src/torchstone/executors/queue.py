@@ -1,9 +1,11 @@
 """Jobs that wait for a judge, in the order in which their candidates came.
 
-A candidate's worker is warm in the judge that had its last job, and starting it elsewhere costs another worker. So a
-judge goes on with the candidate it has; then it begins one that nobody has, if it can on a case that it knows: what it
-has found out of it, the reference's time and what can be prepared, is found out once. Only when every candidate that
-waits is in some judge's hands does it help with one of them, the one with the most jobs left.
+A candidate's worker is warm in the judge that had its last job; starting it elsewhere costs another worker. So a judge
+chooses in this order:
+
+1. its own candidate;
+2. a candidate that no judge has, on a case whose reference this judge has already measured, if there is one;
+3. the candidate of another judge with the most jobs left.
 """
 
 from __future__ import annotations

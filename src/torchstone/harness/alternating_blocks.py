@@ -1,4 +1,4 @@
-"""Timing: the sides take turns in short blocks, in random order, so that drift meets both alike."""
+"""Timing: the sides take turns in short blocks, in random order, so that drift affects both."""
 
 from __future__ import annotations
 

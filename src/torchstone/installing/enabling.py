@@ -1,4 +1,4 @@
-"""``torchstone.enable`` and ``torchstone.disable``: a folder of kernels in the place of ATen's operators."""
+"""``torchstone.enable`` and ``torchstone.disable``: a folder of kernels replaces ATen's operators."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""What this device can do at best: bandwidth, matrix products per dtype, and the least that a call takes. Measured.
+"""Measures a device's ceilings: bandwidth, matrix products per dtype, and the least time of a call.
 
-A datasheet promises more than any kernel ever gets, and says nothing about this machine with these threads. So the
-judge measures by itself, on random data and on the cores that workers get: the best of a few tries, because whatever
-disturbs a try makes it slower. Kept in the process, and for a day on disk (``kept_ceilings.py``).
+A datasheet promises more than any kernel gets, and says nothing about this machine with these threads. So the judge
+measures on random data and on the workers' cores. The best of a few tries counts, because disturbances only make a try
+slower. Ceilings are kept in the process, and for a day on disk (``kept_ceilings.py``).
 
-Not a proof: these are the best that torch's own kernels reach, and a better kernel may pass them. It is then
-shown with more than a hundred percent.
+They are what torch's own kernels reach. A better kernel may pass them, and is then shown with more than 100 %.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Whether a speed also shows when the candidate is given one input at a time.
+"""Confirms a speed by calls that get one input at a time.
 
-A long block holds the inputs of all its calls from the start. A candidate that handles them together looks faster in it
-than it is: a model calls an operator once, then waits for the result. So a candidate is called faster only if single
-calls, of which it sees one at a time, show it too; and where single calls show clearly less, their ratio counts.
+A long block holds the inputs of all its calls from the start, so a candidate that computes them together looks faster
+than it is. A model calls an operator once and waits for the result. So a candidate is `faster` only if single calls
+show it too; where they show clearly less, their ratio counts.
 
-A single call is short beside what it costs to make it, so its own time is a small difference of large numbers, and a
-ratio of such differences has no useful distribution. The question is asked without dividing: is the reference's own
-time longer than ``ratio`` times the candidate's? That is a mean over rounds, and its sign can be tested.
+A single call is short beside the cost of making it. Its own time is a small difference of large numbers, and a ratio
+of such differences has no useful distribution. So the test does not divide: is the reference's own time longer than
+``ratio`` times the candidate's? That is a mean over rounds, and its sign can be tested.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a device and its machine are doing, and whether something else had a hand in a measurement. Reads only.
+"""The state of a device and its machine, and whether a round was disturbed. Reads only.
 
-A *state* is for the record: clocks, temperature, who else is there. A *glance* is for before and after a round: it
-reads counters that only ever grow, so that nothing in between is missed, however short it was.
+A *state* is for the record: clocks, temperature, other processes. A *glance* is taken before and after a round. It
+reads counters that only grow, so that no short disturbance in between is missed.
 """
 
 from __future__ import annotations

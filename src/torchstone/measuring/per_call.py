@@ -1,7 +1,7 @@
-"""From raw blocks to times per call, one row a round: which blocks decide, and what is taken off them.
+"""From raw blocks to times per call, one row a round: which blocks decide, and what is subtracted.
 
-The time of a call is what a long block takes beyond the shim's, per call. Not the slope between a long block and a
-single call: a candidate that dawdles over single calls would shrink it.
+The time of a call is the time of a long block minus the shim's, per call. Not the slope between a long block and a
+single call: a candidate could shrink that by slow single calls.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""In which order, how often and how long parties are called: the design of the experiment, without any clock.
+"""The design of the experiment: in which order, how often and how long parties are called. Reads no clock.
 
-Candidate, reference and shim are called in blocks of many calls and in single calls, all of them once per round, in
-an order drawn anew for each round: what drifts (clocks, temperature, neighbours) then hits all alike. The time of a
-call is what a long block takes beyond the shim's, per call: what a block costs beside its calls (sending the command,
-waking up, replying) is in both. Single calls show what a candidate does when it is given one input at a time.
-Statistics over the blocks stand in ``statistics.py``.
+Candidate, reference and shim are called in long blocks and in single calls, once per round, in a random order. So
+drift (clocks, temperature, neighbours) affects all of them. A long block minus the shim's gives the time per call: the
+cost of a block besides its calls (command, wake-up, reply) is in both. Single calls show what a candidate does with
+one input at a time. ``statistics.py`` computes the statistics.
 """
 
 from __future__ import annotations

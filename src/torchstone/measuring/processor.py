@@ -1,4 +1,4 @@
-"""What the machine's cores are doing, from files that anyone may read. What a machine does not tell stays None."""
+"""The load of the machine's cores, from files that any user may read. What a machine does not report is None."""
 
 from __future__ import annotations
 

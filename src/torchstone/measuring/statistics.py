@@ -1,7 +1,7 @@
 """Statistics of raw samples: time per call, a paired speedup with its interval, and the shape of a distribution.
 
-Separate from the procedure that takes the samples, because it never touches a device: any old measurement can be
-folded again. Everything here is deterministic and does not depend on the order in which blocks are stored.
+Separate from the procedure that takes the samples, because it touches no device: any old measurement can be computed
+again. Everything here is deterministic and independent of the order in which blocks are stored.
 """
 
 from __future__ import annotations

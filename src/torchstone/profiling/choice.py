@@ -1,4 +1,4 @@
-"""From what the user wrote to one implementation and one case. Text is read, nothing is imported or run."""
+"""Resolves the command line of a profile to one implementation and one case. Nothing is imported or run."""
 
 from __future__ import annotations
 

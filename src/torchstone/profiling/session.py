@@ -1,4 +1,4 @@
-"""One profile from request to folder: choose, make the folder, ask each profiler, write down what was seen."""
+"""One profile from request to folder: choose, make the folder, run each profiler, write the results."""
 
 from __future__ import annotations
 

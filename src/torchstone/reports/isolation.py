@@ -1,4 +1,4 @@
-"""What stood between the candidates and the machine, over all cases of a run."""
+"""The isolation layers that were active over all cases of a run."""
 
 from __future__ import annotations
 

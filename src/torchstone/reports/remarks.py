@@ -1,4 +1,4 @@
-"""What a reader should know after the tables: kernels that were not used, and timings that were disturbed."""
+"""Remarks after the tables: kernels that were not used, and timings that were disturbed."""
 
 from __future__ import annotations
 

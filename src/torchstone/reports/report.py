@@ -1,4 +1,4 @@
-"""A report: all that is told about a run, made in one go so that no number is computed twice."""
+"""A report: everything that is shown about a run, computed once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A roofline plot of a run as SVG: what every timed case reaches, under the ceilings of its device.
 
-Written by hand, for a picture needs no plotting library, and the same records give the same bytes. Colours follow the
-reader's light or dark setting. Cases without counted arithmetic have no place on the axis of intensity: they stand at
-its left edge, as far below the slope of memory as they are from their limit.
+Written without a plotting library: the same records give the same bytes. Colours follow the reader's light or dark
+setting. Cases without counted arithmetic stand at the left edge, as far below the memory slope as they are from their
+limit.
 """
 
 from __future__ import annotations

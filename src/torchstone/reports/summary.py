@@ -1,7 +1,7 @@
-"""The summary: a pure fold of records into counts, scores and speedups.
+"""The summary: counts, scores and speedups, computed from records.
 
-Separate from the files and tables that show it. Records in any order give the same summary to the last bit. A
-failure is never a number: what did not agree has no speed, and an operator that the backend lacks stays in every count.
+Separate from the files and tables that show it. Records in any order give the same summary to the last bit. A failed
+case has no speed, and an operator that the backend lacks stays in every count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts and numbers made fit to print. A kernel's error message may hold terminal commands or break a table."""
+"""Makes texts and numbers safe to print. A kernel's error message may hold terminal commands or break a table."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Earlier runs as the beginning of another: the options they were begun with, what failed in them, which is unfinished.
+"""Reads earlier runs: their options, their failed cases, and which run is unfinished.
 
-Separate from the run folder, which knows files and nothing of requests.
+Separate from the run folder, which knows files and no requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The folder of a run: how it comes to be, what lies in it, how it is read again.
+"""The folder of a run: how it is made, what lies in it, how it is read again.
 
 records.jsonl               one line per judged case           superseded.jsonl   lines a resumed run replaced
 manifest.json               circumstances of the first part    manifest_KEY.json  of later parts that differ

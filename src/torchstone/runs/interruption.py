@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a run is under way: they end it between two records, never inside the writing of one."""
+"""Ctrl-C and SIGTERM during a run: they end it between two records, never while one is written."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The journal: one line per record, appended as soon as the record is there and on the disk a moment later.
+"""The journal of a run: one line per record, written at once and on the disk a moment later.
 
-Separate from the run folder because it is the one file whose loss would lose results: it knows nothing of plans and
-reports, only how to stay whole when the process, the disk or the power fails. What a record is, a `RecordKind` says.
+Separate from the run folder because it is the one file whose loss would lose results. It knows no plans and reports,
+only how to stay whole when the process, the disk or the power fails. A `RecordKind` says what a record is.
 """
 
 from __future__ import annotations

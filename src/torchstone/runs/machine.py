@@ -1,6 +1,6 @@
-"""What this machine has: processor, memory, GPUs, and what the installed torch was built for. Never imports torch.
+"""Describes this machine: processor, memory, GPUs, and what the installed torch was built for. Never imports torch.
 
-Separate from the manifest because choosing a device asks the same questions before there is a run.
+Separate from the manifest, because choosing a device needs the same facts before there is a run.
 """
 
 from __future__ import annotations

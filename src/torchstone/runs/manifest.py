@@ -1,4 +1,4 @@
-"""Collects the manifest: the circumstances of this run. Reads texts and asks tools; never imports torch."""
+"""Collects the manifest, the circumstances of a run. Reads files and calls tools; never imports torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Making the call of a recorded failure again: same values, same source, a real judge and a real worker.
+"""Repeats the call of a recorded failure: same values, same source, a real judge and a real worker.
 
-Separate from running, because nothing is planned or journalled: a replay answers one question and leaves no record.
+Separate from running, because a replay plans nothing and leaves no record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One run from request to report: the list of verbs that every other way of running things is made of."""
+"""One run from request to report: choose cases and implementations, plan, judge, journal, report."""
 
 from __future__ import annotations
 

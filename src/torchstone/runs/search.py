@@ -1,11 +1,11 @@
-"""Searching for a case on which a kernel fails, and for the smallest such case.
+"""Searches for a case on which a kernel fails, and shrinks it to the smallest.
 
-hypothesis proposes calls of an operator, a judge judges the kernel on each, and what fails is shrunk. Separate from
-running: cases are not known beforehand, nothing is journalled, and one judge stays for all of them.
+hypothesis proposes calls of an operator, and a judge judges the kernel on each. Separate from running: cases are not
+known beforehand, nothing is journalled, and one judge stays for all of them.
 
-The judge draws fresh values for every judgement, so that a case may fail now and agree the next time. hypothesis must
-not notice: what was said about a case is remembered. If the first case that fails does not do so every time, others
-count as agreeing only after several tries.
+The judge draws new values for every judgement, so a case may fail now and agree the next time. hypothesis needs
+repeatable answers, so the verdict of each case is remembered. If the first failing case does not fail every time,
+others count as agreeing only after several tries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Attribution: what did the work of a candidate. From a separate run that is never timed.
+"""Attribution: which operators and kernels did the work of a candidate. From a separate call that is never timed.
 
-A report, not a proof: it comes from the candidate's own process, and a kernel that wants to hide can tell that it is
-being watched. It tells honest authors and trainers of models where the time goes.
+A report, not a proof. It comes from the candidate's own process, and a kernel can detect that it is watched. It shows
+honest authors and trainers of models where the time goes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A manifest: under which circumstances a run was made. One per run, referenced by key from every record."""
+"""A manifest: the circumstances of a run. One per run, referenced by key from every record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A planned run: how many cases it has and when it began. Written before the first case, so that a killed run tells."""
+"""A planned run: how many cases it has and when it began. Written before the first case."""
 
 from __future__ import annotations
 

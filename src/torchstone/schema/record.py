@@ -1,4 +1,4 @@
-"""A record: all that is known about one job after it was judged. One line of the journal."""
+"""A record: the result of one judged job. One line of the journal."""
 
 from __future__ import annotations
 

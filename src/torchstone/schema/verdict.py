@@ -1,4 +1,4 @@
-"""The verdict: exactly one per job. A failure is a verdict, never a number."""
+"""The verdict: exactly one per job. A failure is a verdict and has no number."""
 
 from __future__ import annotations
 
