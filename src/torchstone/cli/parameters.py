@@ -60,9 +60,7 @@ def split_commas(values: tuple[str, ...]) -> tuple[str, ...] | None:
 
 def report_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options that say how results are told: ``wide``, ``durations``, ``junit``."""
-    wide = option(
-        "--wide", group=group, is_flag=True, help="All columns, also where the terminal is too narrow for them."
-    )
+    wide = option("--wide", group=group, is_flag=True, help="All columns, even if the terminal is too narrow.")
     slowest = option(
         "--durations",
         group=group,
@@ -114,7 +112,7 @@ def case_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[
         "sample",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Only N cases, every operator in turn.",
+        help="Only N cases, taken from every operator in turn.",
         group=group,
     )
     overhead = option(
@@ -122,7 +120,7 @@ def case_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[
         "--overhead-dominated",
         "overhead_dominated",
         is_flag=True,
-        help="Only calls known to take hardly longer than starting a kernel.",
+        help="Only calls that take about as long as a kernel launch.",
         group=group,
     )
     return lambda command: source(largest(sample(overhead(command))))

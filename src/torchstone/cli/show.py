@@ -28,7 +28,7 @@ def _svg_file(context: click.Context, parameter: click.Parameter, value: Path | 
     type=click.FloatRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
-    help="Speedup that perf@p asks for.",
+    help="The p of perf@p: share of operators faster than this.",
 )
 @click.option(
     "--roofline",
@@ -41,7 +41,7 @@ def _svg_file(context: click.Context, parameter: click.Parameter, value: Path | 
     "--case",
     "case_text",
     metavar="TEXT",
-    help="All that is known about the cases whose operator and arguments contain this, or of this job key.",
+    help="Everything about the cases whose operator and arguments contain this, or of this job key.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 @report_options()
