@@ -211,7 +211,7 @@ class _Instance:
         self._buffers = [_Buffer(module, name, buffers[name]) for name in names if name in buffers]
 
     def bound(self, weights: Sequence[torch.Tensor], inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
-        """The call; weights, whoever refers to them, are the given ones from now on."""
+        """The call, with the given weights from now on."""
         for own, place in zip(self._weights, self._places, strict=True):
             own.data = weights[place]
         module, buffers = self._module, self._buffers

@@ -69,7 +69,7 @@ class Contract:
 def contract_of(case: schema.Case) -> Contract:
     """Read the contract for the arguments of this case from the operator's schema."""
     models.register(case)
-    # Operators of ours (gradients, models) may be registered anew.
+    # Our own operators (gradients, models) may be registered again.
     declared = (_remembered if case.operator.startswith("aten.") else _declaration)(case.operator)
     undeclared = _undeclared_writes(case, declared.names)
     alias_to_position: dict[str, int] = {}

@@ -14,7 +14,7 @@ import torch
 def bring(tensors: Iterable[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
     """All of them there; those that are there already as they are.
 
-    On the host they can be read at once; on a device by whatever is asked of its current stream from now on.
+    On the host they can be read at once; on a device by later work on its current stream.
     """
     given = list(tensors)
     brought = [t if t.device == device else t.to(device, non_blocking=_may_follow(t)) for t in given]

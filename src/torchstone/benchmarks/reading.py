@@ -85,7 +85,7 @@ def _slots_of(kind: type) -> tuple[str, ...]:
 
 
 def _is_machinery(value: Any) -> bool:
-    """Methods and the like; properties too, whose value follows from fields."""
+    """Methods, descriptors, and properties, whose value follows from fields."""
     return callable(value) or isinstance(value, (staticmethod, classmethod, property)) or hasattr(value, "__get__")
 
 
@@ -115,7 +115,7 @@ def _declared_default(kind: type, name: str) -> Any:
 def _is_equal(value: Any, default: Any) -> bool:
     try:
         return bool(value == default)
-    except Exception:  # noqa: BLE001 - arrays and the like compare in their own ways
+    except Exception:  # noqa: BLE001 - arrays and tensors compare element by element
         return value is default
 
 

@@ -35,8 +35,8 @@ _SLOW = (
     ),  # many draws are compared
     *("unbind", "unsafe_split", "split", "unique_dim"),  # many results, or sorted ones
 )
-"""How the names of operators begin whose cases take a second or more on an H200: whoever meets one last keeps all
-others waiting."""
+"""Prefixes of operators whose cases take a second or more on an H200. They come first: the last job of a run should be
+short."""
 _JOBS_FOR_SLOW_ONES = 60.0
 _WORDS_FOR_COMPILING = ("compile", "_dynamo", "_inductor", "export")
 Waiting = tuple[Job, int]
@@ -57,7 +57,7 @@ class JobQueue:
             self._groups = {key: deque(sorted(group, key=lambda each: -_elements(each[0]))) for key, group in heaviest}
 
     def preload(self) -> Preload:
-        """What workers should find imported. A guess: whoever needs more imports it."""
+        """What workers should find imported. A guess: a kernel that needs more imports it."""
         implementations = [group[0][0].implementation for group in self._groups.values()]
         if all(each.language == "aten" for each in implementations):
             return "torch"

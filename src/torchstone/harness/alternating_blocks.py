@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What is asked of one side, and how long one call of it takes."""
+    """The requested calls of one side, and how long one call takes."""
 
     iterations: int | None
     """None: not given, as many as needed."""

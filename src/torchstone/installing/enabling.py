@@ -103,7 +103,7 @@ def enable(
     device: DeviceWord = "auto",
     fallback: bool = False,
 ) -> Installation:
-    """Put the kernels of a folder in the place of ATen's operators, in this process and all of its threads.
+    """Replace ATen's operators by the kernels of a folder, in this process and all of its threads.
 
     A function and a context manager: without ``with``, they stay until ``torchstone.disable()``. ``operators`` chooses
     among the folder's (``add``, ``aten.add.Tensor``). With ``fallback``, calls that a kernel refuses with

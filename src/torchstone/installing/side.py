@@ -67,7 +67,7 @@ def _enabled(order: Order, folder: str) -> Installation:
 
 
 def main() -> int:
-    """Serve until told to finish, or until whoever asks is gone."""
+    """Serve until a request says to finish, or until the caller is gone."""
     with os.fdopen(int(sys.argv[1]), "rb") as requests, os.fdopen(int(sys.argv[2]), "wb") as replies:
         order = _next(requests)
         assert isinstance(order, Order), "the first message"

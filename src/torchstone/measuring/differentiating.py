@@ -14,7 +14,7 @@ from torchstone.schema import Measurement
 
 
 def timing(measurement: Measurement) -> Timing:
-    """Fold the raw blocks of a measurement into times per call and a paired speedup."""
+    """Compute times per call and a paired speedup from the raw blocks of a measurement."""
     found = statistics.timing(measurement)
     differentiating_ns = measurement.differentiating_ns
     if found.speedup is None or found.clocked != "calls" or differentiating_ns is None:

@@ -41,7 +41,7 @@ class RecordKind(NamedTuple, Generic[R]):
     key: Callable[[R], str]
     """Two records with the same key are about the same thing; the later one counts."""
     tried_again: Callable[[R], bool]
-    """Whether a resumed run makes this record anew."""
+    """Whether a resumed run judges this job again."""
 
 
 class Line(NamedTuple, Generic[R]):

@@ -39,7 +39,7 @@ class PlannedRun(msgspec.Struct, frozen=True):
 
 
 class RunDescription(msgspec.Struct, frozen=True):
-    """What is known about a run besides its records: all that a summary says about its circumstances."""
+    """The circumstances of a run, for its summary."""
 
     manifest: Manifest
     planned: PlannedRun | None = None
