@@ -19,14 +19,14 @@ from __future__ import annotations
 import msgspec
 
 SPAN = 1 << 16
-"""How many ways there are to go on from a result."""
+"""Number of entries of a table, of which the bits of a result select one."""
 MOST_ELEMENTS = 1 << 22
 LEAST_ELEMENTS = 16
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A tensor argument that is moved: towards values between these two, by a quarter to a half of the way; of whole
-    numbers and flags, by any number of steps around their range.
+    """A tensor argument that is moved by a quarter to a half of the way towards a value between these two. Integers and
+    booleans move by any number of steps around their range.
     """
 
     position: int
@@ -38,8 +38,8 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """How the calls of a block hang together."""
+    """How the calls of a block depend on each other."""
 
     arguments: tuple[Moved, ...]
     seed: int
-    """Of the tables of factors. Known to the worker: what it does not know is where results lead to."""
+    """Seed of the tables of factors. The worker knows it; it does not know which entries results will select."""

@@ -22,13 +22,13 @@ import torch
 from torchstone.schema import forward_operator, is_gradient
 
 ASKING = "asking"
-"""The name of the argument that says which arguments ask for a gradient."""
+"""Name of the argument that lists which arguments require a gradient."""
 _LOOKS, _CALLS_IN_A_LOOK = 15, 20
 _registered: dict[str, torch.library.Library] = {}
 
 
 def register(operator: str) -> None:
-    """Make the name resolvable. Registering twice is no harm; an operator that torch does not have is left alone."""
+    """Make the name resolvable. Registering twice is allowed; unknown operators are ignored."""
     if operator in _registered or not is_gradient(operator):
         return
     overload = _overload(forward_operator(operator))
@@ -57,7 +57,7 @@ class Differentiated:
         return self.bound((cotangents, *args), kwargs)()
 
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Passes:
-        """The call with these arguments, to be made again and again: they ask for gradients once and for all."""
+        """The call with these arguments, for repeated use: they are marked once as requiring gradients."""
         cotangents, *others = args
         floating: list[torch.Tensor] = []
         told = [_as_leaf(argument, floating) for argument in others]
@@ -70,7 +70,7 @@ class Differentiated:
 
 
 class Passes:
-    """A forward pass and the backward pass that belongs to it, at once or apart."""
+    """A forward pass and its backward pass, at once or separately."""
 
     def __init__(
         self,
@@ -93,11 +93,10 @@ class Passes:
         return self.backward(results)
 
     def forward(self, beside: Passes) -> list[Any]:
-        """The results, with what the backward pass needs, of arguments that are gone unless the kernel keeps them: in a
-        model most are results of others, and their memory is used again.
+        """The results of a forward pass. Its arguments are copies, freed afterwards unless the kernel keeps them.
 
-        Some of them are arguments of a second call as well, together with those of another: so are the inputs of layers
-        that stand side by side.
+        In a model most arguments are results of other layers, and their memory is reused. Some arguments are used in a
+        second call too, as the inputs of parallel layers are.
         """
         with torch.enable_grad():
             args, kwargs = self._temporaries()
@@ -110,7 +109,7 @@ class Passes:
             return results
 
     def forward_otherwise(self) -> None:
-        """A pass whose results nobody needs, with another size and other numbers, if the operator can be called so."""
+        """A pass with another size and other values whose results are not used, if the operator accepts it."""
         if self._torchs_own is None or any(map(_holds_whole_numbers, (*self._args, *self._kwargs.values()))):
             return
         # What torch refuses is not asked for; a kernel may refuse it, too.
@@ -142,9 +141,7 @@ class Passes:
 
 
 def differentiating_ns(results: int, leaves: int, device: torch.device) -> float:
-    """How long differentiating takes where there is nothing to compute: so many results of so many arguments, each the
-    argument itself.
-    """
+    """Time of autograd's graph alone: an operator with so many arguments and results that returns its arguments."""
     ones = [torch.ones(1, device=device) for _ in range(leaves)]
     nothing = Differentiated(lambda *given: [torch.ops.aten.alias(given[i % leaves]) for i in range(results)])
     call = nothing.bound(([torch.ones(1, device=device)] * results, *ones), {})

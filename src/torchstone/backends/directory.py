@@ -159,7 +159,7 @@ def _require_folder(kernels_dir: Path | None) -> Path:
     except OSError as error:
         raise _unreadable_root(kernels_dir, error) from error
     if not is_folder:
-        raise UsageError(f"{_shown(kernels_dir)} is no folder. Give the folder that holds the operators'. {_LAYOUT}")
+        raise UsageError(f"{_shown(kernels_dir)} is not a folder. Give the folder that holds the operators'. {_LAYOUT}")
     return kernels_dir
 
 

@@ -196,7 +196,7 @@ class LigerBackend:
                 "Install it: pip install --no-deps liger-kernel."
             )
         if options.device_type == "cpu":
-            raise UsageError("backend 'liger' needs a GPU: its kernels are Triton's. Add --device cuda.")
+            raise UsageError("backend 'liger' needs a GPU: its kernels are written in Triton. Add --device cuda.")
 
     def implementation(self, operator: str) -> Implementation | None:
         adapter = ADAPTERS.get(operator)

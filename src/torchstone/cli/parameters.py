@@ -27,7 +27,9 @@ def size_in_bytes(context: click.Context, parameter: click.Parameter, value: str
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", value.lower())
     size = int(float(found.group(1)) * _UNITS.get(found.group(2), 0)) if found else 0
     if size < 1:
-        raise click.BadParameter(f"'{value}' is no size. Write it like 8GiB, 512MiB or 1073741824.", context, parameter)
+        raise click.BadParameter(
+            f"'{value}' is not a size. Write it like 8GiB, 512MiB or 1073741824.", context, parameter
+        )
     return size
 
 

@@ -38,7 +38,7 @@ class _Sizes(NamedTuple):
     """From the caches to well beyond them."""
     matrices: tuple[int, ...]
     bytes_per_try: int
-    """Small working sets are gone through again and again, so that starting does not count."""
+    """Small working sets are read repeatedly, so that the launch does not count."""
 
 
 _SIZES = {
@@ -69,7 +69,7 @@ class DeviceCeilings:
     def get(self, dtype: str | None) -> Ceilings:
         """The ceilings, those of arithmetic in this dtype included if it is one of :data:`DTYPES`.
 
-        The device should be idle, which is for the caller to see to.
+        The caller makes sure that the device is idle.
         """
         if not self.knows(dtype):
             start = None if self._measure_again else self._known
@@ -81,7 +81,7 @@ class DeviceCeilings:
         return self._known
 
     def doubt(self) -> None:
-        """Something was faster than the ceilings. They may have been measured on a busy machine: try once more."""
+        """Measure again after something was faster than the ceilings: the machine may have been busy."""
         self._measure_again, self._doubted = not self._doubted, True
 
     def _measured(self, dtype: str | None, start: Ceilings | None) -> Ceilings:

@@ -20,7 +20,7 @@ _DISTURBED_SHARE = 0.25
 
 
 def remarks(results: Iterable[CaseResult], problems: Iterable[Problem], folder: Path) -> list[str]:
-    """One line each; nothing where nothing is amiss."""
+    """One line for each remark; empty if there is none."""
     return [*_disturbed(results), *_not_used(problems, folder)]
 
 

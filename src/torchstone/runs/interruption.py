@@ -10,7 +10,7 @@ from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _FORCE = 3
-"""The signal, counted from the first, that nothing holds back: someone really wants out, tidy or not."""
+"""The number of the signal that forces the exit."""
 
 
 class Interruption:
@@ -41,7 +41,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """What is done in here is finished first."""
+        """A signal in here takes effect only at the end."""
         self._held = True
         try:
             yield

@@ -154,7 +154,7 @@ class Journal(Generic[R]):
         return tuple(line.record for line in self._lines)
 
     def append(self, record: R) -> None:
-        """Write one line. It outlives this process at once, and a power cut as soon as the disk has it."""
+        """Write one line. It survives the end of this process at once, and a power cut once the disk has it."""
         text = encode(record)
         try:
             written = os.write(self._descriptor, text + b"\n")
@@ -197,7 +197,7 @@ class Journal(Generic[R]):
         return len(moved)
 
     def close(self) -> None:
-        """Wait for the disk, then let the next run have it."""
+        """Wait for the disk, then release the lock."""
         try:
             self._close_file()
         except OSError as error:
@@ -207,7 +207,7 @@ class Journal(Generic[R]):
 
     def _not_kept(self, error: OSError) -> InfrastructureError:
         return InfrastructureError(
-            f"the disk did not keep all of {self.path}: {error.strerror}. Look at the disk, then use --resume."
+            f"the disk did not store all of {self.path}: {error.strerror}. Check the disk, then use --resume."
         )
 
     def _close_file(self) -> None:

@@ -17,7 +17,7 @@ from torchstone.schema import Gpu, Hardware
 
 
 class Nvidia(NamedTuple):
-    """What the driver tells."""
+    """What the driver reports."""
 
     gpus: tuple[Gpu, ...]
     driver: str | None

@@ -96,7 +96,7 @@ def _parse_git(status: str) -> Git:
 
 
 def telling_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that can change a result. Nothing whose name smells of a secret."""
+    """The variables that can change a result, without those whose names suggest a secret."""
     return {
         name: value
         for name, value in sorted(environment.items())
