@@ -21,7 +21,7 @@ ALONE := tests/redteam tests/workers tests/court/test_quiet.py tests/harness/tes
 SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder $(foreach room,$(ALONE),--ignore=$(room))
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help run test check lint format-check format types imports wheels clean
+.PHONY: help run test check lint format-check format types imports prose tables tables-write wheels clean
 
 help: ## list the targets
 	@sed -n 's/^#   \(make .*\)/  \1/p' Makefile
@@ -36,7 +36,7 @@ test: export OMP_NUM_THREADS = 1
 test: ## run the tests; ARGS="..." goes to pytest
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(PYTEST) $(SIDE_BY_SIDE) && $(PYTEST) $(ALONE))
 
-check: lint format-check types imports ## all that does not run the program: the four below
+check: lint format-check types imports prose tables ## all that does not run the program: the six below
 
 lint: ## ruff's rules
 	@$(CHECK) -m ruff check .
@@ -50,6 +50,15 @@ types: ## mypy, strict
 
 imports: ## arrows between rooms point one way
 	@$(CHECK) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+
+prose: ## documentation and docstrings are plain technical English
+	@$(INTERPRETER) tools/prose.py
+
+tables: ## tables of the documentation hold the figures that stand in the code
+	@$(CHECK) tools/doc_tables.py --check
+
+tables-write: ## write these tables
+	@$(CHECK) tools/doc_tables.py
 
 format: ## lay the code out and mend what ruff can
 	@$(CHECK) -m ruff check --fix .

@@ -2,12 +2,16 @@
 
     python benchmarks/guards.py [--device cpu|cuda] [--repeats 5]
 
-Without guards the judge still checks and times: it draws values, calls, compares and measures. It does not stop and
-start the worker around each block, does not look at the bands between buffers or at kept results, plants no values,
-inspects no blocks, has no speed confirmed by chained calls or by the reference alone, asks no guard about the
-measurement, judges no hidden variants and has nothing attributed. Hidden variants are also shown apart: they are more
-cases and not a guard of this one. Both sides take as many rounds as this kernel usually needs until its interval is
-narrow: how many that are in a single judgement is chance, and would be the most of the difference.
+Without guards the judge draws values, calls, compares and measures. It leaves out:
+
+- stopping the worker around each block;
+- the bands between buffers, and kept results;
+- planted values and inspected blocks;
+- confirmation by chained calls and by the reference alone;
+- guards over the measurement, hidden variants, attribution.
+
+Hidden variants are also shown apart, because they are further cases. Both sides take as many rounds as this kernel
+usually needs: the number in a single judgement is chance, and would be most of the difference.
 """
 
 from __future__ import annotations

@@ -2,13 +2,17 @@
 
     python benchmarks/truth.py [--kernels relu_1Ki,copy] [--json FILE]
 
-Each kernel is torch's own. Torchstone's time per call comes from a normal measurement (cold caches). ncu profiles the
-same kernels in a process of its own, one at a time, clocks left alone, with or without flushing all caches before
-each; CUPTI (torch's profiler) tells when kernels of a row of calls began and ended, once on values that take turns and
-fill more than the cache, as Torchstone's do, and once on the same few; do_bench runs beside. What ncu, without
-flushing, says more than CUPTI on the same few values is its own: the last line tells it.
-Where the bound is memory: the share of the limit that was measured on this device, and the least bytes that any kernel
-must move as a share of the memory's nominal peak, held against what ncu says of the memory's throughput.
+Each kernel is torch's own. Torchstone's time per call comes from a normal measurement with cold caches. It is compared
+with:
+
+- ncu, one kernel at a time in its own process, clocks not locked, with and without flushing caches;
+- CUPTI (torch's profiler), which reports when the kernels of a row of calls began and ended, once on values that rotate
+  through more than the cache, as Torchstone's do, and once on the same few;
+- do_bench.
+
+The last line shows how much more ncu, without flushing, reports than CUPTI on the same few values. Where memory is the
+limit, it also shows the share of the measured limit, and the least bytes as a share of the nominal peak beside ncu's
+memory throughput.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ python tools/backend_tables.py docs/backends-measured.md HEAD.md "Title=run_fold
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,8 @@ def _summary(records: list[Record]) -> str:
     if missing:
         lines.append(f"Offered: {offered} operators, of which {len(right)} are right in every case.")
     if not any(record.measurement for record in records):
-        lines.append(f"\nRight: {', '.join(sorted(_short(name) for name in right))}.")
+        names = textwrap.fill(", ".join(sorted(_short(name) for name in right)), 116, break_long_words=False)
+        lines.append(f"Right in every case:\n\n```text\n{names}\n```")
     return " ".join(lines)
 
 

@@ -109,7 +109,7 @@ def main() -> None:
     except (SetupError, BadWheelError, ValueError, OSError) as error:
         sys.exit(f"set-up: {error}")
     except KeyboardInterrupt:
-        sys.exit("set-up: interrupted. The next call begins anew.")
+        sys.exit("set-up: interrupted. The next call starts over.")
     if arguments.command:
         os.execve(environment.python, [environment.python, *arguments.command], environment.variables)
     print(environment)
@@ -152,7 +152,7 @@ def virtual_environment() -> Environment:
         if VENV.exists() and not was:
             raise SetupError(
                 f"{VENV} exists, but was not made by this set-up, which leaves it alone. To use it, install torch "
-                "into it and call make PYTHON=.venv/bin/python; to have it made anew, remove it."
+                "into it and call make PYTHON=.venv/bin/python; to have it made again, remove it."
             )
         if was[:1] != [interpreter] or not python.exists():
             was = make_venv()

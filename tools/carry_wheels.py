@@ -63,7 +63,7 @@ def carried() -> dict[str, Distribution]:
 
 
 def download(asked: Sequence[Requirement], python: str) -> None:
-    """Have pip download these, in the place of other versions, and nothing that they ask for."""
+    """Have pip download these, instead of other versions, without their dependencies."""
     print("downloading", ", ".join(map(str, asked)), flush=True)
     for old in wheels_in(WHEELS):
         if old.name in {requirement.name for requirement in asked}:

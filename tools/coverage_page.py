@@ -15,8 +15,8 @@ from torchstone.suites import CaseQuery, left_out, select_cases
 
 HEAD = """# Coverage
 
-Operators and cases of each suite, by device and dtype, and everything that is left out, with the reason and how many
-calls it concerns. Written by `python tools/coverage_page.py`; torch {torch}.
+Operators and cases of each suite, by device and dtype. Below, what each leaves out, with the number of calls and the
+reason. Written by `python tools/coverage_page.py`; torch {torch}.
 
 | suite | device | dtype | operators | cases | timed | tell little, and say why | left out |
 | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -123,7 +123,7 @@ def newest(wheels: Iterable[Wheel], requirement: Requirement) -> Wheel | None:
 
 
 def unpack(wheel: Wheel, site: Path) -> None:
-    """Lay the wheel out in the folder, in the place of any other version of it."""
+    """Lay the wheel out in the folder, and remove any other version of it."""
     for other in site.glob("*.dist-info"):
         if normalise(other.name.split("-")[0]) == wheel.name:
             _remove(PathDistribution(other), other)

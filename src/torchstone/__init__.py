@@ -1,6 +1,6 @@
 """Torchstone judges PyTorch operator kernels: is it right, how fast, how far from the limit, can I trust it.
 
-The flat public API. Names are loaded when they are first used, so that importing the package costs nothing.
+The public API. Names are loaded when they are first used, so that importing the package costs nothing.
 """
 
 from __future__ import annotations

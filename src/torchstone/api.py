@@ -1,7 +1,7 @@
 """The Python API: judge kernels without a run folder, with the isolation and the engine of the command line.
 
-A kernel is a function, source text, or a path. A function travels as the text of its file: it is imported again
-in the worker, never pickled and never called here.
+A kernel is a function, source text, or a path. A function travels as the text of its file. The worker imports that
+text; the function is never pickled and never called here.
 """
 
 from __future__ import annotations

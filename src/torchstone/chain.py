@@ -1,16 +1,17 @@
-"""Calls that depend on one another: the arguments of each are not known before the result of the one before is.
+"""Chained calls: the arguments of each call are known only after the result of the call before.
 
-A block of captured calls holds the inputs of all of them from the start, and a candidate that handles them together in
+A block of captured calls holds the inputs of all of them from the start. A candidate that computes them together in
 one launch looks faster than it is. In a chain it cannot: the arguments of every call but the first are moved, element
-by element, by factors and addends that the bits of the last results select. Both sides know how: the worker's to do it
-between the calls, the judge's to find out afterwards, from the results, what the arguments were. A worker that does it
-otherwise has other arguments than the judge, and its results are wrong. How is in :mod:`torchstone.links`; here is what
-they tell each other, without torch, which who only starts processes does not import.
+by element, by factors and addends that the bits of the last results select.
 
-A factor and an addend of its own for every element, so that nothing can be prepared: what commutes with a permutation
-or with a factor (signs, powers, logarithms) could be computed beforehand and put in order later. And all arguments: the
-products of a sum of which only the addend waits could be made together. And all results decide: what nothing waits for
-could be left for the end.
+The worker does this between the calls. The judge recomputes the arguments afterwards, from the results. A worker that
+does it otherwise has other arguments, and its results are wrong. :mod:`torchstone.links` has the arithmetic; here are
+the data that both exchange, without torch.
+
+- Every element has its own factor and addend, so that nothing can be prepared. What commutes with a permutation or a
+  factor (signs, powers, logarithms) could otherwise be computed beforehand.
+- All arguments move: a sum of products of which only the addend waits could be prepared.
+- All results decide: a result that no call waits for could be left for the end.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from __future__ import annotations
 import msgspec
 
 SPAN = 1 << 16
-"""How many ways there are to go on from a result."""
+"""Number of entries of a table, of which the bits of a result select one."""
 MOST_ELEMENTS = 1 << 22
 LEAST_ELEMENTS = 16
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A tensor argument that is moved: towards values between these two, by a quarter to a half of the way; of whole
-    numbers and flags, by any number of steps around their range.
+    """A tensor argument that is moved by a quarter to a half of the way towards a value between these two. Integers and
+    booleans move by any number of steps around their range.
     """
 
     position: int
@@ -37,8 +38,8 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """How the calls of a block hang together."""
+    """How the calls of a block depend on each other."""
 
     arguments: tuple[Moved, ...]
     seed: int
-    """Of the tables of factors. Known to the worker: what it does not know is where results lead to."""
+    """Seed of the tables of factors. The worker knows it; it does not know which entries results will select."""

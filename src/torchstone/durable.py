@@ -1,4 +1,4 @@
-"""Files that are either whole or not there. One place, so that every file of ours is written the same way."""
+"""Files that are either complete or absent. All files of the project are written by this module."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 _AT_ONCE = 16
-"""A disk that is asked to keep many files does so together."""
+"""Files that are synced at once: a disk writes many together as fast as one."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace the file in one step: a reader, or a crash, meets the old content or the new, never a part."""
+    """Replace the file in one step: after a crash it has the old content or the new, never a part."""
     _replace(path, data)
     sync_folder(path.parent)
 
@@ -42,11 +42,10 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 class SyncedBehind:
-    """Brings what was written to a file onto the disk, a moment behind its writer.
+    """Syncs a file to the disk in the background.
 
-    Many short lines in a row would each wait some milliseconds for the disk; so one sync serves all that were written
-    while the one before it was under way. What a process has written outlives that process in any case: the disk is
-    for the power cut.
+    Waiting for the disk takes milliseconds for each line, so one sync serves all lines that were written during the
+    last one. Written lines survive the end of the process in any case; the sync protects against a power cut.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -59,7 +58,7 @@ class SyncedBehind:
         self._thread.start()
 
     def wrote(self) -> None:
-        """Something was. Raises what the disk said to what was written before."""
+        """Schedule a sync. Raises the error of an earlier one."""
         with self._changed:
             self._raise_error()
             self._written += 1
@@ -102,11 +101,11 @@ def sync_folder(folder: Path) -> None:
 
 
 KERNELS_OF_TORCH = "PYTORCH_KERNEL_CACHE_PATH"
-"""Where torch keeps the kernels that it compiles for a GPU when they are first called, a second or more for each."""
+"""Variable for the folder of kernels that torch compiles at their first call on a GPU, in a second or more each."""
 
 
 def keeps_kernels_of_torch() -> dict[str, str]:
-    """The variable for processes of ours that call torch and nobody else's code: what one compiled the next finds."""
+    """The variable for trusted processes that call torch: they share the compiled kernels."""
     folder = cache_folder("compiled")
     if folder is None:
         return {}
@@ -116,7 +115,7 @@ def keeps_kernels_of_torch() -> dict[str, str]:
 
 
 def cache_folder(name: str) -> Path | None:
-    """Ours among the user's caches; None for a user without a home."""
+    """Torchstone's folder among the user's caches; None for a user without a home."""
     try:
         caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:

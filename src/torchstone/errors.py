@@ -1,7 +1,7 @@
-"""The one tree of errors.
+"""The tree of errors.
 
-What a *candidate* does wrong is never an exception: it is a :class:`~torchstone.schema.Verdict`. These errors
-are for what the user asked wrongly (exit code 2) and for what the machine could not do (exit code 3).
+A failure of a *candidate* is a :class:`~torchstone.schema.Verdict`, never an exception. These errors are for wrong
+requests (exit code 2) and for what the machine could not do (exit code 3).
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Gradients as operators: what the derivative of ``aten.mul.Tensor`` must give, under a name of its own.
+"""Gradients as operators: ``torchstone_grad.mul.Tensor`` is ``aten.mul.Tensor`` with its derivative.
 
-``torchstone_grad.mul.Tensor`` takes what the operator takes, and before it a list: for each result how much it counts
-(a cotangent), or None for results that have no derivative. It returns the operator's own results, then the gradient of
-every floating-point argument, or of those that are ``asking`` (by their places among them), as where weights are
-frozen: whoever skips the forward pass is not right. torch's own is registered when it is first
-asked for; a candidate is turned into the same thing by :class:`Differentiated`. Judge and worker share this, since both
-must make the same calls; whoever has a gradient under a name can be drawn for, compared and timed like anything else.
+It takes a list of cotangents, one for each result (None for results without a derivative), and then the operator's
+arguments. It returns the operator's results, then the gradient of every floating-point argument, or of those whose
+places are in ``asking``, as where weights are frozen. Results are part of it, so a kernel cannot skip the forward
+pass.
+
+torch's own is registered when it is first used; :class:`Differentiated` turns a candidate into the same. Judge and
+worker share this module, because both must make the same calls.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ import torch
 from torchstone.schema import forward_operator, is_gradient
 
 ASKING = "asking"
-"""The name of the argument that says which arguments ask for a gradient."""
+"""Name of the argument that lists which arguments require a gradient."""
 _LOOKS, _CALLS_IN_A_LOOK = 15, 20
 _registered: dict[str, torch.library.Library] = {}
 
 
 def register(operator: str) -> None:
-    """Make the name resolvable. Registering twice is no harm; an operator that torch does not have is left alone."""
+    """Make the name resolvable. Registering twice is allowed; unknown operators are ignored."""
     if operator in _registered or not is_gradient(operator):
         return
     overload = _overload(forward_operator(operator))
@@ -56,7 +57,7 @@ class Differentiated:
         return self.bound((cotangents, *args), kwargs)()
 
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Passes:
-        """The call with these arguments, to be made again and again: they ask for gradients once and for all."""
+        """The call with these arguments, for repeated use: they are marked once as requiring gradients."""
         cotangents, *others = args
         floating: list[torch.Tensor] = []
         told = [_as_leaf(argument, floating) for argument in others]
@@ -69,7 +70,7 @@ class Differentiated:
 
 
 class Passes:
-    """A forward pass and the backward pass that belongs to it, at once or apart."""
+    """A forward pass and its backward pass, at once or separately."""
 
     def __init__(
         self,
@@ -92,11 +93,10 @@ class Passes:
         return self.backward(results)
 
     def forward(self, beside: Passes) -> list[Any]:
-        """The results, with what the backward pass needs, of arguments that are gone unless the kernel keeps them: in a
-        model most are results of others, and their memory is used again.
+        """The results of a forward pass. Its arguments are copies, freed afterwards unless the kernel keeps them.
 
-        Some of them are arguments of a second call as well, together with those of another: so are the inputs of layers
-        that stand side by side.
+        In a model most arguments are results of other layers, and their memory is reused. Some arguments are used in a
+        second call too, as the inputs of parallel layers are.
         """
         with torch.enable_grad():
             args, kwargs = self._temporaries()
@@ -109,7 +109,7 @@ class Passes:
             return results
 
     def forward_otherwise(self) -> None:
-        """A pass whose results nobody needs, with another size and other numbers, if the operator can be called so."""
+        """A pass with another size and other values whose results are not used, if the operator accepts it."""
         if self._torchs_own is None or any(map(_holds_whole_numbers, (*self._args, *self._kwargs.values()))):
             return
         # What torch refuses is not asked for; a kernel may refuse it, too.
@@ -141,9 +141,7 @@ class Passes:
 
 
 def differentiating_ns(results: int, leaves: int, device: torch.device) -> float:
-    """How long differentiating takes where there is nothing to compute: so many results of so many arguments, each the
-    argument itself.
-    """
+    """Time of autograd's graph alone: an operator with so many arguments and results that returns its arguments."""
     ones = [torch.ones(1, device=device) for _ in range(leaves)]
     nothing = Differentiated(lambda *given: [torch.ops.aten.alias(given[i % leaves]) for i in range(results)])
     call = nothing.bound(([torch.ones(1, device=device)] * results, *ones), {})

@@ -1,4 +1,4 @@
-"""The links of a chain (:mod:`torchstone.chain`) on a device: both sides of the boundary follow them."""
+"""The arithmetic of a chain (:mod:`torchstone.chain`) on a device, shared by judge and worker."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class _Table:
         self._dtype = dtype
 
     def move(self, argument: torch.Tensor, which: int | torch.Tensor) -> None:
-        """Numbers by a factor, then by an addend, each rounded: the same on both sides, whatever a device makes of both
-        at once. Whole ones around their range.
+        """Move floats by a factor, then by an addend, each rounded, so that a fused multiply-add gives no other result.
+        Integers move around their range.
         """
         values = argument.to(self._dtype)  # the argument itself, unless its dtype has no addition
         self._move(values, which)
@@ -69,7 +69,7 @@ class Links:
         self._tables = [_Table(moved, generator, device) for moved in chain.arguments]
 
     def follow(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> None:
-        """Move the next call's arguments as this call's results want it."""
+        """Move the next call's arguments as the bits of this call's results select."""
         start = _starts([result.unsqueeze(0) for result in results])
         # On the host a row is had without a copy, by its number; a device would have to be waited for to tell it.
         which = int(start) if start.device.type == "cpu" else start
@@ -105,5 +105,5 @@ def _bits(result: torch.Tensor) -> torch.Tensor:
 
 
 def leading(results: Sequence[object]) -> list[torch.Tensor]:
-    """The results that decide how to go on: all tensors that hold anything."""
+    """The results that select the next arguments: all tensors that are not empty."""
     return [result for result in results if isinstance(result, torch.Tensor) and result.numel()]

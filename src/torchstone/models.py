@@ -1,11 +1,14 @@
 """Models as operators: a problem file's ``Model``, called with its weights and inputs, under a name of its own.
 
-``kernelbench.level1__19_ReLU.default`` takes the model's weights (:func:`named_weights`) and then what
-``forward`` takes, and returns the list of its results. Weights are arguments like any other: drawn afresh for every
-call, so that nobody can know them beforehand. Buffers are arguments that it writes to: what a call makes of them
-(running statistics) is part of what it does. Constants are buffers that are neither saved nor ever written to
-(positions, masks): they follow from how a model is made, so that a solution makes its own, or none. Judge and worker
-share this, since both must make the same calls.
+``kernelbench.level1__19_ReLU.default`` takes the model's weights (:func:`named_weights`) and the arguments of
+``forward``, and returns the list of its results.
+
+- Weights are arguments: drawn for every call, so that no candidate knows them beforehand.
+- Buffers are arguments that it writes to: their values after a call (running statistics) are compared.
+- Constants are buffers that are neither saved nor written to (positions, masks). They follow from how a model is made,
+  so a solution makes its own, or none.
+
+Judge and worker share this module, because both must make the same calls.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from torchstone.schema import WEIGHTS_FILE, Argument, Case, Scalar, SourceFile, 
 from torchstone.schema import Sequence as Listed
 
 _SEED = 42
-"""What a model draws for itself while it is made is the same on both sides."""
+"""Seed for random numbers that a model draws while it is made: the same on both sides."""
 
 
 Call = Callable[[], list[Any]]
@@ -34,14 +37,14 @@ class _Registered(NamedTuple):
     library: torch.library.Library
     buffers: frozenset[int]
     made: Callable[[], list[torch.Tensor]]
-    """Its weights as it makes them."""
+    """The weights as the model makes them."""
 
 
 _registered: dict[str, _Registered] = {}
 
 
 def register(case: Case) -> None:
-    """Make the name of a case's model resolvable. The same problem again is no harm."""
+    """Make the name of a case's model resolvable. Registering twice is allowed."""
     if case.model is None:
         return
     known = _registered.get(case.operator)
@@ -90,7 +93,7 @@ def unsaved_buffers(module: torch.nn.Module) -> frozenset[str]:
 
 
 def weight_kinds(model: torch.nn.Module, constants: Collection[str] = ()) -> dict[str, WeightKind]:
-    """What each weight of a problem's model is to its calls."""
+    """The kind of each weight of a problem's model: parameter, buffer or constant."""
     buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
     return {
         name: "constant" if name in constants else "buffer" if name in buffers else "parameter"
@@ -104,18 +107,18 @@ def written(case: Case) -> frozenset[int]:
 
 
 def weight_as_made(case: Case, position: int) -> torch.Tensor:
-    """What a case's model makes of one of its weights, on the host."""
+    """One weight as the case's model makes it, on the host."""
     register(case)
     return _registered[case.operator].made()[position]
 
 
 def weights_file(kinds: Mapping[str, WeightKind]) -> SourceFile:
-    """What a problem's weights are called, and which are buffers: others need not make the model to know."""
+    """A file with the names of a problem's weights and which are buffers, so that others need not make the model."""
     return SourceFile(WEIGHTS_FILE, json.dumps(kinds))
 
 
 def weights_among(texts: Mapping[str, str]) -> Mapping[str, WeightKind] | None:
-    """What that file says, if it is among these."""
+    """The content of that file, if it is among these."""
     return json.loads(texts[WEIGHTS_FILE]) if WEIGHTS_FILE in texts else None
 
 
@@ -164,9 +167,7 @@ class ModelFunction:
             instance.let_go()
 
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        """The call with these arguments, to be made again and again, with an instance of its own: nothing but the
-        module is called then.
-        """
+        """The call with these arguments, for repeated use, with an instance of its own: only the module is called."""
         weights, *inputs = args
         return self._instance(_device_of(weights, inputs), weights).bound(weights, inputs, kwargs)
 
@@ -196,8 +197,8 @@ class _Instance:
     def __init__(
         self, module: torch.nn.Module, given: Mapping[str, torch.Tensor], own: Collection[str] = frozenset()
     ) -> None:
-        """``given`` are the weights of the problem's model, without those that the module makes of its ``own``: a
-        solution may keep a table in another form, under the same name.
+        """``given`` are the weights of the problem's model, without those in ``own``, which the module makes itself. A
+        solution may keep a table in another form under the same name.
         """
         self._places = [place for place, name in enumerate(given) if name not in own]
         names = _names_like(module, {name: weight for name, weight in given.items() if name not in own}, own)
@@ -208,7 +209,7 @@ class _Instance:
         self._buffers = [_Buffer(module, name, buffers[name]) for name in names if name in buffers]
 
     def bound(self, weights: Sequence[torch.Tensor], inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
-        """The call; weights, whoever refers to them, are the given ones from now on."""
+        """The call, with the given weights from now on."""
         for own, place in zip(self._weights, self._places, strict=True):
             own.data = weights[place]
         module, buffers = self._module, self._buffers
@@ -222,7 +223,7 @@ class _Instance:
         return call
 
     def let_go(self) -> None:
-        """Of the memory that weights lie in, until it is given others."""
+        """Release the memory of the weights until others are given."""
         for own in self._weights:
             own.data = own.data.new_empty(0)
 
@@ -236,7 +237,7 @@ class _Buffer:
         self._tensor = tensor
 
     def keep(self) -> None:
-        """A call may put another tensor in its place instead of writing to it."""
+        """Keep the buffer: a call may replace it instead of writing to it."""
         now = self._owner[self._leaf]
         if now is not self._tensor and now is not None:
             self._tensor.copy_(now)

@@ -1,7 +1,7 @@
-"""What torch says about an operator: its overload, what it changes, what it returns, how arguments are built.
+"""Facts of torch about an operator: its overload, what it changes and returns, how arguments are built.
 
-Shared by the judge, which computes references, and by the worker, which calls candidates: both must build the
-same call from the same recipes. Imports torch, so nothing that runs before a device is needed imports this.
+Shared by the judge, which computes references, and the worker, which calls candidates: both must build the same call
+from the same recipes. Imports torch, so nothing that runs before a device is needed imports this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchstone import gradients, models, schema
 from torchstone.errors import UsageError
 
 _UPDATES_STATISTICS = {"native_batch_norm", "batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
-"""In training these write to the running statistics, and their schemas do not say so."""
+"""Operators that write to the running statistics in training although their schemas do not say so."""
 
 
 def resolve(operator: str) -> torch._ops.OpOverload:
@@ -69,7 +69,7 @@ class Contract:
 def contract_of(case: schema.Case) -> Contract:
     """Read the contract for the arguments of this case from the operator's schema."""
     models.register(case)
-    # Operators of ours (gradients, models) may be registered anew.
+    # Our own operators (gradients, models) may be registered again.
     declared = (_remembered if case.operator.startswith("aten.") else _declaration)(case.operator)
     undeclared = _undeclared_writes(case, declared.names)
     alias_to_position: dict[str, int] = {}
@@ -132,8 +132,7 @@ def _undeclared_writes(case: schema.Case, names: Sequence[str]) -> tuple[str, ..
 def is_view(operator: str) -> bool:
     """Whether what the operator returns is always a view of an argument.
 
-    Operators that are composed of others (``reshape``, ``contiguous``) declare the same and return one or not, as it
-    comes: they promise nothing.
+    Composed operators (``reshape``, ``contiguous``) declare the same, but may or may not return a view.
     """
     overload = resolve(operator)
     composed = torch._C._dispatch_has_kernel_for_dispatch_key(overload._name, "CompositeImplicitAutograd")
@@ -144,7 +143,7 @@ _HOST_KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
 def runs_on_the_host(operator: str) -> bool:
-    """Whether torch's own operator has an implementation there. Operators that we made ourselves are not asked for."""
+    """Whether torch's own operator has a CPU implementation. Our own operators are not looked up."""
     if not operator.startswith("aten."):
         return False
     name = resolve(operator)._name

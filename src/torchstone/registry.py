@@ -1,9 +1,8 @@
-"""Name -> suite, backend, executor, profiler. The one place where names are resolved.
+"""Resolves names of suites, backends, executors and profilers.
 
-Built-ins are listed here as import paths, so that nothing is imported before it is asked for; other packages
-add theirs by entry points (``torchstone.suites``, ``torchstone.backends``, ``torchstone.executors``,
-``torchstone.profilers``).
-A built-in name cannot be taken over by an installed package: `smoke` always means ours.
+Built-ins are listed as import paths, so that nothing is imported before it is used. Other packages add theirs by entry
+points (``torchstone.suites``, ``torchstone.backends``, ``torchstone.executors``, ``torchstone.profilers``). An
+installed package cannot take over a built-in name.
 """
 
 from __future__ import annotations

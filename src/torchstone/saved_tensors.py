@@ -1,4 +1,4 @@
-"""Tensors that two processes write and a third compares: files of numpy arrays, and how far two of them are apart.
+"""Files of numpy arrays that two processes write and a third compares, and how far two of them are apart.
 
 ``torchstone model`` and the harness use it. The comparing side imports no torch.
 """

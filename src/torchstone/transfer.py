@@ -1,7 +1,7 @@
-"""Tensors from one device to another, with as few waits as can be.
+"""Copies tensors between devices with as few waits as possible.
 
-A device that many processes use serves them in turn, and every wait is a turn: a copy from it that is waited for
-costs as much as all copies together. What goes to a device is not waited for at all.
+A device that many processes use serves them in turn, and every wait is a turn. One copy that is waited for costs as
+much as all copies together. Copies to a device are not waited for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 def bring(tensors: Iterable[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
     """All of them there; those that are there already as they are.
 
-    On the host they can be read at once; on a device by whatever is asked of its current stream from now on.
+    On the host they can be read at once; on a device by later work on its current stream.
     """
     given = list(tensors)
     brought = [t if t.device == device else t.to(device, non_blocking=_may_follow(t)) for t in given]

@@ -465,7 +465,7 @@ def test_a_missing_folder_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_kernels_folder(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"relu\.py is no folder\. Give the folder"):
+    with pytest.raises(UsageError, match=r"relu\.py is not a folder\. Give the folder"):
         backend(write(tmp_path / "relu.py"))
 
 

@@ -104,8 +104,8 @@ def test_a_command_is_taken_apart(
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (["ls"], "is no Python"),
-        (["nowhere"], "is no Python"),
+        (["ls"], "is not a Python"),
+        (["nowhere"], "is not a Python"),
         (["{python}"], "no program"),
         (["{python}", "no.py"], "no file"),
     ],

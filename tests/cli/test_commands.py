@@ -383,7 +383,7 @@ def test_show_tells_all_about_single_cases(capsys: pytest.CaptureFixture[str]) -
 
 def test_show_of_something_else_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "nowhere"]) == 2
-    assert "error: nowhere is no run folder" in capsys.readouterr().err
+    assert "error: nowhere is not a run folder" in capsys.readouterr().err
 
 
 def test_list_tells_names_and_operators(capsys: pytest.CaptureFixture[str]) -> None:
@@ -417,7 +417,7 @@ def test_the_help_line_of_each_command_is_the_commands_own() -> None:
     ("arguments", "said"),
     [
         (["run", "--effort", "huge"], "huge"),
-        (["run", "--memory-limit", "lots"], "'lots' is no size"),
+        (["run", "--memory-limit", "lots"], "'lots' is not a size"),
         (["run", "--ops", "add,,sub"], "empty name"),
         (["run", "--threads", "0"], "0"),
         (["rnu"], "No such command 'rnu'"),

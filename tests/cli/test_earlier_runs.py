@@ -245,7 +245,7 @@ def test_last_failed_can_itself_be_stopped_and_resumed(judge_by: Callable[[Decid
     ("arguments", "said"),
     [
         (["--last-failed", "y"], "unknown run 'y'. Known: x."),
-        (["--last-failed", "."], ". is no run folder"),
+        (["--last-failed", "."], ". is not a run folder"),
         (["--last-failed", "x", "--resume"], "Give one of them"),
         (["--last-failed", "x", "--suite", "smoke"], "no case that failed (1) is in this selection of suite 'smoke'"),
         (["--last-failed", "x", "-k", "add"], "no case that failed (1) is in this selection of suite 'listed'"),

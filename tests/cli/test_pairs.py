@@ -148,7 +148,7 @@ def test_only_the_options_that_are_given_become_settings(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["run", "nowhere"], 2, "nowhere' is no folder"),
+        (["run", "nowhere"], 2, "nowhere' is not a folder"),
         (["run", "tree", "--targets", "ch9"], 2, "target 'ch9' matches no pair. Nearest: ch2, ch1, "),
         (["run", "tree", "--targets", "ch1,,ch2"], 2, "empty name"),
         (["run", "tree", "--suite-timeout", "4x"], 2, "'4x' is no duration. Write it like 4h, 90m, 1h30m or 3600."),
@@ -156,8 +156,8 @@ def test_only_the_options_that_are_given_become_settings(
         (["run", "tree", "--run-id", "../x"], 2, "is not a plain folder name"),
         (["run", "tree", "--resume"], 2, "resume needs a run id"),
         (["run", "empty"], 2, "there is no pair under"),
-        (["show", "nowhere"], 2, "nowhere is no run folder"),
-        (["compare", "nowhere", "nowhere"], 2, "nowhere is no run folder"),
+        (["show", "nowhere"], 2, "nowhere is not a run folder"),
+        (["compare", "nowhere", "nowhere"], 2, "nowhere is not a run folder"),
         (["run", "tree", "--device", "cuda:99"], 3, "device 'cuda:99' is not"),
     ],
 )

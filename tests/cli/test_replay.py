@@ -163,7 +163,7 @@ def test_what_cannot_be_replayed_is_wrong_usage(finished: Path, tmp_path: Path) 
         ((str(finished), "--operator", "gelu"), "no record of operator 'gelu'"),
         ((str(finished), "--job", "zz"), "no record of a job 'zz'"),
         ((str(finished), "--job", "a", "--operator", "relu"), "not both"),
-        ((str(tmp_path),), "no run folder"),
+        ((str(tmp_path),), "not a run folder"),
         ((str(finished), "--save", str(tmp_path / "no" / "case.pt")), "Name a file in a folder that exists"),
     ):
         result = torchstone("replay", *arguments)

@@ -41,7 +41,7 @@ def sweep(folder: Path, *options: str) -> tuple[int, list[dict[str, Any]], list[
     done = subprocess.run(
         [sys.executable, "-m", "torchstone", "sweep", "--device", "cuda", "--quiet", *options],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))},
         capture_output=True,
         text=True,
         timeout=540,

@@ -162,7 +162,7 @@ def test_a_name_that_is_no_text_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_a_root_that_is_no_folder_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         discover(tmp_path / "nowhere")
 
 

@@ -63,7 +63,7 @@ def test_a_file_names_its_operator() -> None:
 def test_a_file_of_another_name_needs_to_be_told_its_operator(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def one(x): return x\ndef two(x): return x\n")
-    with pytest.raises(UsageError, match=r"mine.py' is no operator's of suite 'smoke'.*--operator"):
+    with pytest.raises(UsageError, match=r"mine.py' is not an operator of suite 'smoke'.*--operator"):
         chosen(file)
     assert source(chosen(file, operator="relu", entry="two")).entry == "two"
 

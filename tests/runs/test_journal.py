@@ -169,7 +169,7 @@ def test_a_disk_that_does_not_keep_what_was_written_is_not_passed_over(
     monkeypatch.setattr(os, "fdatasync", broken_disk)
     written = Journal(tmp_path, CASE_RECORDS)
     written.append(some(1)[0])
-    with pytest.raises(InfrastructureError, match=r"did not keep all of .*Input/output error"):
+    with pytest.raises(InfrastructureError, match=r"did not store all of .*Input/output error"):
         written.close()
 
 

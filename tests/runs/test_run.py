@@ -355,10 +355,10 @@ def test_what_a_backend_could_not_use_is_told_kept_and_reported(tmp_path: Path) 
 def test_a_damaged_manifest_is_named(tmp_path: Path, damage: str) -> None:
     folder = run(tmp_path, run_id="x").folder
     (folder / "manifest.json").write_text(damage)
-    with pytest.raises(TorchstoneError, match=r"manifest\.json is no manifest"):
+    with pytest.raises(TorchstoneError, match=r"manifest\.json is not a manifest"):
         read_run(folder)
 
 
 def test_a_folder_that_is_no_run_is_said_to_be_none(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no run folder"):
+    with pytest.raises(UsageError, match="is not a run folder"):
         read_run(tmp_path)

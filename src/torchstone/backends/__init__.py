@@ -1,4 +1,4 @@
-"""WHERE IMPLEMENTATIONS COME FROM."""
+"""Backends: where implementations come from."""
 
 from torchstone.backends.base import Backend, BackendOptions, HeldKernel, ListedBackend, Problem
 from torchstone.backends.folder_names import folder_name, operator_name

@@ -1,4 +1,4 @@
-"""Files that a caller of the Python API sends along with a kernel, checked before anything is started."""
+"""Files that a caller of the Python API sends with a kernel, checked before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's own operators as candidates: what every suite must agree with."""
+"""PyTorch's own operators as candidates. Every suite must agree with them."""
 
 from __future__ import annotations
 

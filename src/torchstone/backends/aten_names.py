@@ -1,4 +1,4 @@
-"""Names of ATen's operators, from the list that the torch package brings along. torch itself is not imported."""
+"""Names of ATen's operators, from a list in the torch package. torch itself is not imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend is: one method. And a fake for tests."""
+"""The protocol of a backend, and a fake for tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class HeldKernel(msgspec.Struct, frozen=True):
-    """One kernel that a backend holds, whoever asks for it. A backend that can list them has a method ``held()``."""
+    """One kernel that a backend holds. A backend that can list its kernels has a method ``held()``."""
 
     where: str
     """Its folder or file, as problems name it."""

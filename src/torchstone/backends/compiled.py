@@ -1,9 +1,9 @@
-"""What torch.compile makes of PyTorch's own operators.
+"""PyTorch's own operators under ``torch.compile``.
 
-Each operator travels as a few lines of source that compile a call of it and nothing else. It is compiled anew for
-every shape (no dynamic shapes), as a whole or not at all: an operator that the compiler cannot take is `unsupported`,
-with the compiler's reason. Inductor writes C++ on the CPU and Triton on a GPU; for operators that it leaves to
-PyTorch or a library (matrix products, sorting) the attribution shows who did the work.
+Each operator travels as a few lines of source that compile one call of it. It is compiled again for every shape (no
+dynamic shapes), as a whole graph. An operator that the compiler refuses is `unsupported`, with the compiler's reason.
+Inductor writes C++ on the CPU and Triton on a GPU. Attribution shows which operators it leaves to PyTorch or a library
+(matrix products, sorting).
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ Which kernel of several wins:
 4. of the same attempt, Python before CUDA before C++. A .cu and a .cpp of one attempt are one kernel; beside a .py of
    the same name they are files that it may read.
 Files that several kernels share lie beside the operators' folders (`shared_files`): modules, packages, headers.
-A folder from which its newest file cannot be read offers nothing (never an older attempt in its stead) and is a
-`Problem`; the next folder in the order takes its place.
+A folder whose newest file cannot be read offers nothing, not an older attempt, and is a `Problem`. The next folder in
+the order is then used.
 
-Nothing here runs or imports a kernel. Text is read, no more; whether it is right Python is the worker's to find out.
+Nothing here runs or imports a kernel. Only the worker finds out whether its text is valid Python.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _require_folder(kernels_dir: Path | None) -> Path:
     except OSError as error:
         raise _unreadable_root(kernels_dir, error) from error
     if not is_folder:
-        raise UsageError(f"{_shown(kernels_dir)} is no folder. Give the folder that holds the operators'. {_LAYOUT}")
+        raise UsageError(f"{_shown(kernels_dir)} is not a folder. Give the folder that holds the operators'. {_LAYOUT}")
     return kernels_dir
 
 

@@ -1,4 +1,4 @@
-"""Which function of a source is the kernel, and what is said if there is none. Text is read, nothing is run."""
+"""Finds the kernel function in a source, and the message if there is none. Text is read, nothing is run."""
 
 from __future__ import annotations
 

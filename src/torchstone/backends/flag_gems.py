@@ -1,9 +1,9 @@
 """The Triton kernels of FlagGems (package `flag_gems`), one for every operator that it registers.
 
-FlagGems replaces ATen operators by registering functions with the dispatcher. Its table of registrations is read from
-its source text, because the package can only be imported where a GPU is. In the worker each function is looked up in
-that same table and called as the dispatcher would call it: by position, since its parameters have names of their own,
-and without trailing arguments that have their default value, since not every function takes those.
+FlagGems registers functions with the dispatcher. Its table of registrations is read as text, because the package can
+only be imported where a GPU is. In the worker each function is looked up in that table and called as the dispatcher
+does: by position, because its parameters have other names. Trailing default arguments are left out, because not every
+function takes them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class FlagGemsBackend:
         module = _require_package()
         if options.device_type == "cpu":
             raise UsageError(
-                "backend 'flag_gems' needs a GPU: FlagGems cannot even be imported without. Add --device cuda."
+                "backend 'flag_gems' needs a GPU: FlagGems cannot be imported without one. Add --device cuda."
             )
         self._registrations = {_overload(name): name for name in _registered(module)}
 
@@ -110,7 +110,7 @@ def _registered(module: Path) -> Iterator[str]:
         if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == _TABLE for to in node.targets)
     ]
     if not found or not isinstance(found[-1], ast.Tuple):
-        raise UsageError(f"{module} has no table {_TABLE}: this flag_gems is another than was expected. Known: 5.0.2.")
+        raise UsageError(f"{module} has no table {_TABLE}: this version of flag_gems is not known. Install 5.0.2.")
     for entry in found[-1].elts:
         if isinstance(entry, ast.Tuple) and len(entry.elts) > 1 and isinstance(entry.elts[0], ast.Constant):
             yield str(entry.elts[0].value)

@@ -1,10 +1,10 @@
-"""Liger's Triton kernels (package `liger_kernel`), for the ATen operators whose meaning they share.
+"""Liger's Triton kernels (package `liger_kernel`), for the ATen operators that mean the same.
 
-The adapters below are ours: they turn an overload's arguments into those of Liger's functions and its results into
-those of the overload, with views alone where Liger leaves the choice (its own modules make inputs contiguous, so do
-these). What a kernel does not do (another dimension than the last, no weight, float64) is `unsupported`, never done in
-another way. Left out, because nothing of ATen means the same: the fused activations (SwiGLU, GeGLU multiply by a second
-tensor) and the fused losses; and cross entropy, whose kernel overwrites its input.
+The adapters are ours. They translate an overload's arguments and results, and make inputs contiguous, as Liger's own
+modules do. What a kernel does not do (another dimension than the last, no weight, float64) is `unsupported`.
+
+Left out: fused activations (SwiGLU, GeGLU) and fused losses, which no ATen operator equals, and cross entropy, whose
+kernel overwrites its input.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class LigerBackend:
                 "Install it: pip install --no-deps liger-kernel."
             )
         if options.device_type == "cpu":
-            raise UsageError("backend 'liger' needs a GPU: its kernels are Triton's. Add --device cuda.")
+            raise UsageError("backend 'liger' needs a GPU: its kernels are written in Triton. Add --device cuda.")
 
     def implementation(self, operator: str) -> Implementation | None:
         adapter = ADAPTERS.get(operator)

@@ -1,4 +1,4 @@
-"""What C++ and CUDA sources are called, and which of their functions is the kernel. Text is read, nothing is built."""
+"""File names of C++ and CUDA sources, and which of their functions is the kernel. Text is read, nothing is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Python text imports and defines, read without running it. For backends and the API; the text is not trusted."""
+"""Reads what Python text imports and defines, without running it. The text is not trusted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Solutions of problem files: a file with ``ModelNew`` for each, in a folder that the user has.
+"""Solutions of problem files: a file with ``ModelNew`` for each problem.
 
-Found by the problem's own file name (``level1/19_ReLU.py`` or ``19_ReLU.py``), or by the name that runs of the original
-give their kernels (``level_1_problem_19_sample_0_kernel.py``; of several samples the highest).
+A file is found by the problem's own name (``level1/19_ReLU.py`` or ``19_ReLU.py``), or as KernelBench names it
+(``level_1_problem_19_sample_0_kernel.py``). Of several samples the highest is taken.
 """
 
 from __future__ import annotations

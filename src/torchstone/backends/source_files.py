@@ -1,4 +1,4 @@
-"""Reads source files of kernels: bounded in size, UTF-8, and never from outside the kernels folder."""
+"""Reads source files of kernels: bounded in size, UTF-8, and only inside the kernels folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BENCHMARK FILES: what a user's benchmark is, how it is configured, how it is loaded. Profiling uses it too."""
+"""Benchmark files: their protocol, settings and loading. Used by the harness and by profiling."""
 
 from torchstone.benchmarks.config import BenchmarkConfig, BenchmarkDefaults, BenchmarkMode
 from torchstone.benchmarks.protocol import BaseBenchmark, Benchmark, SkipBenchmark

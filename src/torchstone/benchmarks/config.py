@@ -1,6 +1,6 @@
-"""How a benchmark is run: defaults, and the layers that replace single fields of them.
+"""Settings of a benchmark: defaults, and layers that replace single fields.
 
-Layers, later ones win field by field: defaults, the caller's config, the benchmark's `get_config()`, the command line.
+Later layers win, field by field: defaults, the caller's config, the benchmark's `get_config()`, the command line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a benchmark file to a benchmark object, in the process that runs it."""
+"""Loads a benchmark object from a file, in the process that runs it."""
 
 from __future__ import annotations
 

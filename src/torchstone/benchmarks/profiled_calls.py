@@ -1,6 +1,6 @@
-"""The calls of a benchmark that a profiler watches, each in a range of its own. Imports torch.
+"""The calls of a benchmark that a profiler watches, each in its own NVTX range. Imports torch.
 
-The harness traces with torch's profiler, another process is watched by ncu and nsys: both make the same calls.
+torch's profiler in the harness and ncu and nsys in another process see the same calls.
 """
 
 from __future__ import annotations

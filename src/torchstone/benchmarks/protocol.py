@@ -1,6 +1,6 @@
-"""What a benchmark is: three methods, and a base class with what most of them need. Imports no torch when loaded.
+"""The protocol of a benchmark: three methods, and a base class with common helpers. Imports no torch when loaded.
 
-Methods are found by name. A class of another harness, with a base class of its own, is a benchmark too.
+Methods are found by name. A class of another harness is a benchmark too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From what a benchmark's `get_config()` returns to a layer of settings. Any object or dict: fields are read by name.
+"""Reads settings from the object or dict that a benchmark's `get_config()` returns, by field names.
 
-A config class of another harness fills every field with a default of its own. Such a default must not override the
-command line or our defaults, so a field that is equal to its class's default counts as unset.
+A config class of another harness fills every field with its own default, which must not override the command line. So
+a field that equals its class's default counts as unset.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _slots_of(kind: type) -> tuple[str, ...]:
 
 
 def _is_machinery(value: Any) -> bool:
-    """Methods and the like; properties too, whose value follows from fields."""
+    """Methods, descriptors, and properties, whose value follows from fields."""
     return callable(value) or isinstance(value, (staticmethod, classmethod, property)) or hasattr(value, "__get__")
 
 
@@ -115,7 +115,7 @@ def _declared_default(kind: type, name: str) -> Any:
 def _is_equal(value: Any, default: Any) -> bool:
     try:
         return bool(value == default)
-    except Exception:  # noqa: BLE001 - arrays and the like compare in their own ways
+    except Exception:  # noqa: BLE001 - arrays and tensors compare element by element
         return value is default
 
 

@@ -1,4 +1,4 @@
-"""What makes a benchmark repeatable: seeds of every generator, deterministic algorithms. Imports torch when used."""
+"""Makes a benchmark repeatable: seeds of every generator, deterministic algorithms. Imports torch when used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""THIN COMMANDS: parse, call, render, exit code. Nothing is imported before its command is asked for.
+"""Commands: parse, call, print, exit code. A command is imported only when it is used.
 
 Exit codes: 0 all kernels agree, 1 some do not (or nothing could be judged), 2 wrong usage, 3 the machine prevented an
 answer, 130 interrupted.
@@ -19,7 +19,7 @@ COMMANDS = {
     "run": ("torchstone.cli.run:run", "Judge a backend's kernels on a suite of cases."),
     "fuzz": ("torchstone.cli.fuzz:fuzz", "Search for the smallest case on which a kernel fails."),
     "show": ("torchstone.cli.show:show", "Show the results of a run folder again."),
-    "replay": ("torchstone.cli.replay:replay", "Make the calls of recorded failures again, with the same values."),
+    "replay": ("torchstone.cli.replay:replay", "Repeat the calls of recorded failures, with the same values."),
     "profile": ("torchstone.cli.profile:profile", "Show where a kernel's time goes: torch's profiler, ncu, nsys."),
     "model": ("torchstone.cli.model:model", "Train a model with and without a folder of kernels, and compare."),
     "pairs": ("torchstone.cli.pairs:pairs", "Run baseline against optimized benchmarks, hundreds with one command."),
@@ -35,10 +35,10 @@ COMMANDS = {
     "diff-manifests": ("torchstone.cli.manifests:diff_manifests", "Show what differs between two runs' circumstances."),
     "doctor": (
         "torchstone.cli.doctor:doctor",
-        "Show devices, versions, isolation, compilers, profilers and extras, and what to do about what is missing.",
+        "Show devices, versions, isolation, compilers, profilers and extras, and how to get what is missing.",
     ),
 }
-"""Name -> where the command is, and its line in the help. A new command is one line here and one module."""
+"""Name -> import path of the command, and its line in the help. A new command is one line here and one module."""
 
 INTERRUPTED = 130
 
@@ -64,7 +64,7 @@ def torchstone() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. Errors that we foresee are one line on stderr, never a traceback."""
+    """Run one command and return its exit code. A `TorchstoneError` is one line on stderr, never a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

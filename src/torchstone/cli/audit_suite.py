@@ -1,4 +1,4 @@
-"""``torchstone audit-suite``: do the cases of a suite tell wrong kernels from right ones?"""
+"""``torchstone audit-suite``: find the cases of a suite that cannot tell a wrong kernel from a right one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command("audit-suite", short_help="Run trivial adversaries against every case of a suite.")
 @click.argument("suite")
 @click.option("--ops", multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
-@click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
+@click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; default: the suite's choice.")
 @case_options()
 @click.option("--device", default="cpu", show_default=True, metavar="cpu|cuda", help="Where adversaries and torch run.")
 @click.option(
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     default=1,
     show_default=True,
     metavar="N",
-    help="How many share the work.",
+    help="Number of processes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 def audit_suite(

@@ -1,4 +1,4 @@
-"""``torchstone capture``: run a program and keep the operators that it calls as a suite."""
+"""``torchstone capture``: run a program and record the operators that it calls as a suite."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def capture(output: Path, ops: tuple[str, ...], command: tuple[str, ...]) -> int
     The exit code is the program's own. Judge the file with: torchstone run --suite captured --source FILE
     """
     if not output.absolute().parent.is_dir():
-        raise UsageError(f"'{output.parent}' is no folder. Make it, or choose another file.")
+        raise UsageError(f"'{output.parent}' is not a folder. Make it, or choose another file.")
     program = take_apart(command)
     _require_torchstone(program)
     before = _identity(output)
@@ -70,7 +70,7 @@ def take_apart(command: Sequence[str]) -> Program:
         return Program(sys.executable, (), "script", first, tuple(rest))
     python = shutil.which(first)
     if python is None or not _PYTHON.fullmatch(Path(first).name):
-        raise UsageError(f"'{first}' is no Python. Write the program as: -- python script.py arguments")
+        raise UsageError(f"'{first}' is not a Python. Write the program as: -- python script.py arguments")
     options: list[str] = []
     while rest and rest[0].startswith("-") and rest[0] not in _TARGETS:
         count = 2 if rest[0] in _OPTIONS_WITH_VALUES else 1

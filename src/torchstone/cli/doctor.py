@@ -1,4 +1,4 @@
-"""``torchstone doctor``: what this machine offers, what is missing, and what to do about it."""
+"""``torchstone doctor``: what this machine offers, what is missing, and how to get it."""
 
 from __future__ import annotations
 
@@ -49,10 +49,12 @@ _LAYER_ADVICE = {
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Findings as JSON.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="Device to try workers on.")
+@click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="Device on which a worker is tested."
+)
 @click.pass_context
 def doctor(context: click.Context, as_json: bool, device: str) -> None:
-    """Show devices, versions, isolation, compilers, profilers and extras, and what to do about what is missing.
+    """Show devices, versions, isolation, compilers, profilers and extras, and how to get what is missing.
 
     Exit code 0: kernels can be judged here. 3: they cannot.
     """

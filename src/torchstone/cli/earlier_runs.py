@@ -1,4 +1,4 @@
-"""`--resume` and `--last-failed`: what is not asked now is as an earlier run had it."""
+"""`--resume` and `--last-failed`: options that are not given come from an earlier run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NothingFailed(Exception):  # noqa: N818 - an answer
 def with_earlier(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """The fields of the request, those that no option was given for as the earlier run had them."""
     if given["resume"] and given["last_failed"] is not None:
-        raise click.UsageError("--resume goes on with a run, --last-failed begins another. Give one of them.")
+        raise click.UsageError("--resume continues a run, --last-failed begins another. Give one of them.")
     if given["resume"]:
         return _resumed(fields, given)
     if given["last_failed"] is not None:

@@ -1,4 +1,4 @@
-"""What a finished run means to the shell."""
+"""The exit code of a finished run."""
 
 from __future__ import annotations
 

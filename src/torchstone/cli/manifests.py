@@ -1,4 +1,4 @@
-"""``torchstone diff-manifests``: whether two runs were made under the same circumstances."""
+"""``torchstone diff-manifests``: what differs between the circumstances of two runs."""
 
 from __future__ import annotations
 

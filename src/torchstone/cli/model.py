@@ -28,16 +28,14 @@ _MOST_LOSSES = 6
     required=True,
     help="Folder of kernels, or torchstone-triton or torchstone-cuda.",
 )
-@click.option(
-    "--ops", multiple=True, metavar="NAMES", help="Operators, comma separated; all of the folder's otherwise."
-)
+@click.option("--ops", multiple=True, metavar="NAMES", help="Operators, comma separated; default: all of the folder.")
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Training steps of each side.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads of each side.")
 @click.option(
-    "--seed", type=click.IntRange(min=0, max=2**31), default=0, show_default=True, help="Of weights and data."
+    "--seed", type=click.IntRange(min=0, max=2**31), default=0, show_default=True, help="Seed of weights and data."
 )
-@click.option("--fallback", is_flag=True, help="Calls that a kernel refuses are served by torch's own operator.")
+@click.option("--fallback", is_flag=True, help="torch's own operator serves calls that a kernel refuses.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 def model(script: Path, kernels_dir: Path, ops: tuple[str, ...], device: str, as_json: bool, **given: Any) -> int:
     """Train a model with and without a folder of kernels, and compare outputs, gradients, losses and times.

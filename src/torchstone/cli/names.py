@@ -1,4 +1,4 @@
-"""``torchstone list``: which names can be given to `run`, and what each means."""
+"""``torchstone list``: the names that `run` accepts, and what each means."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @click.command("list", short_help="List suites, backends, or the operators of a suite.")
 @click.argument("kind", type=click.Choice(["suites", "backends", "operators"]))
-@click.option("--suite", default="smoke", show_default=True, help="Whose operators.")
-@click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
+@click.option("--suite", default="smoke", show_default=True, help="Suite whose operators are listed.")
+@click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; default: the suite's choice.")
 @click.option("--device", "device_type", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @case_options()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")

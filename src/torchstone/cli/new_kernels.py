@@ -1,4 +1,4 @@
-"""``torchstone new-kernels``: a folder of stubs to write kernels into."""
+"""``torchstone new-kernels``: write a folder of stubs for kernels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torchstone.cli.parameters import split_commas
 
 
 @click.command("new-kernels", short_help="Write a folder of stubs for a suite's operators.")
-@click.option("--suite", default="smoke", show_default=True, help="Whose operators.")
+@click.option("--suite", default="smoke", show_default=True, help="Suite whose operators get stubs.")
 @click.option("--ops", multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
-@click.option("--dir", "folder", type=click.Path(path_type=Path), required=True, help="Where to; made if need be.")
+@click.option("--dir", "folder", type=click.Path(path_type=Path), required=True, help="Folder to write to.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 def new_kernels(suite: str, ops: tuple[str, ...], folder: Path, as_json: bool) -> int:
     """Write a folder of stubs, one per operator of a suite, in the layout that the backend 'directory' reads.

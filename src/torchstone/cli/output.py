@@ -1,4 +1,4 @@
-"""What commands put on stdout, tables for people or one JSON object for programs, and the files they write besides."""
+"""What commands print: tables for people or one JSON object for programs. And the files they write besides."""
 
 from __future__ import annotations
 

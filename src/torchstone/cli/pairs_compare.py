@@ -23,7 +23,7 @@ _COLOURS = {"slower": "red", "broke": "red", "faster": "green", "mended": "green
     default=5.0,
     show_default=True,
     metavar="PERCENT",
-    help="Slower by more than this counts.",
+    help="Smaller changes do not count.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 def compare(run_a: Path, run_b: Path, regression_threshold: float, as_json: bool) -> int:

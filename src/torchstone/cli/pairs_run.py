@@ -34,9 +34,9 @@ def _duration(context: click.Context, parameter: click.Parameter, value: str) ->
 @click.argument("root", type=click.Path(path_type=Path), default=".")
 @click.option("--targets", multiple=True, metavar="NAMES", help="Only these: ch13, ch13:moe, 'ch*:moe*'.")
 @click.option("--reproducible", is_flag=True, help="Seed 42 and deterministic algorithms.")
-@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of both sides; drawn once otherwise.")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of both sides; default: random.")
 @click.option("--deterministic", is_flag=True, help="Deterministic algorithms; operators without one raise.")
-@click.option("--timeout-multiplier", type=_POSITIVE, metavar="X", help="Stretches the limit of every stage.")
+@click.option("--timeout-multiplier", type=_POSITIVE, metavar="X", help="Multiplies the limit of every stage.")
 @click.option("--cold-start", is_flag=True, help="Free caches and reset the device's state before each side.")
 @click.option("--no-profile", is_flag=True, help="Time only: no torch profiler, no nsys, no ncu.")
 @click.option("--iterations", type=click.IntRange(min=1), metavar="N", help="Timed calls of each side.")
@@ -48,8 +48,10 @@ def _duration(context: click.Context, parameter: click.Parameter, value: str) ->
     type=click.Choice(["custom", "triton", "pytorch"]),
     help="CUDA events or perf_counter; triton.testing.do_bench; torch.utils.benchmark.Timer.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Pairs under way at once.")
-@click.option("--suite-timeout", default="4h", show_default=True, callback=_duration, help="No pair begins after it.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Pairs that run at once.")
+@click.option(
+    "--suite-timeout", default="4h", show_default=True, callback=_duration, help="No pair begins after this time."
+)
 @click.option(
     "--regression-threshold",
     type=click.FloatRange(min=0),
@@ -58,8 +60,8 @@ def _duration(context: click.Context, parameter: click.Parameter, value: str) ->
     metavar="PERCENT",
     help="Slower by more than this is a regression.",
 )
-@click.option("--run-id", help="Name of the run's folder; made from the time otherwise.")
-@click.option("--resume", is_flag=True, help="Go on with the run of that id, keeping what it has.")
+@click.option("--run-id", help="Name of the run's folder; default: from the time.")
+@click.option("--resume", is_flag=True, help="Continue the run of that id; its results are kept.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--output-dir", type=click.Path(path_type=Path), default=Path("artifacts"), show_default=True)

@@ -1,4 +1,4 @@
-"""``torchstone pairs show``: the results of a run again. And how reports of pairs are printed."""
+"""``torchstone pairs show``: show the results of a run again. And how reports of pairs are printed."""
 
 from __future__ import annotations
 

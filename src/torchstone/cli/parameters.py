@@ -1,4 +1,4 @@
-"""Kinds of option values that click does not know: comma lists, sizes and cases. And options that commands share."""
+"""Option types that click lacks (comma lists, sizes, cases), and options that several commands share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def size_in_bytes(context: click.Context, parameter: click.Parameter, value: str
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", value.lower())
     size = int(float(found.group(1)) * _UNITS.get(found.group(2), 0)) if found else 0
     if size < 1:
-        raise click.BadParameter(f"'{value}' is no size. Write it like 8GiB, 512MiB or 1073741824.", context, parameter)
+        raise click.BadParameter(
+            f"'{value}' is not a size. Write it like 8GiB, 512MiB or 1073741824.", context, parameter
+        )
     return size
 
 
@@ -60,9 +62,7 @@ def split_commas(values: tuple[str, ...]) -> tuple[str, ...] | None:
 
 def report_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options that say how results are told: ``wide``, ``durations``, ``junit``."""
-    wide = option(
-        "--wide", group=group, is_flag=True, help="All columns, also where the terminal is too narrow for them."
-    )
+    wide = option("--wide", group=group, is_flag=True, help="All columns, even if the terminal is too narrow.")
     slowest = option(
         "--durations",
         group=group,
@@ -114,7 +114,7 @@ def case_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[
         "sample",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Only N cases, every operator in turn.",
+        help="Only N cases, taken from every operator in turn.",
         group=group,
     )
     overhead = option(
@@ -122,7 +122,7 @@ def case_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[
         "--overhead-dominated",
         "overhead_dominated",
         is_flag=True,
-        help="Only calls known to take hardly longer than starting a kernel.",
+        help="Only calls that take about as long as a kernel launch.",
         group=group,
     )
     return lambda command: source(largest(sample(overhead(command))))

@@ -1,4 +1,4 @@
-"""``torchstone profile``: where a kernel's time goes, by profilers. Never a measurement."""
+"""``torchstone profile``: show where a kernel's time goes, by profilers. Not a measurement."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SAME_NAME = ("kernel", "suite", "backend", "kernels_dir", "operator", "entry", 
 
 @click.command(short_help="Show where a kernel's time goes: torch's profiler, ncu, nsys.")
 @click.argument("kernel")
-@click.option("--with", "profilers", multiple=True, metavar="NAMES", help="torch,ncu,nsys; torch otherwise.")
+@click.option("--with", "profilers", multiple=True, metavar="NAMES", help="torch,ncu,nsys; default: torch.")
 @click.option("--suite", default="smoke", show_default=True, help="Where the case comes from.")
-@click.option("--backend", help="Where an operator's kernel comes from; directory with --kernels-dir, else aten.")
+@click.option("--backend", help="Where the kernel comes from; default: directory with --kernels-dir, else aten.")
 @click.option("--kernels-dir", type=click.Path(path_type=Path), help="Folder of kernels, for backends that read one.")
-@click.option("--operator", metavar="NAME", help="Which operator a kernel file computes; its name says so otherwise.")
-@click.option("--entry", metavar="NAME", help="The function of a kernel file; found by its name otherwise.")
-@click.option("--case", metavar="TEXT", help="Key or label, or a part of either; the largest timed case otherwise.")
-@click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; the suite's choice otherwise.")
+@click.option("--operator", metavar="NAME", help="Operator that a kernel file computes; default: from its name.")
+@click.option("--entry", metavar="NAME", help="Function of a kernel file; default: found by its name.")
+@click.option("--case", metavar="TEXT", help="Key or label, or a part of either; default: the largest timed case.")
+@click.option("--dtype", "dtypes", multiple=True, metavar="NAMES", help="float32,bf16 …; default: the suite's choice.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--calls", type=click.IntRange(min=1, max=10_000), default=5, show_default=True, help="Calls to profile.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads of the kernel.")
@@ -37,7 +37,7 @@ _SAME_NAME = ("kernel", "suite", "backend", "kernels_dir", "operator", "entry", 
     default=180.0,
     show_default=True,
     metavar="SECONDS",
-    help="For each profiler.",
+    help="Time limit of each profiler.",
 )
 @click.option("--output-dir", type=click.Path(path_type=Path), default=Path("torchstone_profiles"), show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")

@@ -1,4 +1,4 @@
-"""How a run is watched: a live line on a terminal, a plain one now and then elsewhere. All of it on stderr."""
+"""Progress of a run on stderr: a live line on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``torchstone redteam``: attack this installation with the corpus and show what each guard stops."""
+"""``torchstone redteam``: judge the corpus of cheats on this installation and show what is stopped."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _COLUMNS = ("fixture", "kind", "case", "verdict", "expected", "status", "credit"
 
 @click.command(short_help="Attack this installation with known cheats and show what is stopped.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option("--only", multiple=True, metavar="IDS", help="Fixtures, comma separated; all of the device's otherwise.")
+@click.option("--only", multiple=True, metavar="IDS", help="Fixtures, comma separated; default: all of the device.")
 @click.option(
-    "--list", "as_list", is_flag=True, help="List the fixtures and run none; of every device without --device."
+    "--list", "as_list", is_flag=True, help="List the fixtures and run none; without --device those of every device."
 )
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="How often to judge each.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")

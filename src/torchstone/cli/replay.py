@@ -1,4 +1,4 @@
-"""``torchstone replay``: make the call of a recorded failure again."""
+"""``torchstone replay``: repeat the call of a recorded failure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 _REPRODUCES, _AGREES, _NO_ANSWER = 1, 0, 3
 
 
-@click.command(short_help="Make the calls of recorded failures again, with the same values.")
+@click.command(short_help="Repeat the calls of recorded failures, with the same values.")
 @click.argument("path", type=click.Path(path_type=Path), metavar="RUN_FOLDER")
 @click.option("--job", "job_key", metavar="KEY", help="Only this job: its key, or the beginning of it.")
 @click.option("--operator", metavar="NAME", help="Only this operator; a base name means every overload.")
-@click.option("--device", metavar="TEXT", help="cpu, cuda or cuda:N; where it happened otherwise.")
+@click.option("--device", metavar="TEXT", help="cpu, cuda or cuda:N; default: where it happened.")
 @click.option(
     "--save",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.pt",
-    help="Write arguments, result and expectation for torch.load; of several failures FILE-1.pt, FILE-2.pt.",
+    help="Write arguments, result and expected result for torch.load; several failures: FILE-1.pt, FILE-2.pt.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 def replay(

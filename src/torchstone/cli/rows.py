@@ -1,4 +1,4 @@
-"""Lists of names with what they mean: two columns on a terminal, tabs in a pipe."""
+"""Lists of names with descriptions: two columns on a terminal, tabs in a pipe."""
 
 from __future__ import annotations
 

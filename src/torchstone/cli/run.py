@@ -44,7 +44,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     "expression",
     group=_WHAT,
     metavar="EXPR",
-    help="Cases whose operator or arguments contain the words: 'relu and not bf16'.",
+    help="Only cases whose operator or arguments contain the words: 'relu and not bf16'.",
 )
 @option(
     "--dtype",
@@ -52,7 +52,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     group=_WHAT,
     multiple=True,
     metavar="NAMES",
-    help="float32,bf16 …; the suite's choice otherwise.",
+    help="float32,bf16 …; default: the suite's choice.",
 )
 @option(
     "--mode",
@@ -90,7 +90,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     "--require-authored-kernel",
     group=_KERNELS,
     is_flag=True,
-    help="Work that torch or a library does is not the kernel's.",
+    help="Refuse kernels in which torch or a library does the work.",
 )
 @option("--device", group=_WHERE, default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @option(
@@ -109,7 +109,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     metavar="N",
     default=1,
     show_default=True,
-    help="How many share a device.",
+    help="Judges that share a device.",
 )
 @option(
     "--isolation",
@@ -117,7 +117,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     type=click.Choice(["strict", "best", "none"]),
     default="best",
     show_default=True,
-    help="What must stand between kernels and this machine: all layers, those it has, or none.",
+    help="Isolation layers around a kernel: all, those that the machine offers, or none.",
 )
 @option("--executor", group=_WHERE, metavar="NAME", default="local", show_default=True, help="Where the jobs run.")
 @option(
@@ -136,7 +136,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     type=click.Choice(["cold", "warm"]),
     default="cold",
     show_default=True,
-    help="For timed calls.",
+    help="Cache state before a timed call.",
 )
 @option(
     "--shapes",
@@ -144,7 +144,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     type=click.Choice(["near", "stated"]),
     default="near",
     show_default=True,
-    help="stated: no other sizes and layouts than the suite's, for kernels made for these.",
+    help="stated: only the sizes and memory layouts of the suite.",
 )
 @option(
     "--non-finite",
@@ -152,29 +152,35 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     type=click.Choice(["check", "ignore"]),
     default="check",
     show_default=True,
-    help="NaN and infinities among the inputs of pointwise operators.",
+    help="Whether pointwise operators also get NaN and infinities.",
 )
-@option("--load-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="For importing a kernel.")
-@option("--compile-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="For a case's first call.")
-@option("--check-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="For checking a case.")
-@option("--measure-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="For timing a case.")
-@option("--timeout-multiplier", group=_LIMITS, type=_SECONDS, default=1.0, metavar="X", help="Stretches all four.")
+@option("--load-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for importing a kernel.")
+@option("--compile-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for a case's first call.")
+@option("--check-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for checking a case.")
+@option("--measure-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for timing a case.")
+@option(
+    "--timeout-multiplier", group=_LIMITS, type=_SECONDS, default=1.0, metavar="X", help="Multiplies all four limits."
+)
 @option(
     "--memory-limit",
     group=_LIMITS,
     callback=size_in_bytes,
     metavar="SIZE",
-    help="Memory of a kernel's processes: 8GiB.",
+    help="Memory of a kernel's processes; default: 8GiB.",
 )
 @option(
-    "--scratch-limit", group=_LIMITS, callback=size_in_bytes, metavar="SIZE", help="Files a kernel may write: 2GiB."
+    "--scratch-limit",
+    group=_LIMITS,
+    callback=size_in_bytes,
+    metavar="SIZE",
+    help="Files that a kernel may write; default: 2GiB.",
 )
 @option(
     "--process-limit",
     group=_LIMITS,
     type=click.IntRange(min=1),
     metavar="N",
-    help="Processes a kernel may start: 256.",
+    help="Processes that a kernel may start; default: 256.",
 )
 @option(
     "--output-dir",
@@ -184,12 +190,12 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     show_default=True,
     help="Where run folders are made.",
 )
-@option("--run-id", group=_OUTPUT, help="Name of the run's folder; made from the time otherwise.")
+@option("--run-id", group=_OUTPUT, help="Name of the run's folder; default: from the time.")
 @option(
     "--resume",
     group=_OUTPUT,
     is_flag=True,
-    help="Go on with the run of that id, or with the newest unfinished one, with the options it was begun with.",
+    help="Continue the run of that id, or the newest unfinished one, with its options.",
 )
 @option("--quiet", group=_OUTPUT, is_flag=True, help="No progress and no tables, only the closing line.")
 @option("--json", "as_json", group=_OUTPUT, is_flag=True, help="One JSON object on stdout, nothing else.")
@@ -201,7 +207,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     metavar="X",
     default=1.0,
     show_default=True,
-    help="Speedup that perf@p asks for.",
+    help="The p of perf@p: share of operators faster than this.",
 )
 @option("-v", "--verbose", group=_OUTPUT, is_flag=True, help="One line for each case as it is judged, on stderr.")
 @report_options(_OUTPUT)

@@ -1,4 +1,4 @@
-"""``torchstone show``: the results of a run folder again, folded afresh from its records."""
+"""``torchstone show``: show the results of a run folder again, computed from its records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _picture_file(context: click.Context, parameter: click.Parameter, value: Pat
     type=click.FloatRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
-    help="Speedup that perf@p asks for.",
+    help="The p of perf@p: share of operators faster than this.",
 )
 @click.option(
     "--roofline",
@@ -39,7 +39,7 @@ def _picture_file(context: click.Context, parameter: click.Parameter, value: Pat
     "--case",
     "case_text",
     metavar="TEXT",
-    help="All that is known about the cases whose operator and arguments contain this, or of this job key.",
+    help="Everything about the cases whose operator and arguments contain this, or of this job key.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 @report_options()

@@ -1,4 +1,4 @@
-"""WHERE IT RUNS."""
+"""Executors: bring jobs to judges."""
 
 from torchstone.executors.base import Executor, ExecutorOptions, FakeExecutor, Session
 

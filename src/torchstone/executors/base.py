@@ -1,4 +1,4 @@
-"""What an executor is: one method, and a session for who cannot say all jobs beforehand. And a fake for tests."""
+"""The protocol of an executor, a session that judges jobs one by one, and a fake for tests."""
 
 from __future__ import annotations
 

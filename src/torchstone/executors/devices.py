@@ -1,4 +1,4 @@
-"""The devices of this machine, as judges are assigned to them. Asks the driver (NVML), never torch."""
+"""The devices of this machine that judges are assigned to. Asks the driver (NVML), never torch."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""This machine: judge processes on its devices, fed job by job from one queue.
+"""This machine: judge processes on its devices, fed from one queue.
 
-The judges of one device compile and check side by side and take turns to measure (``court/lane.py``). A judge that
-dies costs nothing but time: its job goes back to the queue and a new judge takes its place. Only a job whose judge dies
-every time ends as `Unjudged`; when that happens to one job after another the fault is not in the jobs, and the executor
-gives up.
+The judges of one device compile and check in parallel and take turns to measure (``court/lane.py``). If a judge dies,
+its job goes back to the queue and a new judge starts. A job whose judge dies every time ends as `Unjudged`. If that
+happens to one job after another, the jobs are not the cause, and the executor gives up.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Jobs that wait for a judge, in the order in which their candidates came.
 
-A candidate's worker is warm in the judge that had its last job, and starting it elsewhere costs another worker. So a
-judge goes on with the candidate it has; then it begins one that nobody has, if it can on a case that it knows: what it
-has found out of it, the reference's time and what can be prepared, is found out once. Only when every candidate that
-waits is in some judge's hands does it help with one of them, the one with the most jobs left.
+A candidate's worker is warm in the judge that had its last job; starting it elsewhere costs another worker. So a judge
+chooses in this order:
+
+1. its own candidate;
+2. a candidate that no judge has, on a case whose reference this judge has already measured, if there is one;
+3. the candidate of another judge with the most jobs left.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ _SLOW = (
     ),  # many draws are compared
     *("unbind", "unsafe_split", "split", "unique_dim"),  # many results, or sorted ones
 )
-"""How the names of operators begin whose cases take a second or more on an H200: whoever meets one last keeps all
-others waiting."""
+"""Prefixes of operators whose cases take a second or more on an H200. They come first: the last job of a run should be
+short."""
 _JOBS_FOR_SLOW_ONES = 60.0
 _WORDS_FOR_COMPILING = ("compile", "_dynamo", "_inductor", "export")
 Waiting = tuple[Job, int]
@@ -55,7 +57,7 @@ class JobQueue:
             self._groups = {key: deque(sorted(group, key=lambda each: -_elements(each[0]))) for key, group in heaviest}
 
     def preload(self) -> Preload:
-        """What workers should find imported. A guess: whoever needs more imports it."""
+        """What workers should find imported. A guess: a kernel that needs more imports it."""
         implementations = [group[0][0].implementation for group in self._groups.values()]
         if all(each.language == "aten" for each in implementations):
             return "torch"

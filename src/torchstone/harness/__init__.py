@@ -1,4 +1,4 @@
-"""BASELINE AGAINST OPTIMIZED: find pairs of benchmark files, run both sides in turn, compare, report.
+"""The harness: find pairs of benchmark files, run both sides in turn, compare, report.
 
 The public names. They are loaded when they are first used: importing a base class must not import torch.
 """

@@ -1,4 +1,4 @@
-"""Timing: the sides take turns in short blocks, in random order, so that drift meets both alike."""
+"""Timing: the sides take turns in short blocks, in random order, so that drift affects both."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What is asked of one side, and how long one call of it takes."""
+    """The requested calls of one side, and how long one call takes."""
 
     iterations: int | None
     """None: not given, as many as needed."""

@@ -1,4 +1,4 @@
-"""What a benchmark computed, found by name after its first call and written to a file for the comparison."""
+"""Finds the output of a benchmark after its first call and writes it to a file for the comparison."""
 
 from __future__ import annotations
 

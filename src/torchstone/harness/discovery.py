@@ -84,7 +84,7 @@ def discover(root: Path) -> Discovery:
     """Every pair under `root`, and every file that could not be paired or read."""
     root = Path(os.path.abspath(root))
     if not root.is_dir():
-        raise UsageError(f"'{root}' is no folder. Name the folder that holds the chapters, or one chapter.")
+        raise UsageError(f"'{root}' is not a folder. Name the folder that holds the chapters, or one chapter.")
     survey = _Survey(root)
     pairs = [pair for folder in _folders(root, survey) for pair in survey.pairs_of(folder)]
     pairs.sort(key=lambda pair: (natural(pair.chapter), natural(pair.short_name)))

@@ -64,7 +64,7 @@ def read_expectations(path: Path) -> Expectations:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no file of expectations ({error}). Name another with --file.") from error
+        raise UsageError(f"{path} is not a file of expectations ({error}). Name another with --file.") from error
     if found.format > FORMAT:
         raise UsageError(f"{path} has format {found.format}; this torchstone reads up to {FORMAT}. Use a newer one.")
     return found

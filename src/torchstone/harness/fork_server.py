@@ -76,7 +76,7 @@ class ForkServer:
         raise InfrastructureError("the process that starts benchmarks ends at once. Try 'python -c \"import torch\"'.")
 
     def stop(self) -> None:
-        """End it. Sides that are alive stay with whoever holds them."""
+        """End it. Sides that are alive stay with their callers."""
         with self._lock:
             requests, process, self._requests, self._process = self._requests, self._process, None, None
         if requests is not None:

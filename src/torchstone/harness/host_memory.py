@@ -1,4 +1,4 @@
-"""The limit on what the processes of a side use of the host's memory together, and who watches it."""
+"""Limits the host memory that all processes of a side use together."""
 
 from __future__ import annotations
 

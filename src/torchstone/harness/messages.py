@@ -1,4 +1,4 @@
-"""What the harness and the process of one side say to each other. Imports no torch."""
+"""Messages between the harness and the process of one side. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A benchmark object of the caller's in another process: its class by file, its constructor's arguments pickled.
+"""Moves a caller's benchmark object to another process: its class by file, its constructor's arguments pickled.
 
-What cannot be imported or pickled (a REPL, a local class, an open file) cannot cross, and runs in the caller's process.
+What cannot be imported or pickled (a REPL, a local class, an open file) runs in the caller's process.
 """
 
 from __future__ import annotations

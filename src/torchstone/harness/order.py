@@ -1,4 +1,4 @@
-"""What is asked of a pair, and who carries it out: one method, with a fake for tests."""
+"""An order for one pair, and the protocol of the runner that carries it out, with a fake for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One pair, or one benchmark alone, from load to teardown. The sides live at the same time and are timed in turns."""
+"""Runs one pair, or one benchmark alone, from load to teardown. The sides live at the same time and take turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several pairs under way at once: threads that take orders to a runner, and one place where the answers arrive.
+"""Several pairs at once: threads that take orders to a runner, and one queue for the answers.
 
 Separate from the run, which journals: the threads never touch a file of the run folder.
 """

@@ -1,4 +1,4 @@
-"""What a run over pairs has to do: orders for the pairs that the journal does not hold yet. And its record kind."""
+"""Plans a run over pairs: orders for the pairs that the journal does not hold yet. And its record kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key figures of a side, from what the profilers saw of its kernels."""
+"""Key figures of a side, from the kernels that the profilers saw."""
 
 from __future__ import annotations
 

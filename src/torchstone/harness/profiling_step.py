@@ -1,7 +1,7 @@
 """Profiles the sides of a pair after it was timed, in runs of their own. Adds metrics and files, never a time.
 
-torch's profiler traces in a fork of the process that has imported torch. ncu and nsys start a process themselves.
-Whatever goes wrong here is a note on the result: the benchmark was timed and stays what it is.
+torch's profiler traces in a fork of the process that has imported torch. ncu and nsys start a process themselves. A
+failure here is a note on the result; the timing stays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run over many pairs is asked to do, checked before anything is started."""
+"""The request of a run over many pairs, checked before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether this machine has what a benchmark declares that it needs."""
+"""Checks whether this machine has what a benchmark declares that it needs."""
 
 from __future__ import annotations
 

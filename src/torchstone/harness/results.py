@@ -1,4 +1,4 @@
-"""The nouns of the harness: what came of a benchmark, of a pair, of a run. Frozen data, no torch."""
+"""The nouns of the harness: results of a benchmark, a pair and a run. Frozen data, no torch."""
 
 from __future__ import annotations
 

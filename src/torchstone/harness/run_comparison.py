@@ -1,7 +1,7 @@
-"""Two runs over the same pairs: what got slower or faster from the first to the second.
+"""Compares two runs over the same pairs: what got slower or faster.
 
-A later run may find the whole machine slower. So a pair counts as slower only if its optimized side takes longer and,
-against the baseline of the same run, has lost speedup as well; both by their whole intervals.
+A later run may find the whole machine slower. So a pair counts as slower only if its optimized side takes longer and
+its speedup over the baseline of the same run is lower, both by their whole intervals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One side as the harness sees it: asks stage after stage, keeps watch over each, and makes the side's result."""
+"""One side as the harness sees it: requests stage after stage, watches each, and makes the side's result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be said about a benchmark file without running it: whether it can be read, parsed, and holds a benchmark."""
+"""Checks a benchmark file without running it: whether it can be read, parsed, and holds a benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folds the records of a run over pairs into counts and mean speedups, for the whole run and for each chapter."""
+"""Counts and mean speedups of a run over pairs, for the whole run and for each chapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of a pair's row, shared by the page and the tables on a terminal."""
+"""The texts of a pair's row, shared by the page and the tables on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pairs `--targets` means: a chapter, `chapter:example`, or patterns of these."""
+"""Selects the pairs that `--targets` names: a chapter, `chapter:example`, or patterns of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From samples to the figures of a result."""
+"""The timing figures of a result, computed from samples."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""KERNELS IN THE USER'S OWN MODELS: a folder of kernels in the place of ATen's operators.
+"""Installing: a folder of kernels replaces ATen's operators in the user's own models.
 
-This is installing, not judging: kernels run in the caller's process, with the caller's rights, and are believed.
-Names are loaded when they are first used, because most of them need torch and the command line must not import it.
+Kernels run in the caller's process with the caller's rights, and their results are not checked. Names are loaded when
+they are first used, because most of them need torch and the command line must not import it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What came of training a model with and without kernels, and how far the two are apart. Imports no torch.
+"""Compares two trainings of a model, with and without kernels. Imports no torch.
 
-Two trainings never agree to the last bit, so differences are told as multiples of a floor that is measured: copies of
-the plain training whose weights and inputs are off by one rounding each. What such copies differ by is nobody's fault.
+Two trainings never agree to the last bit. So differences are multiples of a measured floor: how far copies of the
+plain training drift whose weights and inputs are off by one rounding.
 """
 
 from __future__ import annotations

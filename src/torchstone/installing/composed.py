@@ -1,8 +1,8 @@
 """Gradients for kernels of operators that torch composes of others (``linear``, ``softmax.int``, ``layer_norm``).
 
 Most operators have a derivative formula above the dispatch keys CPU and CUDA, and a kernel at these keys leaves it
-alone. Composed operators have none: their gradient is that of their parts. A kernel in their place has no parts, so the
-backward pass composes the operator once more, from the same arguments, and takes the gradient of that.
+alone. Composed operators have none: their gradient is that of their parts. A kernel has no parts. So the backward pass
+composes the operator once more from the same arguments, and differentiates that.
 """
 
 from __future__ import annotations

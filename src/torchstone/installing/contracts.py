@@ -1,7 +1,7 @@
-"""What an overload's schema asks of a kernel's results, and of the numbers among its arguments.
+"""Checks a kernel's results, and the numbers among its arguments, against its overload's schema.
 
-A kernel that stands in the dispatcher must keep these promises, or autograd goes wrong without a word: a result that
-*is* an argument changes that argument's history, a view that is a copy loses its writes.
+A kernel in the dispatcher must keep these promises, or autograd fails silently. A result that *is* an argument changes
+that argument's history, and a view that is a copy loses its writes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``torchstone.enable`` and ``torchstone.disable``: a folder of kernels in the place of ATen's operators."""
+"""``torchstone.enable`` and ``torchstone.disable``: a folder of kernels replaces ATen's operators."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def enable(
     device: DeviceWord = "auto",
     fallback: bool = False,
 ) -> Installation:
-    """Put the kernels of a folder in the place of ATen's operators, in this process and all of its threads.
+    """Replace ATen's operators by the kernels of a folder, in this process and all of its threads.
 
     ``torchstone-triton`` and ``torchstone-cuda`` name the built-in kernels, unless there is a folder of that name. A
     function and a context manager: without ``with``, they stay until ``torchstone.disable()``. ``operators`` chooses

@@ -1,7 +1,7 @@
-"""From a folder's kernel to a function of this process.
+"""Loads a kernel of a folder as a function of this process.
 
-Separate from the workers' loading, which may take its whole process for one kernel: here many kernels share one, so
-each sees the modules that travel with it while it loads, and nothing of that is left behind for the next.
+Separate from the workers' loading, which has a whole process for one kernel. Here many kernels share one: each sees
+the modules that travel with it while it loads, and none of them stays for the next.
 """
 
 from __future__ import annotations

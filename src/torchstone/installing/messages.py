@@ -1,4 +1,4 @@
-"""What the command and the processes that train a model say to each other. Imports no torch."""
+"""Messages between the command and the processes that train a model. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``torchstone model``: trains a script's model with and without kernels, step by step in turn, and compares.
+"""``torchstone model``: trains a script's model with and without kernels, in turn, and compares.
 
-Each side has a fresh process of its own and the same seeds. They take turns, so that what the machine does meanwhile
-meets both alike; a third process trains the copies that make the floor. Imports no torch.
+Each side has its own process and the same seeds. They take turns, so that disturbances of the machine affect both. A
+third process trains the copies that make the floor. Imports no torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``python -m torchstone.installing.side IN OUT``: trains the script's model as it is told, with or without kernels.
+"""``python -m torchstone.installing.side IN OUT``: trains a script's model, with or without kernels.
 
-Started by the command, which reads and writes the two descriptors. Runs the user's script and the user's kernels, both
-trusted: nothing keeps them in.
+Started by the command, which reads and writes the two descriptors. Runs the user's script and kernels, both trusted
+and without a sandbox.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _enabled(order: Order, folder: str) -> Installation:
 
 
 def main() -> int:
-    """Serve until told to finish, or until whoever asks is gone."""
+    """Serve until a request says to finish, or until the caller is gone."""
     with os.fdopen(int(sys.argv[1]), "rb") as requests, os.fdopen(int(sys.argv[2]), "wb") as replies:
         order = _next(requests)
         assert isinstance(order, Order), "the first message"

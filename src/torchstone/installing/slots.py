@@ -1,8 +1,8 @@
 """The places in torch's dispatcher where kernels are installed: one per overload and device.
 
-A slot is registered when its first kernel comes and taken out with its last. In between the newest kernel serves, so
-installations nest without registering twice, and may end in any order. Everything here is for the whole process: every
-thread sees the same kernels.
+A slot is registered with its first kernel and removed with its last. In between the newest kernel serves. So
+installations nest without registering twice, and may end in any order. All threads of the process see the same
+kernels.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``torchstone new-kernels``: a folder of stubs, one for each operator of a suite, that say what is to be written.
+"""``torchstone new-kernels``: writes a stub for each operator of a suite.
 
-All that a stub says is looked up: the schema and the docstring in torch, the calls in the suite's cases.
+A stub's text is looked up: the schema and the docstring in torch, the calls in the suite's cases.
 """
 
 from __future__ import annotations

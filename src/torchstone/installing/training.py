@@ -1,7 +1,7 @@
-"""One model of a script in training: what the script defines, and one step after the other.
+"""One model of a script in training: the functions that the script defines, and its steps.
 
-The script is a Python file with ``make_model()`` and ``make_batch(step)``; ``forward(model, batch)``,
-``loss(output, batch)`` and ``make_optimizer(parameters)`` may be there too.
+The script is a Python file with ``make_model()`` and ``make_batch(step)``; ``forward(model, batch)``, ``loss(output,
+batch)`` and ``make_optimizer(parameters)`` are optional.
 """
 
 from __future__ import annotations

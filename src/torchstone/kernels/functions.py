@@ -1,4 +1,4 @@
-"""The built-in kernels as functions with autograd: what a model calls in the place of `torch.nn.functional`.
+"""The built-in kernels as functions with autograd: what a model calls instead of `torch.nn.functional`.
 
 Each checks what the kernels take for granted (shapes, dtypes, one device): a kernel that is given a short weight reads
 beyond its end. Nothing here waits for the device. Without need for gradients no autograd node is made. Gradients come
@@ -270,7 +270,7 @@ def _tensor(result: Any) -> torch.Tensor:
     return tensor
 
 
-# ---- what is asked of arguments
+# ---- what is required of arguments
 
 
 def _needs_gradient(*tensors: torch.Tensor | None) -> bool:

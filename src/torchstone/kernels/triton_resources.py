@@ -1,6 +1,6 @@
 """Registers and spills of the built-in Triton kernels, compiled for devices that need not be here.
 
-Every kernel is called as users call it, with tensors that have no memory; in the place of a launch stands compiling for
+Every kernel is called as users call it, with tensors that have no memory; instead of a launch stands compiling for
 each architecture. So what is compiled is what would be launched, and nothing must be kept in step with the kernels.
 """
 

@@ -1,4 +1,4 @@
-"""HOW FAST? From raw samples to an answer with its doubt."""
+"""Measuring: from raw samples to times, speedups and their intervals."""
 
 from torchstone.measuring.block_ratio import BlockRatio, block_ratio
 from torchstone.measuring.differentiating import timing

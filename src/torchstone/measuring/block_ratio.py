@@ -1,7 +1,7 @@
 """How many times faster one side is than the other, from blocks of calls that the two took in turn.
 
-Each side's time is a quantile of its block means. On a CPU a low one: whatever else runs there makes blocks longer,
-never shorter. On a GPU the median. The interval is a bootstrap over rounds. Swapping the sides inverts it.
+Each side's time is a quantile of its block means. On a CPU a low one, because other programs only make blocks longer.
+On a GPU the median. The interval is a bootstrap over rounds. Swapping the sides inverts it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""What this device can do at best: bandwidth, matrix products per dtype, and the least that a call takes. Measured.
+"""Measures a device's ceilings: bandwidth, matrix products per dtype, and the least time of a call.
 
-A datasheet promises more than any kernel ever gets, and says nothing about this machine with these threads. So the
-judge measures by itself, on random data and on the cores that workers get: the best of a few tries, because whatever
-disturbs a try makes it slower. Kept in the process, and for a day on disk (``kept_ceilings.py``).
+A datasheet promises more than any kernel gets, and says nothing about this machine with these threads. So the judge
+measures on random data and on the workers' cores. The best of a few tries counts, because disturbances only make a try
+slower. Ceilings are kept in the process, and for a day on disk (``kept_ceilings.py``).
 
-Not a proof: these are the best that torch's own kernels reach, and a better kernel may pass them. It is then
-shown with more than a hundred percent.
+They are what torch's own kernels reach. A better kernel may pass them, and is then shown with more than 100 %.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class _Sizes(NamedTuple):
     """From the caches to well beyond them."""
     matrices: tuple[int, ...]
     bytes_per_try: int
-    """Small working sets are gone through again and again, so that starting does not count."""
+    """Small working sets are read repeatedly, so that the launch does not count."""
 
 
 _SIZES = {
@@ -70,7 +69,7 @@ class DeviceCeilings:
     def get(self, dtype: str | None) -> Ceilings:
         """The ceilings, those of arithmetic in this dtype included if it is one of :data:`DTYPES`.
 
-        The device should be idle, which is for the caller to see to.
+        The caller makes sure that the device is idle.
         """
         if not self.knows(dtype):
             start = None if self._measure_again else self._known
@@ -82,7 +81,7 @@ class DeviceCeilings:
         return self._known
 
     def doubt(self) -> None:
-        """Something was faster than the ceilings. They may have been measured on a busy machine: try once more."""
+        """Measure again after something was faster than the ceilings: the machine may have been busy."""
         self._measure_again, self._doubted = not self._doubted, True
 
     def _measured(self, dtype: str | None, start: Ceilings | None) -> Ceilings:

@@ -1,12 +1,12 @@
-"""Whether a speed also shows when the candidate is given one input at a time.
+"""Confirms a speed by calls that get one input at a time.
 
-A long block holds the inputs of all its calls from the start. A candidate that handles them together looks faster in it
-than it is: a model calls an operator once, then waits for the result. So a candidate is called faster only if single
-calls, of which it sees one at a time, show it too; and where single calls show clearly less, their ratio counts.
+A long block holds the inputs of all its calls from the start, so a candidate that computes them together looks faster
+than it is. A model calls an operator once and waits for the result. So a candidate is `faster` only if single calls
+show it too; where they show clearly less, their ratio counts.
 
-A single call is short beside what it costs to make it, so its own time is a small difference of large numbers, and a
-ratio of such differences has no useful distribution. The question is asked without dividing: is the reference's own
-time longer than ``ratio`` times the candidate's? That is a mean over rounds, and its sign can be tested.
+A single call is short beside the cost of making it. Its own time is a small difference of large numbers, and a ratio
+of such differences has no useful distribution. So the test does not divide: is the reference's own time longer than
+``ratio`` times the candidate's? That is a mean over rounds, and its sign can be tested.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from torchstone.schema import Block, Party, Way
 Finding = Literal["confirmed", "refuted", "open"]
 
 ALLOWANCE = 1.1
-"""A long block may show this much more than single calls do: caches are warmer in it."""
+"""Largest factor between the ratio of long blocks and that of single calls: caches are warmer in long blocks."""
 LEAST_ROUNDS = 5
 _CLEAR = 3.0
-"""Standard errors from zero that count as a sign."""
+"""Standard errors from zero from which a sign counts as certain."""
 
 Floats = NDArray[np.float64]
 
 
 def own_times_ns(blocks: Sequence[Block]) -> Floats:
-    """Per round: what the candidate's calls and the reference's took beyond the shim's, given one at a time."""
+    """Per round: the times of the candidate's and the reference's single calls, minus the shim's."""
     rounds: dict[int, dict[Party, int]] = defaultdict(dict)
     way = _deciding(blocks)
     for block in less_revealing([block for block in blocks if block.way == way]):
@@ -50,11 +50,11 @@ def own_times_ns(blocks: Sequence[Block]) -> Floats:
 
 
 def as_if_warm(own: Floats, blocks: Sequence[Block]) -> Floats:
-    """The same, with the reference no slower in such calls than it is in long blocks, with the candidate or without.
+    """The same, with the reference's single calls no slower than its calls in long blocks.
 
-    A call on its own comes to a process that has just been woken, and a chained one to caches that what lies between
-    has emptied; that is a long time to torch, and none to a few lines that lie in wait for it. And nobody looks at such
-    calls of the reference's when the candidate is gone.
+    A single call comes to a process that has just been woken, and a chained one to caches that the links have emptied.
+    That costs torch much, and little to a few lines of code that wait for the call. And single calls of the reference
+    are not timed again when the candidate is gone.
     """
     warm_ns = least_reference_ns(blocks)
     if _is_captured(blocks) or not own.size or warm_ns is None:
@@ -80,10 +80,10 @@ def _is_one_at_a_time(block: Block) -> bool:
 
 
 def charged(own: Floats, blocks: Sequence[Block]) -> Floats:
-    """The same, with the candidate charged for what it can avoid of handling a call: see ``per_call.py``.
+    """The same, with the candidate charged for the part of call handling that it can avoid: see ``per_call.py``.
 
-    Of chained calls also for what lies between them, which it could do quicker; and the reference has nothing from that
-    its caches were cold.
+    In chained calls also for the links between them, which it could compute faster. The reference gains nothing from
+    cold caches.
     """
     way = _deciding(blocks)
     handling = [b.claimed_ns for b in blocks if b.party == "shim" and b.way == way and _is_one_at_a_time(b)]
@@ -93,7 +93,7 @@ def charged(own: Floats, blocks: Sequence[Block]) -> Floats:
 
 
 def finding(own: Floats, charged: Floats, claimed_ratio: float, least_ratio: float) -> Finding:
-    """What single calls say about a ratio that long blocks show, and that must be above ``least_ratio`` to matter."""
+    """Whether single calls confirm or refute the ratio of long blocks. It matters only above ``least_ratio``."""
     if own.shape[0] < LEAST_ROUNDS:
         return "open"
     if _clearance(own, claimed_ratio / ALLOWANCE) < -_critical(own):
@@ -102,7 +102,7 @@ def finding(own: Floats, charged: Floats, claimed_ratio: float, least_ratio: flo
 
 
 def ratio_interval(own: Floats) -> tuple[float, float, float] | None:
-    """The ratio that single calls show and its 95 % interval; None where a party's own time is not seen in them."""
+    """The ratio of single calls and its 95 % interval; None if a party's own time does not show in them."""
     (candidate, candidate_error), (reference, reference_error) = (trimmed_mean(own[:, party]) for party in (0, 1))
     if candidate < _CLEAR * candidate_error or reference < _CLEAR * reference_error or not candidate:
         return None
@@ -112,9 +112,9 @@ def ratio_interval(own: Floats) -> tuple[float, float, float] | None:
 
 
 def supported_ratio(own: Floats) -> float:
-    """The most that calls given one at a time bear out: what they show, and the allowance.
+    """The largest ratio that single calls confirm: their own ratio times the allowance.
 
-    Where the candidate's own time is not seen in them, as if it were as large as the doubt about it.
+    If the candidate's own time does not show in them, its standard error counts as its time.
     """
     (candidate, candidate_error), (reference, _) = (trimmed_mean(own[:, party]) for party in (0, 1))
     shortest = max(candidate, candidate_error)
@@ -122,7 +122,7 @@ def supported_ratio(own: Floats) -> float:
 
 
 def certain_ratio(own: Floats) -> float:
-    """What single calls show beyond doubt, and the allowance; 0 where they show nothing."""
+    """The lower end of the ratio of single calls, times the allowance; 0 if they show nothing."""
     seen = ratio_interval(own)
     return 0.0 if seen is None else ALLOWANCE * seen[1]
 

@@ -1,7 +1,7 @@
-"""What a device and its machine are doing, and whether something else had a hand in a measurement. Reads only.
+"""The state of a device and its machine, and whether a round was disturbed. Reads only.
 
-A *state* is for the record: clocks, temperature, who else is there. A *glance* is for before and after a round: it
-reads counters that only ever grow, so that nothing in between is missed, however short it was.
+A *state* is for the record: clocks, temperature, other processes. A *glance* is taken before and after a round. It
+reads counters that only grow, so that no short disturbance in between is missed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PRESSED_SHARE = 0.1
 
 
 BY_THE_HOST = ("waited for a core", "machine overloaded", "core taken by the host", "core quota used up")
-"""Disturbances that the device has no part in."""
+"""Disturbances that come from the host."""
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Glance(msgspec.Struct, frozen=True):
 
 
 class DeviceProbe:
-    """Reads the state of one device; what the device does not tell stays None."""
+    """Reads the state of one device; what it does not report is None."""
 
     def __init__(
         self, device_type: str, uuid: str | None = None, cores: tuple[int, ...] = (), *, nvml: Any = None
@@ -98,7 +98,7 @@ class DeviceProbe:
 
 
 def disturbances(before: Glance, after: Glance) -> tuple[str, ...]:
-    """What had a hand in the time between two glances, by name; nothing for counters that one of them lacks."""
+    """Disturbances between two glances, by name; none for counters that one of them lacks."""
     return tuple(_reasons(before, after))
 
 
@@ -122,7 +122,7 @@ def _growth(before: int | None, after: int | None) -> int:
 
 
 class Watch:
-    """Looks at the device before and after every round, and remembers which were disturbed."""
+    """Reads the device before and after every round, and keeps which rounds were disturbed."""
 
     def __init__(self, probe: DeviceProbe, workers: Collection[int] = ()) -> None:
         self._probe, self._workers = probe, tuple(workers)

@@ -1,7 +1,7 @@
-"""The speed of gradients: what differentiating costs besides the work earns nobody a speed.
+"""The cost of autograd's graph in the speed of gradients.
 
-A kernel is differentiated in its own process, which it can change. Whoever computes results and gradients directly
-saves autograd's graph, which the reference's time has in it. Where that is more than noise a speed says nothing.
+A kernel is differentiated in its own process, which it can change. A kernel that computes results and gradients
+directly saves autograd's graph, which is in the reference's time. Where that is more than noise there is no speedup.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torchstone.schema import Measurement
 
 
 def timing(measurement: Measurement) -> Timing:
-    """Fold the raw blocks of a measurement into times per call and a paired speedup."""
+    """Compute times per call and a paired speedup from the raw blocks of a measurement."""
     found = statistics.timing(measurement)
     differentiating_ns = measurement.differentiating_ns
     if found.speedup is None or found.clocked != "calls" or differentiating_ns is None:

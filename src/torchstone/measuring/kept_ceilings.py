@@ -1,7 +1,7 @@
-"""Ceilings as data, and on disk for a day: what a device can do does not change from run to run.
+"""Ceilings as data, and on disk for a day.
 
-The folder is the user's cache. Whatever is wrong with a file in it (torn, edited, of another version, from the
-future) makes it as good as absent. Nothing in it decides a verdict: only the percentages of reports come from it.
+The folder is the user's cache. A file that is torn, edited, of another version or from the future counts as absent. No
+verdict depends on it: only the percentages of reports do.
 """
 
 from __future__ import annotations

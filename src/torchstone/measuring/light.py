@@ -1,4 +1,4 @@
-"""How far a time is from what the device allows: pure arithmetic on what a record holds."""
+"""How far a time is from the device's limit: arithmetic on the data of a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One CUDA device as its driver sees it (NVML). Reads only, needs no rights; every fact may be missing by itself."""
+"""One CUDA device as its driver (NVML) sees it. Reads only, needs no rights; each value may be missing."""
 
 from __future__ import annotations
 

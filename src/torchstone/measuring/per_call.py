@@ -1,7 +1,7 @@
-"""From raw blocks to times per call, one row a round: which blocks decide, and what is taken off them.
+"""From raw blocks to times per call, one row a round: which blocks decide, and what is subtracted.
 
-The time of a call is what a long block takes beyond the shim's, per call. Not the slope between a long block and a
-single call: a candidate that dawdles over single calls would shrink it.
+The time of a call is the time of a long block minus the shim's, per call. Not the slope between a long block and a
+single call: a candidate could shrink that by slow single calls.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from torchstone.schema import Block, Party
 Floats = NDArray[np.float64]
 
 Clocked = Literal["device", "calls", "calls against device"]
-"""`device`: both parties captured, starting calls is not on the clock. `calls`: neither. `calls against device`: only
-the candidate could not be captured, and what it takes to start its calls counts while the reference's does not."""
+"""`device`: both parties captured, launches are not timed. `calls`: neither captured. `calls against device`: only the
+candidate could not be captured, so its launches count and the reference's do not."""
 
 
 _IN_DOUBT = 2.0
-"""Standard errors."""
+"""Standard errors up to which a difference counts as chance."""
 NOTHING = (0.0, 0.0)
-"""Borne out, of any speed: as if the reference, when the candidate was gone, had taken no time at all."""
+"""No speed is confirmed: as if the reference had taken no time when the candidate was gone."""
 
 
 class PerCall(NamedTuple):
@@ -36,20 +36,19 @@ class PerCall(NamedTuple):
 
     gross: Floats
     net: Floats
-    """Without the shim."""
+    """Minus the shim."""
     shim_ns: float
-    """The middle of what was taken off the candidate's."""
+    """Median of what was subtracted from the candidate's."""
     clocked: Clocked
     shims: Floats
-    """What was taken off the candidate's, one a round."""
+    """What was subtracted from the candidate's, one value a round."""
     claimed: Floats | None = None
-    """What the devices' own clocks say, read by the workers: for captured calls only."""
+    """Times by the device's clock, as the workers report them: for captured calls only."""
     charged: Floats | None = None
-    """The candidate's alone, where calls are made one by one: what it took beyond what nobody can avoid.
+    """The candidate's alone, for calls made one by one: its time minus only the overhead that it cannot avoid.
 
-    Most of the shim is done in the worker's process, where a candidate can do it quicker than we do. So it is taken off
-    its time to tell how fast it is, but not to tell that it is faster. How much that is the shim's worker says, which
-    has no candidate in it."""
+    Most of the shim runs in the worker's process, where a candidate can be faster than our code. So it is subtracted to
+    report a time, but not to decide `faster`. The shim's worker, which holds no candidate, says how much it is."""
 
 
 def per_call(blocks: Sequence[Block]) -> PerCall:
@@ -71,12 +70,11 @@ def _charging(times: PerCall, blocks: Sequence[Block]) -> PerCall:
 
 
 def ratio_alone(blocks: Sequence[Block]) -> tuple[float, float] | None:
-    """The reference's time when the candidate was not there, over the candidate's, and the least that it is beyond
-    doubt: the lesser of before it came, where that is known, and when it was gone. None: it was not timed then.
+    """The reference's time without the candidate, divided by the candidate's, and the lower end of that ratio.
 
-    Each less the shim's time of its own moment; but while the candidate is there it can make that look long, so what is
-    taken off the candidate's is no more than when it was not. If nothing is left of its time then, nothing is borne
-    out.
+    The smaller of two: before the candidate was loaded, if known, and after it had ended. None: it was not timed then.
+    Each time is minus the shim's of its own moment. A candidate can make the shim look long, so what is subtracted from
+    its time is no more than the shim without it. If nothing of its time is left, no speed is confirmed.
     """
     if not any(block.way == "alone" for block in blocks):
         return None
@@ -101,8 +99,9 @@ def _ratio_without(blocks: Sequence[Block], times: PerCall) -> tuple[float, floa
 
 
 def least_reference_ns(blocks: Sequence[Block]) -> float | None:
-    """Its time per call in long blocks, of calls that are made one by one: beside the candidate, before it came or when
-    it was gone, whichever is least. None: there are none.
+    """The reference's least time per call in long blocks of calls made one by one: with the candidate, before or after.
+
+    None: there are no such blocks.
     """
     found = []
     for way in ("called", "alone", "beforehand"):
@@ -114,11 +113,11 @@ def least_reference_ns(blocks: Sequence[Block]) -> float | None:
 
 
 def less_revealing(blocks: Sequence[Block]) -> list[Block]:
-    """Blocks of captured calls without the time for which the judge was busy writing their arguments.
+    """Blocks of captured calls minus the time in which the judge wrote their arguments.
 
-    That is its own time, and varies more than anything else on its clock. But a candidate sees the arguments come, and
-    could begin. A device serves one process at a time, so that delays the writing: by what it takes longer than for the
-    reference, beyond doubt, the candidate's blocks stay as long as they were.
+    That time varies more than anything else on the judge's clock. But a candidate sees the arguments arrive and could
+    begin early, which delays the writing, because a device serves one process at a time. So what the writing takes
+    longer than for the reference, beyond chance, is not subtracted from the candidate's blocks.
     """
     delays = {calls: _delay_ns([block for block in blocks if block.calls == calls]) for calls in _lengths(blocks)}
     return [

@@ -1,10 +1,9 @@
-"""In which order, how often and how long parties are called: the design of the experiment, without any clock.
+"""The design of the experiment: in which order, how often and how long parties are called. Reads no clock.
 
-Candidate, reference and shim are called in blocks of many calls and in single calls, all of them once per round, in
-an order drawn anew for each round: what drifts (clocks, temperature, neighbours) then hits all alike. The time of a
-call is what a long block takes beyond the shim's, per call: what a block costs beside its calls (sending the command,
-waking up, replying) is in both. Single calls show what a candidate does when it is given one input at a time.
-Statistics over the blocks stand in ``statistics.py``.
+Candidate, reference and shim are called in long blocks and in single calls, once per round, in a random order. So
+drift (clocks, temperature, neighbours) affects all of them. A long block minus the shim's gives the time per call: the
+cost of a block besides its calls (command, wake-up, reply) is in both. Single calls show what a candidate does with
+one input at a time. ``statistics.py`` computes the statistics.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ from torchstone.schema import Block, Effort, Party, Way
 
 METHOD = "blocks-less-shim"
 _CALLS_IN_LONG_BLOCK = 8
-"""At least, as far as there are distinct inputs: in shorter ones the cost of the block itself drowns the calls."""
+"""Least calls of a long block, as far as there are distinct inputs: in shorter ones the block's own cost dominates."""
 _CALLS_IN_PROBE = {False: 8, True: 64}
-"""To guess how long a call takes. Captured ones are shorter, and cost nothing to start."""
+"""Calls for a first estimate of the time per call, by whether they are captured: captured calls are shorter."""
 _MUCH_QUICKER = 2
-"""Times as quick as the reference: then blocks that are as long as they should be have more calls."""
+"""Factor over the reference from which the candidate, and not the reference, decides the number of calls in a block."""
 _CONFIRMATIONS_AT_A_TIME = 5
 _ROUNDS_BETWEEN_LOOKS = 4
 _PATIENCE = 2.5
 _INSPECTIONS = 2
-"""In as many rounds as a plan has at least: one of a long block, one of any."""
+"""Inspected blocks in as many rounds as a plan has at least: one long block, one of any length."""
 
 
 class Times(NamedTuple):
-    """Of one block."""
+    """Times of one block."""
 
     elapsed_ns: int
     """By the judge's clock."""
     claimed_ns: int
     """By the worker's."""
     revealing_ns: int = 0
-    """Of the judge's, how long it was busy itself."""
+    """Part of ``elapsed_ns`` in which the judge itself was busy."""
 
 
 class Contestant(Protocol):
@@ -69,21 +68,20 @@ Turn = Callable[[], Block | None]
 
 
 class Inspections:
-    """Blocks that are nothing special to a candidate, and are not timed: what they are for is to be verified.
+    """Blocks with planted values among the timed ones: they are verified, and their time is not used.
 
-    A candidate that is careful as long as it is checked and not when it is timed must not be able to tell these apart:
-    so they are as long as timed ones, and when they come is drawn from the system's randomness. They are spread over
-    all rounds, however many there are.
+    A candidate must not be able to tell them from timed blocks, or it could be right only in these. So they are as long
+    as timed ones, and come at random rounds, spread over all of them.
     """
 
     def __init__(self, stretch: int, ready: Callable[[int], Turn | None]) -> None:
-        """``ready`` makes such a block of as many calls ready; None: it is done already, or cannot be made."""
+        """``ready`` prepares such a block of that many calls; None: it is done already, or cannot be made."""
         self._stretch, self._ready = stretch, ready
         self._chance = secrets.SystemRandom()
         self._ahead: list[Callable[[tuple[int, ...]], int] | None] = []
 
     def due(self, lengths: tuple[int, ...]) -> list[Turn]:
-        """What is to be done among the turns of the coming round."""
+        """Inspections among the turns of the next round."""
         if not self._ahead:
             self._ahead = [max, self._chance.choice, *[None] * (self._stretch - _INSPECTIONS)]
             self._chance.shuffle(self._ahead)
@@ -93,7 +91,7 @@ class Inspections:
 
 
 class Watcher(Protocol):
-    """Looks at the machine around every round."""
+    """Observes the machine before and after every round."""
 
     def begin(self) -> None:
         """A round is about to begin."""
@@ -105,12 +103,12 @@ class Watcher(Protocol):
 
     @property
     def disturbances(self) -> Sequence[object]:
-        """One for each round that something else had a hand in."""
+        """One for each disturbed round."""
         ...
 
 
 class Unwatched:
-    """Sees nothing."""
+    """Observes nothing."""
 
     disturbances: tuple[object, ...] = ()
 
@@ -120,7 +118,7 @@ class Unwatched:
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How much measuring an effort buys."""
+    """How much an effort measures."""
 
     rounds: int
     """Never fewer than this many, so that an interval can be given."""
@@ -132,9 +130,9 @@ class Plan(msgspec.Struct, frozen=True):
     """Aim for long blocks of about this length, as far as there are distinct inputs."""
     most_rounds: int = 128
     most_confirmations: int = 100
-    """Further rounds of single calls, where a candidate looks faster and those so far do not say whether it is."""
+    """Most further rounds of single calls, while they neither confirm nor refute a speed."""
     confirming_seconds: float = math.inf
-    """What these may take; then a speed stays as far unconfirmed as it is."""
+    """Time limit of these rounds; then the speed stays unconfirmed."""
 
 
 PLANS: dict[Effort, Plan] = {
@@ -164,8 +162,8 @@ def block_lengths(
 ) -> tuple[int, int]:
     """Calls in a short block (one) and in a long one, from how long the reference's take.
 
-    Longer, if the candidate turns out to be much quicker. Everybody has made a long block then: memory for that many
-    results is new to a process once, and not in the first round.
+    Longer, if the candidate turns out to be much faster. Every party then makes one long block, so that memory for the
+    results is not new to a process in the first round.
     """
     long = long_block(call_ns, most_calls, plan)
     times = {party: contestant.run(long) for party, contestant in contestants.items()}
@@ -200,9 +198,9 @@ def rounds(
 ) -> list[Block]:
     """Round after round, until the blocks are enough for the plan's precision or its budget is spent.
 
-    Never until something looks significant: who stops then is wrong far more often than his interval says. A round that
-    was disturbed is repeated, as far as the budget allows, but counts as well: a candidate can disturb the machine, and
-    would choose which of its rounds do not count.
+    Never until something looks significant: stopping then makes the interval far too narrow. For a disturbed round
+    another is taken, as far as the budget allows, but it counts as well. A candidate can disturb the machine, and would
+    otherwise choose which of its rounds count.
     """
     watch = watch or Unwatched()
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the machine's cores are doing, from files that anyone may read. What a machine does not tell stays None."""
+"""The load of the machine's cores, from files that any user may read. What a machine does not report is None."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _MOST_CORES = 64
-"""/proc/stat is made anew for every reader, in milliseconds where there are hundreds of cores."""
+"""Most cores of a machine on which /proc/stat is read: with hundreds of cores a read takes milliseconds."""
 
 
 class Processor:

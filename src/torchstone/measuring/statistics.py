@@ -1,7 +1,7 @@
 """Statistics of raw samples: time per call, a paired speedup with its interval, and the shape of a distribution.
 
-Separate from the procedure that takes the samples, because it never touches a device: any old measurement can be
-folded again. Everything here is deterministic and does not depend on the order in which blocks are stored.
+Separate from the procedure that takes the samples, because it touches no device: any old measurement can be computed
+again. Everything here is deterministic and independent of the order in which blocks are stored.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from torchstone.schema import Block, Measurement
 Outcome = Literal["faster", "slower", "same", "undecided"]
 
 NOISE_BAND = 0.03
-"""Differences below this say nothing about a kernel: alignment, clocks and neighbours move results as much."""
+"""Relative differences below this count as noise: alignment, clocks and neighbours cause as much."""
 DECISION_WIDTH = 1.5
-"""To call a kernel faster or slower the interval must stay clear when it is this much wider: a run times dozens of
-operators, and one false claim in twenty would be one or two on every page."""
+"""A kernel is faster or slower only if its interval, widened by this factor, is clear of the noise band. A run times
+dozens of operators, and at 95 % one or two would be wrong in every run."""
 LEAST_SHARE = 0.05
-"""A party whose own part of a call is smaller than this share cannot be told from the cost of calling it."""
+"""Least share of a call that must be the party's own time; below, it cannot be told from the cost of calling."""
 HOPELESS = 0.5
-"""Nobody needs to know more exactly how much slower than this a candidate is."""
+"""Ratio below which a candidate is not measured more precisely."""
 MOST_DOUBT = 0.06
-"""Claims are believed within the judge's doubt, and never if that is larger than this."""
+"""Largest half width of the judge's own interval at which the workers' times are used."""
 CLOCK_SLACK = 0.01
 PLACEMENT_DOUBT = 0.012
-"""The same kernel in two processes differs by as much as this for as long as both live: their memory lies elsewhere on
-the device. Seen on an H200, see docs/benchmarks.md."""
+"""Relative difference of the same kernel in two processes, for as long as both live, because their memory lies at other
+addresses. Measured on an H200, see docs/benchmarks.md."""
 LEAST_ROUNDS_FOR_DEPENDENCE = 6
 LEAST_ROUNDS = 3
-"""Fewer paired rounds give no interval worth printing."""
+"""Paired rounds that an interval needs."""
 
 _RESAMPLES = 2000
 _WINSORISED_SHARE = 0.2
@@ -83,20 +83,20 @@ class Speedup(msgspec.Struct, frozen=True):
     high: float
     """Upper end."""
     outcome: Outcome
-    """`faster` or `slower` only if the interval, half as wide again, lies beyond the noise band, and `faster` only if
-    single calls confirm it; `same` only if it lies within."""
+    """`faster` or `slower` only if the interval, widened by DECISION_WIDTH, lies beyond the noise band. `faster` also
+    needs confirmation by single calls. `same` only if the interval lies within the band."""
     one_at_a_time: confirmation.Finding = "open"
-    """What single calls say. There is no `faster` that they do not confirm; where they refute the ratio of long blocks,
-    ratio and interval are theirs."""
+    """Whether single calls confirm the ratio. `faster` needs it. If they refute the ratio of long blocks, ratio and
+    interval are those of single calls."""
     judged_low: float | None = None
-    """Where the ratio is from the workers' claims: the interval of the judge's own clock, which bears them out."""
+    """If the ratio is from the workers' times: the interval of the judge's own clock, which confirms them."""
     judged_high: float | None = None
     minimum_detectable_effect: float = math.nan
     """The smallest true difference (0.05 is 5 %) that a measurement this noisy would notice four times of five."""
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """What a measurement says. The cost of calling and copying out (the shim) is taken off both parties."""
+    """The result of a measurement. The cost of calling (the shim) is subtracted from both parties."""
 
     candidate_ns: float
     """Per call, the median over rounds; not positive if the call's own cost hides it."""
@@ -149,7 +149,7 @@ def distribution(samples: Iterable[float], percentiles: Iterable[float] = ()) ->
 
 
 def timing(measurement: Measurement) -> Timing:
-    """Fold the raw blocks of a measurement into times per call and a paired speedup."""
+    """Compute times per call and a paired speedup from the raw blocks of a measurement."""
     times = per_call(measurement.blocks)
     if times.net.shape[0] == 0:
         raise ValueError("a measurement needs at least one round with both the candidate and the reference")
@@ -239,7 +239,7 @@ def _speedup(gross: Floats, net: Floats) -> tuple[Speedup | None, str]:
     unresolved = _why_unresolved(gross, net)
     if unresolved:
         return None, unresolved
-    # Single rounds below the floor stay in as extreme ones: leaving them out would favour whoever they hit.
+    # Single rounds below the floor stay in as extreme ones: leaving them out would favour the party that they hit.
     logs = np.log(np.maximum(net, LEAST_SHARE * np.median(gross, axis=0)))
     return _speedup_of_logs(logs[:, 1] - logs[:, 0]), ""
 
@@ -387,7 +387,7 @@ def _single_calls_say(speedup: Speedup, own: Floats, charged: Floats) -> confirm
 
 
 def _as_far_as_confirmed(speedup: Speedup, blocks: Sequence[Block]) -> tuple[Speedup | None, str]:
-    """Take back what single calls do not bear out. Only speed is doubted: nobody gains by looking slow."""
+    """Reduce a speedup to what single calls confirm. Only speed is doubted: no kernel gains by looking slow."""
     if speedup.ratio <= 1:
         return speedup, ""
     own = confirmation.own_times_ns(blocks)
@@ -433,7 +433,7 @@ def _held(ratio: float, most: float) -> float:
 
 
 def _as_far_as_alone(speedup: Speedup, ratio: float, surely: float) -> Speedup:
-    """What the reference bears out when the candidate is gone; of what stays undecided only what is beyond doubt."""
+    """Reduce a speedup to what the reference confirms without the candidate; if undecided, to the lower end of that."""
     least = 1 + NOISE_BAND
     if speedup.ratio <= max(least, ratio * least):
         return speedup

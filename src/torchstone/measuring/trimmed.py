@@ -1,4 +1,4 @@
-"""Means that a few odd samples do not move: for times, which have tails."""
+"""Trimmed means: a few outliers do not move them. For times, which have long tails."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""PROCESSES THAT ANSWER: framed messages, deadlines, how a process ended, and its end with everything it started.
+"""Processes that answer requests: framed messages, deadlines, how a process ended, and its end with all it started.
 
-For trusted code of the user's own: nothing here keeps it in. Workers, which run untrusted kernels, share the keeper.
+For the user's own trusted code, without a sandbox. Workers, which run untrusted kernels, share the keeper.
 """
 
 from torchstone.processes.bounded_log import BoundedLog

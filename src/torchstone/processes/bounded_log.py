@@ -1,4 +1,4 @@
-"""What a process prints: the tail in memory, the beginning in a file that cannot grow beyond its limit."""
+"""The output of a process: the tail in memory, the beginning in a file of bounded size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages over a stream: msgpack with the length before it. Not JSON: a number may be infinite or NaN."""
+"""Messages over a stream: msgpack after its length. Not JSON, because a number may be infinite or NaN."""
 
 from __future__ import annotations
 

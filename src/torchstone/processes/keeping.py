@@ -1,7 +1,7 @@
-"""The process between a parent and the process that runs code: reports how it ended, and ends everything it started.
+"""The keeper: a process between a parent and the process that runs code. It reports how that ended, and ends the rest.
 
-It adopts orphans, so that what the code has started in sessions of its own is found too. The parent holds a pipe, the
-leash: when it closes, because the parent lets go or is killed, the keeper ends everything below it.
+It adopts orphans, so it finds processes that the code started in other sessions. The parent holds a pipe, the leash.
+When it closes, because the parent lets go or is killed, the keeper ends everything below it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The parent's end of a process that answers requests: ask with a deadline, see how it ended, end it.
 
-Nothing here waits without a deadline. What the process prints goes to a log and never among the replies.
+Nothing here waits without a deadline. The process's output goes to a log, never among the replies.
 """
 
 from __future__ import annotations

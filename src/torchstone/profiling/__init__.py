@@ -1,4 +1,4 @@
-"""WHERE DOES THE TIME GO? A kernel on a case, or a benchmark, under profilers. Never a measurement."""
+"""Profiling: a kernel on a case, or a benchmark, under profilers. Not a measurement."""
 
 from torchstone.profiling.base import FakeProfiler, Profiler, Subject, unavailable
 from torchstone.profiling.order import BenchmarkFile, KernelOnCase

@@ -1,4 +1,4 @@
-"""What a profiler is: one method. And a fake for tests."""
+"""The protocol of a profiler, and a fake for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what the user wrote to one implementation and one case. Text is read, nothing is imported or run."""
+"""Resolves the command line of a profile to one implementation and one case. Nothing is imported or run."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def _operator_of_file(request: ProfileRequest, path: Path) -> str:
     known = {case.operator for case in suite.cases(CaseQuery())}
     if operator is None or not any(names_operator(operator, name) for name in known):
         raise UsageError(
-            f"the name of '{request.kernel}' is no operator's of suite '{request.suite}'. "
-            "Say which one it computes with --operator."
+            f"the name of '{request.kernel}' is not an operator of suite '{request.suite}'. "
+            "Name the operator that it computes with --operator."
         )
     return operator
 
@@ -112,7 +112,7 @@ def _only_operator(backend: DirectoryBackend, kernel: str) -> str:
 
 def _refuse_entry(request: ProfileRequest) -> None:
     if request.entry is not None:
-        raise UsageError("--entry names the function of a kernel file, and this is none. Leave it out.")
+        raise UsageError("--entry names the function of a kernel file, and this is not a kernel file. Leave it out.")
 
 
 def choose_case(request: ProfileRequest, operator: str, device_type: str) -> Case:

@@ -1,4 +1,4 @@
-"""Reading a Chrome trace of torch's profiler. Its bytes come from the kernel's own process and are not trusted."""
+"""Reads a Chrome trace of torch's profiler. Its bytes come from the kernel's own process and are not trusted."""
 
 from __future__ import annotations
 

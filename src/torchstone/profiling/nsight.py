@@ -1,4 +1,4 @@
-"""What ncu and nsys have in common: a subject process under a tool, a report that is kept, a table that is read."""
+"""What ncu and nsys share: a subject process under a tool, a report that is kept, a table that is read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""NVIDIA Nsight Compute: per kernel, how busy multiprocessors and memory were. Keeps the `.ncu-rep`.
+"""Nsight Compute: how busy multiprocessors and memory were, per kernel. Keeps the `.ncu-rep`.
 
-Each kernel is run several times with its memory put back in between, and with caches emptied before, so that its time
-here is another than in a program. Clocks are left alone: nothing of the card is changed.
+ncu runs each kernel several times with restored memory and empty caches, so its time differs from that in a program.
+Clocks are left alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""NVIDIA Nsight Systems: the timeline of calls, copies and kernels. Keeps the `.nsys-rep`."""
+"""Nsight Systems: the timeline of calls, copies and kernels. Keeps the `.nsys-rep`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is said to a subject, the process that runs a kernel or a benchmark under a profiler, and what it says back.
+"""Messages to and from a subject, the process that runs a kernel or a benchmark under a profiler.
 
-Files in the subject's scratch folder. What it says back could have been written by the kernel, and decides nothing but
-the words of a notice.
+They are files in the subject's scratch folder. The kernel could have written its reply, which decides only the text of
+a notice.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A profile as tables for people: in colour on a terminal, plain and never cut in a pipe.
 
-Names of kernels are shown as text, whatever they contain: a kernel chooses its own.
+A kernel chooses its own name, so names are shown as plain text.
 """
 
 from __future__ import annotations

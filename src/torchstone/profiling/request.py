@@ -1,4 +1,4 @@
-"""What `torchstone profile` is asked to do, checked before anything is started."""
+"""The request of a profile, checked before anything is started."""
 
 from __future__ import annotations
 

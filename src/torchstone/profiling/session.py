@@ -1,4 +1,4 @@
-"""One profile from request to folder: choose, make the folder, ask each profiler, write down what was seen."""
+"""One profile from request to folder: choose, make the folder, run each profiler, write the results."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _fresh(parent: Path, name: str) -> Path:
 
 
 def _ask_each(names: tuple[str, ...], subject: Subject, tell: Callable[[str], None]) -> tuple[ProfilerResult, ...]:
-    """One after the other, alone on the device: a profiler would disturb whoever measures there, and be disturbed."""
+    """Run each profiler, one after the other, alone on the device: a profiler disturbs a measurement there."""
     results = []
     with Interruption().watching(), contextlib.closing(Lane(subject.device.name)) as lane, lane.exclusive():
         for name in names:

@@ -1,8 +1,8 @@
 """``python -m torchstone.profiling.subject ORDER_FILE``: runs a kernel or a benchmark under a profiler. UNTRUSTED.
 
 Started by ncu or nsys in a scratch folder with a cleaned environment. Not a worker: those tools inject a library, open
-sockets to it and write files, all of which the sandbox refuses. So what keeps a kernel in here is little: no variables
-of the user's, no large files, a deadline. It has the user's rights. A benchmark, the user's own code, has those too.
+sockets and write files, which the sandbox refuses. So the only limits are a cleaned environment, no large files, and a
+deadline. The kernel has the user's rights.
 
 Only the calls between the marks are profiled; loading, compiling and warming up come before.
 """

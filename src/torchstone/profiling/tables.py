@@ -1,4 +1,4 @@
-"""CSV as ncu and nsys print it: talk before the table, numbers with commas in them, words for what is missing."""
+"""Reads CSV as ncu and nsys print it: text before the table, numbers with commas, words for missing values."""
 
 from __future__ import annotations
 

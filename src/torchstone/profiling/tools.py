@@ -1,4 +1,4 @@
-"""Programs of others on this machine: where they are, and running one with a deadline and a bound on what it prints."""
+"""Finds other programs on this machine and runs them with a deadline and a bound on their output."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""torch's own profiler, in a sandboxed worker: a Chrome trace of a few calls. Works on the CPU and on CUDA.
+"""torch's profiler in a sandboxed worker: a Chrome trace of a few calls, on the CPU or on CUDA.
 
-The trusted side of the conversation: draws the inputs, lets the worker call, and reads the trace from memory that it
-owns, after the worker is gone. Nothing of the kernel is imported here.
+The trusted side: it draws the inputs, lets the worker call, and reads the trace from its own memory after the worker
+has ended. Nothing of the kernel is imported here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SAY IT: summaries, files and tables, all folds of records. The tables are in :mod:`torchstone.reports.render`."""
+"""Reports: summaries, files and tables, computed from records. :mod:`torchstone.reports.render` makes the tables."""
 
 from torchstone.reports.isolation import IsolationSummary
 from torchstone.reports.report import RunReport, make_report

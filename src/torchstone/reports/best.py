@@ -1,4 +1,4 @@
-"""Which of several backends is the fastest on an operator, and when nobody can say."""
+"""Finds the fastest of several backends on an operator, if their intervals allow it."""
 
 from __future__ import annotations
 

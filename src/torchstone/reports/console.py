@@ -1,7 +1,7 @@
 """Consoles and tables that fit where they are printed: a terminal, a narrow terminal, or a pipe.
 
-A terminal gets colour and tables no wider than itself. A pipe gets Markdown tables without colour whose cells are never
-folded; the variable COLUMNS, if it is set, says for how wide a reader they are made.
+A terminal gets colour and tables no wider than itself. A pipe gets Markdown tables without colour and without folded
+cells. The variable COLUMNS, if set, limits their width.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All that is known about one case, in lines: what tables have no room for. Names that kernels chose are made safe."""
+"""Everything about one case, in lines. Names that kernels chose are made safe to print."""
 
 from __future__ import annotations
 

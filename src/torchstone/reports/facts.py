@@ -1,4 +1,4 @@
-"""The circumstances of a run as a summary tells them: when, where, with which versions, and by which command."""
+"""The circumstances of a run in its summary: when, where, with which versions, and by which command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The traceback and the output of a kernel that failed, as lines that are safe to print."""
+"""The traceback and the output of a failed kernel, as lines that are safe to print."""
 
 from __future__ import annotations
 

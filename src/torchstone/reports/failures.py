@@ -1,4 +1,4 @@
-"""Cases that did not agree: equal failures of an operator told once, and each of them for programs."""
+"""Failed cases: equal failures of an operator as one row, and each of them for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report files of a run as bytes, under the names and fields that users of the older operator benchmarks know.
+"""The report files of a run as bytes, with the names and fields that users of BackendBench know.
 
 Nothing is written here: the run folder does that. Equal records give equal bytes.
 """

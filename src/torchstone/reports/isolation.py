@@ -1,4 +1,4 @@
-"""What stood between the candidates and the machine, over all cases of a run."""
+"""The isolation layers that were active over all cases of a run."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torchstone.schema import Missing, Record, Unjudged
 
 
 class IsolationSummary(msgspec.Struct, frozen=True):
-    """What stood between the candidates and the machine."""
+    """The isolation layers over all judged cases."""
 
     demanded: tuple[str, ...]
     layers: tuple[str, ...]
-    """In force for every judged case."""
+    """Active for every judged case."""
     partly: tuple[str, ...]
-    """In force for some only."""
+    """Active for some judged cases only."""
     cases: int
-    """How many judged cases this tells of; missing and unjudged ones met no isolation that we know."""
+    """How many judged cases are counted; missing and unjudged ones have no known isolation."""
 
     @property
     def words(self) -> str:

@@ -1,4 +1,4 @@
-"""OVERALL_SUMMARY.md: the run on one page, for people who open the folder later."""
+"""OVERALL_SUMMARY.md: the run on one page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader should know after the tables: kernels that were not used, and timings that were disturbed."""
+"""Remarks after the tables: kernels that were not used, and timings that were disturbed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DISTURBED_SHARE = 0.25
 
 
 def remarks(results: Iterable[CaseResult], problems: Iterable[Problem], folder: Path) -> list[str]:
-    """One line each; nothing where nothing is amiss."""
+    """One line for each remark; empty if there is none."""
     return [*_disturbed(results), *_not_used(problems, folder)]
 
 

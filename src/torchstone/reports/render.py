@@ -1,4 +1,4 @@
-"""A run for people: heading, tables and closing line, in colour on a terminal, plain and never cut in a pipe."""
+"""A run for people: heading, tables and closing line; in colour on a terminal, plain and never cut in a pipe."""
 
 from __future__ import annotations
 

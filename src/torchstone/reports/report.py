@@ -1,4 +1,4 @@
-"""A report: all that is told about a run, made in one go so that no number is computed twice."""
+"""A report: everything that is shown about a run, computed once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchstone.schema import Record, RunDescription
 
 @dataclass(frozen=True)
 class RunReport:
-    """The summary, what it was folded from, and the files that show it."""
+    """The summary, the results it was computed from, and the files that show it."""
 
     summary: Summary
     results: tuple[CaseResult, ...]
@@ -28,7 +28,7 @@ def make_report(
     description: RunDescription | None = None,
     p: float = 1.0,
 ) -> RunReport:
-    """Fold records into a report. Without a description it tells nothing of circumstances and of cases not judged."""
+    """Make a report from records. Without a description it has no circumstances and no cases not judged."""
     results = evaluate(records)
     summary = fold(results, problems, description, p)
     return RunReport(summary, results, report_files(summary, results))

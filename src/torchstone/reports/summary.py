@@ -1,7 +1,7 @@
-"""The summary: a pure fold of records into counts, scores and speedups.
+"""The summary: counts, scores and speedups, computed from records.
 
-Separate from the files and tables that show it. Records in any order give the same summary to the last bit. A
-failure is never a number: what did not agree has no speed, and an operator that the backend lacks stays in every count.
+Separate from the files and tables that show it. Records in any order give the same summary to the last bit. A failed
+case has no speed, and an operator that the backend lacks stays in every count.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VERDICT_NAMES = tuple(str(kind.__struct_config__.tag) for kind in get_args(Verdi
 
 
 class CaseResult(msgspec.Struct, frozen=True):
-    """A record and what its measurement says."""
+    """A record and its computed timing."""
 
     record: Record
     timing: Timing | None
@@ -125,7 +125,7 @@ class Scores(msgspec.Struct, frozen=True):
     operators_right: int
     operators_missing: int
     operators_not_judged: int
-    """Operators with planned cases that have no record, and no case that failed: nobody knows yet."""
+    """Operators with planned cases that have no record, and no case that failed."""
     mean_correctness: float | None
     """Mean of the operators' correctness, missing ones counting zero."""
     geomean_speedup: float | None
@@ -193,7 +193,7 @@ def _timing(record: Record) -> Timing | None:
 
 
 def summarise(records: Iterable[Record], problems: Iterable[Problem] = (), p: float = 1.0) -> Summary:
-    """Fold records into the summary of a run."""
+    """Compute the summary of a run from its records."""
     return fold(evaluate(records), problems, p=p)
 
 

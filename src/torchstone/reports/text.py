@@ -1,4 +1,4 @@
-"""Texts and numbers made fit to print. A kernel's error message may hold terminal commands or break a table."""
+"""Makes texts and numbers safe to print. A kernel's error message may hold terminal commands or break a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from torchstone.schema import OverBound
 
 _LIMIT = 500
-"""Characters of a text in a table: a mismatch with its inputs and what is said of these takes about 400."""
+"""Characters of a text in a table. A mismatch with its inputs takes about 400."""
 
 
 def one_line(text: str, limit: int = _LIMIT) -> str:

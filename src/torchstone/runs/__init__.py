@@ -1,4 +1,4 @@
-"""WHAT TO RUN: from a request to a folder of records."""
+"""Runs: from a request to a folder of records."""
 
 from torchstone.runs.folder import StoredRun, read_manifest, read_run
 from torchstone.runs.plan import Plan

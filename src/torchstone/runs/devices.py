@@ -1,4 +1,4 @@
-"""Which device a request means: ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` against what this machine has."""
+"""Resolves the device of a request (``auto``, ``cpu``, ``cuda``, ``cuda:N``) on this machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Earlier runs as the beginning of another: the options they were begun with, what failed in them, which is unfinished.
+"""Reads earlier runs: their options, their failed cases, and which run is unfinished.
 
-Separate from the run folder, which knows files and nothing of requests.
+Separate from the run folder, which knows files and no requests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def remembered(folder: Path) -> dict[str, Any]:
 
 
 def was_begun(folder: Path) -> bool:
-    """Whether the folder has a manifest: a run that was killed at once left none."""
+    """Whether the folder has a manifest. A run that was killed at once has none."""
     return (folder / MANIFEST).exists()
 
 
@@ -96,7 +96,7 @@ def find_run(text: str, output_dir: Path) -> Path:
         if (folder / MANIFEST).is_file():
             return folder
     if Path(text).is_dir():
-        raise UsageError(f"{text} is no run folder: there is no {Path(text) / MANIFEST}.")
+        raise UsageError(f"{text} is not a run folder: there is no {Path(text) / MANIFEST}.")
     raise unknown_name("run", text, (folder.name for folder in _newest_first(output_dir)))
 
 

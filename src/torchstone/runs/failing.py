@@ -1,4 +1,4 @@
-"""Which verdicts make a run fail: the one rule behind the exit code, `--fail-fast` and `--last-failed`."""
+"""Which verdicts make a run fail: the rule behind the exit code, `--fail-fast` and `--last-failed`."""
 
 from __future__ import annotations
 

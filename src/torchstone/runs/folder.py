@@ -1,4 +1,4 @@
-"""The folder of a run: how it comes to be, what lies in it, how it is read again.
+"""The folder of a run: how it is made, what lies in it, how it is read again.
 
 records.jsonl               one line per judged case           superseded.jsonl   lines a resumed run replaced
 manifest.json               circumstances of the first part    manifest_KEY.json  of later parts that differ
@@ -67,7 +67,7 @@ class FolderRequest(Protocol):
 
 
 class StoredRun(NamedTuple):
-    """A run as it lies on the disk."""
+    """A run as stored on the disk."""
 
     records: tuple[Record, ...]
     manifest: Manifest
@@ -84,7 +84,7 @@ class StoredRun(NamedTuple):
 
 @contextlib.contextmanager
 def writing_to(folder: Path, what: str = "run folder") -> Iterator[None]:
-    """Turn what the file system says into one line for the user."""
+    """Turn errors of the file system into one line for the user."""
     try:
         yield
     except OSError as error:
@@ -116,9 +116,7 @@ def _make_folder(request: FolderRequest) -> Path:
         try:
             folder.mkdir()
         except FileExistsError:
-            raise UsageError(
-                f"run folder {folder} exists. Use --resume to go on with it, or another --run-id."
-            ) from None
+            raise UsageError(f"run folder {folder} exists. Use --resume to continue it, or another --run-id.") from None
         return folder
     stamp = datetime.now().strftime("run_%Y%m%d_%H%M%S")
     for number in itertools.count(1):
@@ -147,7 +145,7 @@ def _require_same_configuration(folder: Path, manifest: Manifest, identity: Sequ
     if differing:
         told = "; ".join(f"{name} was {_said(before.get(name))}, now {_said(now.get(name))}" for name in differing)
         raise UsageError(
-            f"cannot resume {folder} with another configuration: {told}. Ask as before, or use another --run-id."
+            f"cannot resume {folder} with another configuration: {told}. Use the same options, or another --run-id."
         )
 
 
@@ -171,11 +169,11 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return decode(path.read_bytes(), Manifest)
     except FileNotFoundError:
-        raise UsageError(f"{folder} is no run folder: there is no {path}.") from None
+        raise UsageError(f"{folder} is not a run folder: there is no {path}.") from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}.") from error
     except msgspec.DecodeError as error:
-        raise InfrastructureError(f"{path} is no manifest ({error}). Restore it or start a new run.") from error
+        raise InfrastructureError(f"{path} is not a manifest ({error}). Restore it or start a new run.") from error
 
 
 def read_run(folder: Path) -> StoredRun:

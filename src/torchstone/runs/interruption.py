@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a run is under way: they end it between two records, never inside the writing of one."""
+"""Ctrl-C and SIGTERM during a run: they end it between two records, never while one is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _FORCE = 3
-"""The signal, counted from the first, that nothing holds back: someone really wants out, tidy or not."""
+"""The number of the signal that forces the exit."""
 
 
 class Interruption:
@@ -41,7 +41,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """What is done in here is finished first."""
+        """A signal in here takes effect only at the end."""
         self._held = True
         try:
             yield

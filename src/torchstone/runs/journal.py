@@ -1,7 +1,7 @@
-"""The journal: one line per record, appended as soon as the record is there and on the disk a moment later.
+"""The journal of a run: one line per record, written at once and on the disk a moment later.
 
-Separate from the run folder because it is the one file whose loss would lose results: it knows nothing of plans and
-reports, only how to stay whole when the process, the disk or the power fails. What a record is, a `RecordKind` says.
+Separate from the run folder because it is the one file whose loss would lose results. It knows no plans and reports,
+only how to stay whole when the process, the disk or the power fails. A `RecordKind` says what a record is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RecordKind(NamedTuple, Generic[R]):
     key: Callable[[R], str]
     """Two records with the same key are about the same thing; the later one counts."""
     tried_again: Callable[[R], bool]
-    """Whether a resumed run makes this record anew."""
+    """Whether a resumed run judges this job again."""
 
 
 class Line(NamedTuple, Generic[R]):
@@ -154,7 +154,7 @@ class Journal(Generic[R]):
         return tuple(line.record for line in self._lines)
 
     def append(self, record: R) -> None:
-        """Write one line. It outlives this process at once, and a power cut as soon as the disk has it."""
+        """Write one line. It survives the end of this process at once, and a power cut once the disk has it."""
         text = encode(record)
         try:
             written = os.write(self._descriptor, text + b"\n")
@@ -197,7 +197,7 @@ class Journal(Generic[R]):
         return len(moved)
 
     def close(self) -> None:
-        """Wait for the disk, then let the next run have it."""
+        """Wait for the disk, then release the lock."""
         try:
             self._close_file()
         except OSError as error:
@@ -207,7 +207,7 @@ class Journal(Generic[R]):
 
     def _not_kept(self, error: OSError) -> InfrastructureError:
         return InfrastructureError(
-            f"the disk did not keep all of {self.path}: {error.strerror}. Look at the disk, then use --resume."
+            f"the disk did not store all of {self.path}: {error.strerror}. Check the disk, then use --resume."
         )
 
     def _close_file(self) -> None:

@@ -1,6 +1,6 @@
-"""What this machine has: processor, memory, GPUs, and what the installed torch was built for. Never imports torch.
+"""Describes this machine: processor, memory, GPUs, and what the installed torch was built for. Never imports torch.
 
-Separate from the manifest because choosing a device asks the same questions before there is a run.
+Separate from the manifest, because choosing a device needs the same facts before there is a run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchstone.schema import Gpu, Hardware
 
 
 class Nvidia(NamedTuple):
-    """What the driver tells."""
+    """What the driver reports."""
 
     gpus: tuple[Gpu, ...]
     driver: str | None

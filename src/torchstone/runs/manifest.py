@@ -1,4 +1,4 @@
-"""Collects the manifest: the circumstances of this run. Reads texts and asks tools; never imports torch."""
+"""Collects the manifest, the circumstances of a run. Reads files and calls tools; never imports torch."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _parse_git(status: str) -> Git:
 
 
 def telling_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that can change a result. Nothing whose name smells of a secret."""
+    """The variables that can change a result, without those whose names suggest a secret."""
     return {
         name: value
         for name, value in sorted(environment.items())

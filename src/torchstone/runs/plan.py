@@ -1,4 +1,4 @@
-"""What to run: cases paired with implementations, less what the journal already holds. Pure."""
+"""Plans a run: pairs cases with implementations, without the jobs that the journal already holds. Pure."""
 
 from __future__ import annotations
 

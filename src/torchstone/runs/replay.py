@@ -1,6 +1,6 @@
-"""Making the call of a recorded failure again: same values, same source, a real judge and a real worker.
+"""Repeats the call of a recorded failure: same values, same source, a real judge and a real worker.
 
-Separate from running, because nothing is planned or journalled: a replay answers one question and leaves no record.
+Separate from running, because a replay plans nothing and leaves no record.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from torchstone.schema import (
 from torchstone.suites.base import names_operator
 
 _NO_FAILURE = (Agrees, Missing, Unsupported)
-"""Verdicts after which there is no failure to see again."""
+"""Verdicts that are no failure."""
 
 
 class Replayable(NamedTuple):
-    """A failure with all that is needed to see it again."""
+    """A failure with all that is needed to repeat it."""
 
     record: Record
     implementation: Implementation
@@ -55,7 +55,7 @@ class Replayable(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """What came of it."""
+    """The result of a replay."""
 
     source: Replayable
     verdict: Verdict
@@ -66,7 +66,7 @@ class Replayed(NamedTuple):
 
 
 class NothingFailed(NamedTuple):
-    """There is nothing to replay, and nothing to be sorry about."""
+    """No case failed, so there is nothing to replay."""
 
     verdicts: Counter[str]
     """How many records have which verdict."""
@@ -96,7 +96,7 @@ def find(path: Path, job_key: str | None = None, operator: str | None = None) ->
     ]
     if not found:
         raise UsageError(
-            f"no record {_wanted(job_key, operator)} in {records} names a call that can be made again: "
+            f"no record {_wanted(job_key, operator)} in {records} names a call that can be repeated: "
             f"{_counts(_verdicts(chosen))}."
         )
     return found
@@ -128,7 +128,7 @@ def _counts(verdicts: Counter[str]) -> str:
 def replay(
     found: list[Replayable], device: str | None = None, threads: int | None = None, save: Path | None = None
 ) -> Iterator[Replayed]:
-    """Each failure again, where it happened unless another device is named.
+    """Repeat each failure, where it happened unless another device is named.
 
     ``save``: the file for the values of the call; of several failures ``case-1.pt``, ``case-2.pt``, in their order.
     """
@@ -167,7 +167,7 @@ def threads_of(path: Path) -> int:
 def _records_file(path: Path) -> Path:
     records = path / journal.RECORDS if path.is_dir() else path
     if not records.is_file():
-        raise UsageError(f"{path} is no run folder and no journal: there is no {records}.")
+        raise UsageError(f"{path} is not a run folder and no journal: there is no {records}.")
     return records
 
 
@@ -193,7 +193,7 @@ def _implementation(folder: Path, record: Record) -> Implementation:
             f"the judged source {path} cannot be read: {error.strerror}. Replay the run folder itself."
         ) from error
     except msgspec.DecodeError as error:
-        raise UsageError(f"{path} is no implementation: {error}.") from error
+        raise UsageError(f"{path} is not an implementation: {error}.") from error
     if found.key != record.implementation.key:
         raise UsageError(f"{path} was changed since it was judged: its key is {found.key}.")
     return found

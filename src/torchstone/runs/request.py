@@ -1,4 +1,4 @@
-"""What a run is asked to do, checked before anything is started."""
+"""The request of a run, checked before anything is started."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     sample: int | None = None
     """Only so many cases in all, every operator in turn."""
     overhead_dominated: bool = False
-    """Only calls that are known to take hardly longer than starting a kernel."""
+    """Only calls that take about as long as a kernel launch."""
     expression: str | None = None
     """Only cases whose operator or label fits it: ``relu and not bf16``."""
     case_keys: tuple[str, ...] | None = None
@@ -93,7 +93,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     cache: Cache = "cold"
     """Whether the arguments of timed calls lie in the device's cache."""
     shapes: Shapes = "near"
-    """`stated`: judge on the suite's own sizes and memory layouts alone, for kernels made for these."""
+    """`stated`: judge only on the suite's own sizes and memory layouts."""
     non_finite: NonFiniteInputs = "check"
     """`ignore`: do not call pointwise operators with NaN and infinities among their inputs."""
     run_id: str | None = None
@@ -112,11 +112,11 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1
     """CPU threads of the candidate and of the reference alike."""
     judges: int = 1
-    """How many judge side by side on each device."""
+    """Judges on each device."""
     measured: bool = True
     """False: check only."""
     require_authored: bool = False
-    """Work that torch or a library does is not the kernel's own: verdict `delegated`."""
+    """A kernel in which torch or a library does the work is `delegated`."""
     command: tuple[str, ...] = ()
     """The command line that asks for this run, for the summary; empty if a program does."""
 
@@ -174,7 +174,7 @@ def check_run_id(run_id: str | None, resume: bool) -> None:
     if run_id is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", run_id):
         raise UsageError(f"run id '{run_id}' is not a plain folder name. Use letters, digits, '_', '-', '.', '+'.")
     if resume and run_id is None:
-        raise UsageError("resume needs a run id: which run shall go on?")
+        raise UsageError("resume needs a run id. Give the id of the run to continue.")
 
 
 def configuration(request: RunRequest, device: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One run from request to report: the list of verbs that every other way of running things is made of."""
+"""One run from request to report: choose cases and implementations, plan, judge, journal, report."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ Ending = Literal["complete", "interrupted", "failed"]
 
 
 class Observer(Protocol):
-    """Who watches a run."""
+    """Receives the events of a run."""
 
     def preparing(self, done: int, total: int, what: str) -> None:
-        """Before there is a plan: a suite that has to find its cases first is this far."""
+        """A suite prepares its cases: this far."""
         ...
 
     def planned(self, plan: Plan, folder: Path) -> None:
@@ -68,7 +68,7 @@ class Observer(Protocol):
 
 
 class SilentObserver:
-    """Watches and says nothing."""
+    """Ignores all events."""
 
     def preparing(self, done: int, total: int, what: str) -> None:
         pass
@@ -98,11 +98,11 @@ Offers = dict[str, Implementation | None]
 
 @dataclass(frozen=True)
 class RunResult(Generic[R]):
-    """What came of a run."""
+    """The result of a run."""
 
     folder: Path
     report: R
-    """The fold of the records, as it was written into the folder."""
+    """The report, as it was written into the folder."""
     records: tuple[Record, ...]
     interrupted: bool
     """Ctrl-C or SIGTERM ended it early; what was done is kept."""

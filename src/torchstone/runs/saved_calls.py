@@ -1,4 +1,4 @@
-"""Files with the values of replayed calls: which name each gets, and that what appears under it is complete."""
+"""Files with the values of replayed calls: their names, and that each is complete once it appears."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Searching for a case on which a kernel fails, and for the smallest such case.
+"""Searches for a case on which a kernel fails, and shrinks it to the smallest.
 
-hypothesis proposes calls of an operator, a judge judges the kernel on each, and what fails is shrunk. Separate from
-running: cases are not known beforehand, nothing is journalled, and one judge stays for all of them.
+hypothesis proposes calls of an operator, and a judge judges the kernel on each. Separate from running: cases are not
+known beforehand, nothing is journalled, and one judge stays for all of them.
 
-The judge draws fresh values for every judgement, so that a case may fail now and agree the next time. hypothesis must
-not notice: what was said about a case is remembered. If the first case that fails does not do so every time, others
-count as agreeing only after several tries.
+The judge draws new values for every judgement, so a case may fail now and agree the next time. hypothesis needs
+repeatable answers, so the verdict of each case is remembered. If the first failing case does not fail every time,
+others count as agreeing only after several tries.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Failure(msgspec.Struct, frozen=True):
 
     record: Record
     tries: int
-    """How often this very case was judged."""
+    """How often this case was judged."""
     failures: int
     """How often it failed."""
     first: Case
@@ -83,24 +83,24 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What came of one operator."""
+    """The result for one operator."""
 
     operator: str
     examples: int = 0
     """Cases that were judged, those of shrinking included."""
     refused: int = 0
-    """Draws that torch does not take."""
+    """Draws that torch refuses."""
     verdicts: dict[str, int] = {}
     failure: Failure | None = None
     doubtful: int = 0
-    """Cases on which torch's own operator fails like the kernel: they count for nothing."""
+    """Cases on which torch's own operator fails like the kernel: they are not counted."""
     reason: str = ""
     """Why it was not searched."""
     seconds: float = 0.0
 
 
 class Watcher(Protocol):
-    """Who watches a search."""
+    """Receives the events of a search."""
 
     def tried(self, operator: str, examples: int, of: int, failing: Case | None) -> None:
         """So many cases have been judged; one of them fails, and is being shrunk."""
@@ -156,7 +156,7 @@ def _offers(request: SearchRequest, backend: Backend) -> dict[str, Implementatio
 
 
 class UnansweredError(Exception):
-    """The judge has no verdict on a kernel, perhaps through its doing. Others may fare better."""
+    """The judge has no verdict on a kernel, perhaps because of the kernel. Other kernels may still be judged."""
 
 
 class Bench:
@@ -186,7 +186,7 @@ class Bench:
 
 
 class Trial:
-    """The question that hypothesis asks again and again: does the kernel fail on this case?"""
+    """Answers hypothesis: does the kernel fail on this case?"""
 
     def __init__(self, operator: str, bench: Bench, examples: int, watcher: Watcher) -> None:
         self._operator = operator

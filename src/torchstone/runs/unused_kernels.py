@@ -1,8 +1,8 @@
-"""Kernels that a backend holds and the run does not judge, each with the reason: a misspelt name, another overload, or
-an operator that the suite does not ask for.
+"""Finds kernels of a backend that the run does not judge, each with the reason.
 
-The backend knows its kernels, the suite its operators, and only the run knows both. What the user left out by choice
-(`--ops`, `--dtype`, `--case`) is no problem.
+Reasons are a misspelt name, another overload, or an operator that the suite does not use. The backend knows its
+kernels, the suite its operators, and only the run knows both. What the user left out by choice (`--ops`, `--dtype`,
+`--case`) is not reported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""THE NOUNS. Frozen data that crosses the walls between rooms and processes. No torch here."""
+"""The nouns: frozen data that rooms and processes exchange. No torch here."""
 
 from torchstone.schema.attribution import Attribution, KernelCode, KernelShare
 from torchstone.schema.case import (

@@ -1,6 +1,6 @@
-"""``python -m torchstone.schema [FOLDER]``: the JSON Schema of what a run folder holds, for programs that read it.
+"""``python -m torchstone.schema [FOLDER]``: writes the JSON Schema of the files in a run folder.
 
-Generated from the nouns themselves, so that it cannot say anything else than they do. Equal nouns give equal bytes.
+Generated from the nouns. Equal nouns give equal bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Attribution: what did the work of a candidate. From a separate run that is never timed.
+"""Attribution: which operators and kernels did the work of a candidate. From a separate call that is never timed.
 
-A report, not a proof: it comes from the candidate's own process, and a kernel that wants to hide can tell that it is
-being watched. It tells honest authors and trainers of models where the time goes.
+A report, not a proof. It comes from the candidate's own process, and a kernel can detect that it is watched. It shows
+honest authors and trainers of models where the time goes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-"""Bounded, because it is the candidate's process that tells it."""
+"""Bounded, because the candidate's process reports it."""
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 
 
@@ -26,12 +26,12 @@ class KernelShare(msgspec.Struct, frozen=True):
 
 
 class KernelCode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a device kernel takes of a multiprocessor. None: neither its compiler nor the profiler told."""
+    """Resources that a device kernel takes of a multiprocessor. None: neither compiler nor profiler reports it."""
 
     name: str
     registers_per_thread: Count | None = None
     spilled_registers: Count | None = None
-    """Words of four bytes that each thread keeps in memory for want of registers. Told by Triton only."""
+    """Four-byte words that each thread keeps in memory because registers are full. Reported by Triton only."""
     shared_memory_bytes: Count | None = None
     """Of one block."""
     warps: Count | None = None
@@ -39,32 +39,32 @@ class KernelCode(msgspec.Struct, frozen=True, omit_defaults=True):
     stages: Count | None = None
     """Of Triton's software pipeline."""
     grid: tuple[Count, Count, Count] | None = None
-    """Blocks of a launch; told by the profiler only."""
+    """Blocks of a launch; reported by the profiler only."""
     block: tuple[Count, Count, Count] | None = None
-    """Threads of a block; told by the profiler only."""
+    """Threads of a block; reported by the profiler only."""
     occupancy_percent: Percent | None = None
     """Estimated by the profiler."""
 
 
 class Attribution(msgspec.Struct, frozen=True):
-    """What one call of the candidate set in motion."""
+    """The operators, kernels and memory of one call of the candidate."""
 
     operators: dict[str, Count]
     """torch operators that computed something, with how often; allocations and views are left out."""
     kernels: tuple[KernelShare, ...] = ()
-    """Device kernels; empty on the CPU, or where the profiler is not to be had."""
+    """Device kernels; empty on the CPU, or where there is no profiler."""
     threads_started: Count = 0
     streams: Count = 0
     """Device streams that kernels ran on."""
     note: str = ""
     """What could not be seen, and why."""
     code: tuple[KernelCode, ...] = ()
-    """Registers, shared memory and the like of the kernels that ran, where that is told."""
+    """Registers, shared memory and launch sizes of the kernels that ran, where they are known."""
     peak_memory_bytes: Count | None = None
-    """The most that was allocated at once beyond the arguments, results included. Of torch's allocator for the device:
-    what a kernel gets elsewhere is not seen. None: not told."""
+    """Most memory allocated at once beyond the arguments, results included, by torch's allocator for the device. Memory
+    from elsewhere is not counted. None: unknown."""
     reference_peak_memory_bytes: Count | None = None
-    """The same for torch's own operator, told by the judge."""
+    """The same for torch's own operator, measured by the judge."""
 
     @property
     def library_share(self) -> float | None:

@@ -18,7 +18,7 @@ class Normal(msgspec.Struct, frozen=True, tag="normal"):
     std: float = 1.0
     specials: bool = False
     """Infinities, NaN, both zeros, subnormals and the largest numbers among them. Only for operators that define
-    what becomes of them."""
+    their results."""
 
 
 class Uniform(msgspec.Struct, frozen=True, tag="uniform"):
@@ -59,7 +59,7 @@ class Booleans(msgspec.Struct, frozen=True, tag="booleans"):
 
 
 class Given(msgspec.Struct, frozen=True, tag="given"):
-    """These very values, row by row. For arguments that say how others lie (lengths, offsets, pivots), where any other
+    """Exactly these values, row by row. For arguments that describe others (lengths, offsets, pivots), where another
     value would make the call invalid."""
 
     values: tuple[bool | int | float, ...]
@@ -78,8 +78,8 @@ class WindowPositions(msgspec.Struct, frozen=True, tag="window_positions"):
 
 
 class AsMade(msgspec.Struct, frozen=True, tag="as_made"):
-    """As the case's model makes it: a buffer that holds a mask or a table means something, and with any other values it
-    would be another model."""
+    """As the case's model makes it. A buffer that holds a mask or a table is part of the model: other values would make
+    it another one."""
 
     weight: int
     """Which of the model's weights it is."""
@@ -106,7 +106,7 @@ class Tensor(msgspec.Struct, frozen=True, tag="tensor", omit_defaults=True):
     dtype: str
     """torch's name without the prefix: ``float32``, ``bfloat16``, ``int64``, ``bool``."""
     fill: Fill
-    """Where the values come from. The values themselves are drawn afresh for every call."""
+    """Where the values come from. New values are drawn for every call."""
     strides: tuple[int, ...] | None = None
     """In elements; None is contiguous. Zero is allowed for inputs that are only read (expanded)."""
     offset: int = 0
@@ -176,15 +176,15 @@ class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     timed: bool = False
     """Whether the case is large enough that its speed means something. Others are only checked."""
     jitter: bool = True
-    """Whether the judge may also call it with other sizes and layouts, which nobody is told beforehand."""
+    """Whether the judge may also call it with other sizes and layouts, drawn while the kernel is judged."""
     layouts: bool = False
-    """Whether it may be called with other layouts even if not with other sizes. No part of the key."""
+    """Whether it may be called with other layouts even if not with other sizes. Not part of the key."""
     indistinct: str = ""
-    """Why this case may fail to tell a trivial adversary from a right kernel; empty: it must. No part of the key."""
+    """Why a trivial adversary may pass this case; empty: none may. Not part of the key."""
     occurrences: int = 0
-    """How often the call was seen in the programs it was recorded from; 0: in none. No part of the key."""
+    """How often the call was seen in the programs it was recorded from; 0: in none. Not part of the key."""
     model: SourceFiles | None = None
-    """The file that defines what is judged, where that is no operator of torch's but a problem's ``Model``."""
+    """The problem file, if a problem's ``Model`` is judged and not an operator of torch."""
 
     @cached_property
     def key(self) -> str:

@@ -1,4 +1,4 @@
-"""How nouns become bytes and keys. One encoding for the journal, the wire and the content hashes."""
+"""Encodes nouns as bytes and keys: one encoding for the journal, the wire and the content hashes."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ Origin = SourceFiles | ImportPath
 
 
 PROBLEM_FILE = "torchstone_problem.py"
-"""Under this name a candidate for a problem's model finds the problem."""
+"""Name under which a candidate finds the problem file of its model."""
 WEIGHTS_FILE = "torchstone_weights.json"
 """Beside it: the names of the model's weights, in order, each with whether it is a buffer."""
 
@@ -54,8 +54,8 @@ class Implementation(msgspec.Struct, frozen=True, dict=True):
     origin: Origin
     language: Language = "python"
     package: str = ""
-    """Whose code it is, where a backend offers the operators of an installed package: these may share a process, as
-    they do in any program that imports it. Empty: this implementation has a process of its own."""
+    """The installed package, if a backend offers its operators. They may share a process, as in any program that
+    imports it. Empty: this implementation has a process of its own."""
 
     @cached_property
     def key(self) -> str:

@@ -21,12 +21,12 @@ from torchstone.schema.measurement import Cache
 from torchstone.schema.verdict import Replay
 
 Effort = Literal["quick", "normal", "thorough"]
-"""The one dial: how many calls are checked and how long is measured."""
+"""How many calls are checked, and how long is measured."""
 
 IsolationLevel = Literal["strict", "best", "none"]
 
 Shapes = Literal["near", "stated"]
-"""What a kernel is judged on: the stated sizes and memory layouts and others near them, or the stated ones alone."""
+"""Whether a kernel is judged also on sizes and memory layouts near the stated ones, or only on the stated ones."""
 
 NonFiniteInputs = Literal["check", "ignore"]
 """Whether pointwise operators are also called with NaN and infinities among their inputs."""
@@ -64,19 +64,19 @@ class Job(msgspec.Struct, frozen=True, dict=True):
     measured: bool = True
     """False: check only, even if the case is a timed one."""
     require_authored: bool = False
-    """Whether work that torch or a library does counts as the candidate's. True: it does not."""
+    """True: a candidate in which torch or a library does the work is `delegated`."""
     cache: Cache = "cold"
     """What lies in the device's cache when a timed call begins."""
     replay: Replay | None = None
-    """Make this one call again instead of judging the case."""
+    """Repeat this one call instead of judging the case."""
     save_to: str | None = None
-    """File that the judge writes the arguments, the result and the expectation of a replay to. No part of the key."""
+    """File for the arguments, the result and the expected result of a replay. Not part of the key."""
     shapes: Shapes = "near"
     non_finite: NonFiniteInputs = "check"
 
     @cached_property
     def key(self) -> str:
-        """What makes a job the same job when a run is resumed. Deadlines do not: raising one is no new job."""
+        """Content hash that identifies the job when a run is resumed. Deadlines are not part of it."""
         kind = (self.effort, self.measured, self.require_authored)
         replayed = () if self.replay is None else (self.replay,)
         warm = () if self.cache == "cold" else (self.cache,)

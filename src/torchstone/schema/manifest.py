@@ -1,4 +1,4 @@
-"""A manifest: under which circumstances a run was made. One per run, referenced by key from every record."""
+"""A manifest: the circumstances of a run. One per run, referenced by key from every record."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
     environment: dict[str, str]
     """The variables that change results (threads, visible devices, Triton and Inductor settings). Never secrets."""
     seeds: dict[str, str]
-    """`inputs: os-randomness`: values are drawn afresh for every call and cannot be known beforehand."""
+    """`inputs: os-randomness`: values are drawn for every call and cannot be known beforehand."""
     configuration: dict[str, Any]
     """The request as it was understood: suite, backend, operators, effort, deadlines, isolation …"""
 

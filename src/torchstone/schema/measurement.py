@@ -7,16 +7,20 @@ from typing import Literal
 import msgspec
 
 Cache = Literal["cold", "warm"]
-"""Whether the arguments of a call lie in the device's cache when it begins. On the CPU, cold is as cold as rotating
-through more memory than is cached makes it."""
+"""Whether the arguments of a call lie in the device's cache when it begins. On the CPU, `cold` rotates through more
+memory than the cache holds."""
 
 Way = Literal["called", "captured", "chained", "alone", "beforehand"]
-"""How the calls of a block are made: each started on its own; started together as a graph of the device, so that
-starting them is not in the time; or so, and the arguments of each made from the result of the one before. `alone`: as
-those that decide, after the candidate's processes had ended. `beforehand`: called, before the candidate was loaded."""
+"""How the calls of a block are made.
+
+- `called`: each launched on its own.
+- `captured`: launched together as a CUDA graph, so that launches are not timed.
+- `chained`: the arguments of each call are made from the result of the last.
+- `alone`: as the deciding blocks, after the candidate's processes had ended.
+- `beforehand`: as `called`, before the candidate was loaded."""
 
 Party = Literal["candidate", "reference", "shim"]
-"""Who was called. `shim` is a candidate that returns a ready result: what calling and copying out costs."""
+"""The party that was called. `shim` returns a ready result: its time is the cost of calling."""
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -26,18 +30,21 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     party: Party
     calls: int
     elapsed_ns: int
-    """By the judge's clock, from letting the worker go until it stood still again."""
+    """By the judge's clock, from releasing the worker until it stood still again."""
     claimed_ns: int
-    """By the worker's clock, which the candidate could have touched. A claim, never the result."""
+    """By the worker's clock, which the candidate could have changed. A claim."""
     way: Way = "called"
     revealing_ns: int = 0
-    """Of captured calls: how much of ``elapsed_ns`` the judge needed to write their arguments and to empty caches."""
+    """Captured calls: the part of ``elapsed_ns`` in which the judge wrote arguments and emptied caches."""
 
 
 FlopCount = Literal["formula", "pointwise", "none", "unknown"]
-"""How arithmetic was counted: by a formula (matrix products, convolutions, attention), as one operation for each
-element of a pointwise result (a lower guess), or not at all, since a pass over the memory takes longer. `unknown`: the
-operator calculates more than that, and nobody has a formula, so there is no limit either."""
+"""How arithmetic was counted.
+
+- `formula`: matrix products, convolutions, attention.
+- `pointwise`: one operation for each element, a lower bound.
+- `none`: not counted, because a pass over the memory takes longer.
+- `unknown`: there is no formula, so there is no limit either."""
 
 
 class SpeedOfLight(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,7 +73,7 @@ class SpeedOfLight(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeviceState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the device was doing while it was measured. None: this device does not tell."""
+    """State of the device during a measurement. None: this device does not report it."""
 
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
@@ -84,7 +91,7 @@ class DeviceState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Disturbance(msgspec.Struct, frozen=True):
-    """Something besides the parties had a hand in a round. A note for readers: no round is left out because of it."""
+    """A round that something besides the parties affected. A note: no round is left out because of it."""
 
     round: int
     reasons: tuple[str, ...]
@@ -95,7 +102,7 @@ class Measurement(msgspec.Struct, frozen=True):
     """Raw samples in nanoseconds and how they were taken."""
 
     method: str
-    """``blocks-less-shim``: long blocks in random order, the shim's time taken off, per call."""
+    """``blocks-less-shim``: long blocks in random order, minus the shim's time, per call."""
     blocks: tuple[Block, ...]
     began_unix_ns: int
     ended_unix_ns: int
@@ -110,22 +117,22 @@ class Measurement(msgspec.Struct, frozen=True):
     speed_of_light: SpeedOfLight | None = None
     """None: the device's ceilings are not known."""
     uncaptured: str | None = None
-    """Why calls were not captured, and whose; empty: this kind of device captures nothing. None: they were."""
+    """Why calls were not captured, and whose; empty: this kind of device cannot. None: they were captured."""
     cache: Cache = "cold"
     disturbances: tuple[Disturbance, ...] = ()
-    """Rounds that were disturbed, as far as the machine tells; those not named were not seen to be."""
+    """Rounds that were disturbed, as far as the machine reports it."""
     energy_millijoules: int | None = None
-    """That the device drew while it was measured: all parties, the judge's own work and pauses together. Devices count
-    in steps of 20 to 100 ms, so this is no energy per call. None: not told."""
+    """Energy of the device over the whole measurement: all parties, the judge's own work and pauses. Devices count in
+    steps of 20 to 100 ms, so this is not an energy per call. None: unknown."""
     preparable_share: float = 0.0
-    """Of the bytes that a call moves, those of results that are the same whatever the values: they can be written
-    before the clock runs, and a speed counts only as far as that does not explain it."""
+    """Share of the bytes of a call that are constant parts of results. They can be written before the clock runs, so a
+    speed counts only as far as it exceeds them."""
     differentiating_ns: float | None = None
-    """What differentiating takes of every call of a gradient besides the work: making the graph and going through it.
-    Seen by the judge, on an operator that does nothing. None: nothing is differentiated."""
+    """Cost of autograd's graph in every call of a gradient, measured by the judge on an operator that does nothing.
+    None: nothing is differentiated."""
     relaying_ns: float = 0.0
-    """Per call, what it takes to copy results that lie otherwise than torch's to where torch's do: who reads them next
-    pays for it, and a speed counts only as far as that does not explain it."""
+    """Per call, the time to copy results into the memory order of torch's own. Their next reader pays for it, so a
+    speed counts only as far as it exceeds it."""
     never_alone: str = ""
-    """Why the reference could not be timed `alone` though a speed had to be held against that: it is not borne out.
-    Empty: it could, or there was no such speed."""
+    """Why the reference could not be timed `alone` although a speed needed it; the speed then counts as 1.00. Empty: it
+    was timed, or there was no such speed."""

@@ -1,4 +1,4 @@
-"""A planned run: how many cases it has and when it began. Written before the first case, so that a killed run tells."""
+"""A planned run: how many cases it has and when it began. Written before the first case."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PlannedRun(msgspec.Struct, frozen=True):
 
 
 class RunDescription(msgspec.Struct, frozen=True):
-    """What is known about a run besides its records: all that a summary says about its circumstances."""
+    """The circumstances of a run, for its summary."""
 
     manifest: Manifest
     planned: PlannedRun | None = None

@@ -1,7 +1,7 @@
 """A profile: what profilers saw of one kernel on one case. Beside records, never part of one.
 
-Everything here was seen while a tool slowed the kernel down, and most of it was told by the kernel's own process: it
-says where the time goes, not how long a call takes. The types have no place in a record or a measurement.
+Profilers slow the kernel down, and most figures come from the kernel's own process. So a profile shows where the time
+goes, not how long a call takes.
 """
 
 from __future__ import annotations

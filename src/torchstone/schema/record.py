@@ -1,4 +1,4 @@
-"""A record: all that is known about one job after it was judged. One line of the journal."""
+"""A record: the result of one judged job. One line of the journal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchstone.schema.verdict import Agrees, Verdict
 
 
 class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One layer of the sandbox and whether it was in force."""
+    """One layer of the sandbox and whether it was active."""
 
     name: str
     active: bool
@@ -25,7 +25,7 @@ class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Isolation(msgspec.Struct, frozen=True):
-    """What stood between the candidate and the machine."""
+    """The sandbox around the candidate: its layers."""
 
     demanded: IsolationLevel
     layers: tuple[Layer, ...] = ()
@@ -53,7 +53,7 @@ class Record(msgspec.Struct, frozen=True):
     """The last bytes of what the candidate printed."""
     stage_seconds: dict[str, float] = {}
     attempts: int = 1
-    """More than one: our own machinery failed before and the job was repeated."""
+    """More than one: Torchstone itself failed before, and the job was repeated."""
     finished_unix_ns: int = 0
     shapes: Shapes = "near"
     """Which sizes and memory layouts it was judged on: `stated` says nothing about any other."""

@@ -1,4 +1,4 @@
-"""The nouns of a sweep: what one point came to, and the rows of its output file. Frozen data, no torch."""
+"""The nouns of a sweep: the results of one point, and the rows of its output file. Frozen data, no torch."""
 
 from __future__ import annotations
 

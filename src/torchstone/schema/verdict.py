@@ -1,4 +1,4 @@
-"""The verdict: exactly one per job. A failure is a verdict, never a number."""
+"""The verdict: exactly one per job. A failure is a verdict and has no number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from torchstone.schema.case import Case
 
 Stage = Literal["start", "load", "compile", "check", "measure", "attribute"]
-"""Where in a job something happened. `start` is ours (no candidate code has run yet)."""
+"""The stage of a job. In `start` no candidate code has run yet."""
 
 
 OverBound = float | Literal["inf"]
@@ -48,7 +48,7 @@ class BlockCall(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """All that is needed to make one call again with the same values, on the same kind of device."""
+    """All that is needed to repeat one call with the same values, on the same kind of device."""
 
     case: Case
     """The stated case, or the hidden variant of it that was called."""
@@ -60,7 +60,7 @@ class Replay(msgspec.Struct, frozen=True):
     planted: str = ""
     """The plan of the values that were planted into it; empty: none."""
     others: tuple[BlockCall, ...] = ()
-    """Calls that were made together with this one, where a process died and nobody can say in which call."""
+    """Other calls of the block, if a process died and the call is unknown."""
 
 
 class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
@@ -72,7 +72,7 @@ class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
 
 
 class Disagrees(msgspec.Struct, frozen=True, tag="disagrees"):
-    """It ran and gave something else."""
+    """It ran and gave a wrong result."""
 
     stage: Stage
     reason: Literal["values", "precision", "nonfinite", "shape", "dtype", "structure", "mutation", "aliasing", "bounds"]
@@ -87,7 +87,7 @@ class Disagrees(msgspec.Struct, frozen=True, tag="disagrees"):
 
 
 class Cheated(msgspec.Struct, frozen=True, tag="cheated"):
-    """It tried to win credit by something other than computing the operator, and that is proven."""
+    """A guard proved that it sought credit by something other than computing the operator."""
 
     stage: Stage
     guard: str
@@ -131,13 +131,13 @@ class Unsupported(msgspec.Struct, frozen=True, tag="unsupported"):
 
 
 class Missing(msgspec.Struct, frozen=True, tag="missing"):
-    """The backend offers nothing for this operator. Counted, never skipped in silence."""
+    """The backend has no kernel for this operator. It stays in every count."""
 
     reason: str
 
 
 class Unjudged(msgspec.Struct, frozen=True, tag="unjudged"):
-    """Our own failure, repeated: nothing is known about the kernel. A resumed run tries again."""
+    """Torchstone itself failed repeatedly: nothing is known about the kernel. A resumed run tries again."""
 
     reason: str
 

@@ -204,7 +204,7 @@ def _jobs(
             for case in cases:
                 offer = offers[case.operator]
                 if offer is not None:
-                    # Each hidden variant of a shape would be compiled anew, for seconds.
+                    # Each hidden variant of a shape would be compiled again, for seconds.
                     shapes: Shapes = "stated" if implementation == "Compile" else "near"
                     job = Job(case, offer, "quick", measured=False, shapes=shapes)
                     asked[job.key] = _Asked(job, operation, implementation)

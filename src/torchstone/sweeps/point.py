@@ -166,10 +166,10 @@ class PointMeter:
         """What functions have left behind must not be in the way of the next point."""
         self._stage("")
         if "Liger" in functions and point.mode != "fwd":
-            self._pool.clear()  # its cross-entropy leaves the gradient in the place of the input
+            self._pool.clear()  # its cross-entropy leaves the gradient where the input was
         if not self._is_cuda:
             return
-        with contextlib.suppress(RuntimeError):  # a device that is lost says so to who asks next
+        with contextlib.suppress(RuntimeError):  # a lost device reports that at the next call
             free, total = torch.cuda.mem_get_info(self._device)
             if free < total // 8:
                 self._release()
@@ -257,12 +257,12 @@ class PointMeter:
 
 
 def _title(point: SweepPoint) -> str:
-    """Of the point's range, for who runs a sweep under nsys."""
+    """Title of the point's NVTX range, shown by nsys."""
     return f"{point.operation} {'x'.join(map(str, shape_of(point)))} {point.dtype} {point.mode}"
 
 
 def _compiled(reference: Function) -> Function:
-    """Compiled anew for every point: for shapes that do not change, and without a limit on how many there are."""
+    """Compiled again for every point: for shapes that do not change, and without a limit on how many there are."""
     import torch._functorch.config
 
     torch._functorch.config.donated_buffer = False  # a backward pass is made again and again

@@ -1,0 +1,224 @@
+"""Writes the tables of the documentation whose figures stand in the code.
+
+python tools/doc_tables.py            writes them into the pages
+python tools/doc_tables.py --check    exit 1 if a page holds another table than the code gives; part of ``make check``
+
+A page marks the place of a table with ``<!-- table: NAME -->`` and ``<!-- end of table -->``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import get_args
+
+from torchstone.court import trial, variants
+from torchstone.judging import bounds, decisions, distribution, information, jitter, rates, recurrence, vetting
+from torchstone.judging.counting import LOUD, UNUSED
+from torchstone.judging.lone import LONE
+from torchstone.judging.nonfinite_inputs import NON_FINITE
+from torchstone.judging.plan_phrases import PHRASES
+from torchstone.measuring import confirmation, statistics
+from torchstone.measuring.procedure import PLANS
+from torchstone.schema import Effort
+
+ROOT = Path(__file__).resolve().parents[1]
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
+
+_TABLE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def main() -> int:
+    """Write all tables, or compare them."""
+    drifted = []
+    for page in pages(ROOT):
+        old = page.read_text(encoding="utf-8")
+        new = with_tables(old)
+        if new != old:
+            drifted.append(page.relative_to(ROOT).as_posix())
+            if "--check" not in sys.argv[1:]:
+                page.write_text(new, encoding="utf-8")
+    if drifted and "--check" in sys.argv[1:]:
+        print(f"tables differ from the code in {', '.join(drifted)}; run: make tables-write")
+        return 1
+    return 0
+
+
+def pages(root: Path) -> list[Path]:
+    """Pages that may hold tables."""
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def with_tables(text: str) -> str:
+    """The page's text with the tables that the code gives."""
+    return _TABLE.sub(lambda found: found[1] + TABLES[found[2]]() + "\n" + found[3], text)
+
+
+def plans() -> str:
+    """What each plan writes into a call, and which calls get it."""
+    rows = [(f"`{plan}`", phrase, _when(plan), _of_gradients(plan)) for plan, phrase in PHRASES.items()]
+    return _table(("plan", "what the inputs are like", "when", "gradients"), rows)
+
+
+def _when(plan: str) -> str:
+    if plan in (NON_FINITE, LONE, *vetting._BESIDES, *vetting._OF_ANY_SIZE, *vetting._ALWAYS[:2]):
+        return "always"
+    return "in turn; always on large cases" if plan in vetting._ALWAYS else "in turn"
+
+
+def _of_gradients(plan: str) -> str:
+    if plan in (UNUSED, LOUD):
+        return "only"
+    return "no" if plan in (*decisions._NO_GRADIENT, NON_FINITE, LONE) else "yes"
+
+
+def efforts() -> str:
+    """How much each effort checks and measures."""
+
+    def row(name: str, shown: Callable[[Effort], object]) -> tuple[str, ...]:
+        return (name, *(str(shown(effort)) for effort in EFFORTS))
+
+    return _table(
+        ("", *(f"`{effort}`" for effort in EFFORTS)),
+        [
+            row("checked calls besides the two compared with float64", lambda e: trial._CHECKED_CALLS[e]),
+            row("hidden variants of a case", lambda e: variants._HIDDEN_CASES[e]),
+            row("hidden variants, once the kernel has passed many", lambda e: variants._FEWER_CASES[e]),
+            row("how many are many", lambda e: variants._MANY_PASSED[e]),
+            row("rounds of timing, at least", lambda e: PLANS[e].rounds),
+            row("more rounds until the 95 % interval is within", lambda e: f"±{_percent(PLANS[e].half_width)}"),
+            row("or for", lambda e: f"{PLANS[e].budget_seconds:g} s"),
+            row("length of a block, about", lambda e: f"{PLANS[e].block_ns / 1e6:g} ms"),
+            row("rounds of single calls to confirm a speed, at most", lambda e: PLANS[e].most_confirmations),
+        ],
+    )
+
+
+def planted_counts() -> str:
+    """How many plans a case gets in turn."""
+    rows = [
+        (
+            f"stated case, up to {_power(vetting._FEW_ELEMENTS)} elements, `hundreds` and `placed` included",
+            str(vetting._OF_SMALL),
+        )
+    ]
+    rows += [(f"stated case, up to {_power(most)} elements", str(count)) for most, count in vetting._OF_LARGE]
+    rows += [
+        ("larger stated case", str(vetting._OF_LARGEST)),
+        ("hidden variant", " or ".join(map(str, vetting._OF_VARIANT))),
+        (
+            f"hidden variant of {_power(vetting._OF_SEVERAL_BLOCKS)} elements or more, besides `hundreds` and `placed`",
+            str(vetting._OF_LARGE_VARIANT),
+        ),
+    ]
+    return _table(("call", "plans in turn"), rows)
+
+
+def bound() -> str:
+    """The constants of the error bound."""
+    return _table(
+        ("symbol", "meaning", "value"),
+        [
+            ("A", "roundings to the output's dtype", f"{bounds.OUTPUT_ROUNDINGS:g}"),
+            ("B", "roundings in the accumulator, pointwise operators", f"{bounds.POINTWISE_ROUNDINGS:g}"),
+            (
+                "B",
+                f"the same for sums of L terms, L up to {_power(bounds.MAX_TERMS)}",
+                f"{bounds.POINTWISE_ROUNDINGS:g} + {bounds.GROWTH:g}·√L",
+            ),
+            ("C", "multiple of the reference's own error at the element", f"{bounds.NATIVE_MULTIPLE:g}"),
+            ("F", "1, or this multiple of the reference's typical worst ratio", f"{bounds.NATIVE_MULTIPLE:g}"),
+            ("", "F never raises the bound above this share of \\|e\\| + s", f"{bounds.MAX_SHARE:g}"),
+            ("", "float64 results: factor on A and B", f"{bounds.FLOAT64_MULTIPLE:g}"),
+            ("", "no float64 reference: factor on the bound", f"{bounds.UNPROBED_MULTIPLE:g}"),
+            ("", "typical error as a share of the bound (in w)", f"{bounds.TYPICAL_SHARE:.3g}"),
+            ("", "mean error, in typical errors", f"{bounds.BIAS_SHARE:g}"),
+            ("", "chance term, divided by √N or √M", f"{bounds.CHANCE:g}"),
+        ],
+    )
+
+
+def random_results() -> str:
+    """The constants of the tests for random results."""
+    return _table(
+        ("figure", "value"),
+        [
+            ("reference draws of the same call", f"{distribution.MIN_DRAWS} to {distribution.MAX_DRAWS}"),
+            ("elements below which only the support of one result is judged", str(distribution.FEW_ELEMENTS)),
+            ("rates must be right to", _power(rates.RESOLUTION)),
+            ("the same in attention dropout", _power(rates.ATTENTION_RESOLUTION)),
+            ("rarest part of the distribution that is counted", f"{min(rates._LEVELS):g}"),
+            ("distinct values that a generator must have, at least", _power(recurrence.LEAST_GRID)),
+            ("earlier draws that a new one is compared with, at most", str(recurrence.REMEMBERED)),
+            ("elements kept of each draw", str(recurrence.PLACES)),
+        ],
+    )
+
+
+def information_needed() -> str:
+    """How many calls rule out a constant answer."""
+    return _table(
+        ("figure", "value"),
+        [
+            ("bits that all checked calls together must carry", f"{information.ENOUGH_BITS:g}"),
+            ("bits of an element whose values do not repeat", f"{information._ELEMENT_BITS:g}"),
+            ("checked calls, at most", str(information.MOST_CALLS)),
+            ("elements of a tensor in a hidden variant, at most", _power(jitter.MOST_ELEMENTS)),
+        ],
+    )
+
+
+def speedups() -> str:
+    """The constants that decide how a speedup is called."""
+    return _table(
+        ("figure", "value"),
+        [
+            ("noise band: smaller differences are `same`", _percent(statistics.NOISE_BAND)),
+            (
+                "`faster` and `slower` need the interval, this much wider, beyond the band",
+                f"{statistics.DECISION_WIDTH:g}",
+            ),
+            ("paired rounds that an interval needs", str(statistics.LEAST_ROUNDS)),
+            ("least share of a call that is the kernel's own", _percent(statistics.LEAST_SHARE)),
+            (
+                "widest interval of the judge's clock at which worker times are used",
+                f"±{_percent(statistics.MOST_DOUBT)}",
+            ),
+            ("placement of memory, added to the interval on CUDA", _percent(statistics.PLACEMENT_DOUBT)),
+            ("a speedup exceeds what single calls show by at most", f"{_percent(confirmation.ALLOWANCE - 1)}"),
+            ("rounds, at most", str(PLANS["normal"].most_rounds)),
+        ],
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "plans": plans,
+    "planted-counts": planted_counts,
+    "efforts": efforts,
+    "bound": bound,
+    "random": random_results,
+    "information": information_needed,
+    "speedups": speedups,
+}
+"""By the name that a page gives."""
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _power(number: float) -> str:
+    """``2¹⁴`` for a power of two."""
+    exponent = str(round(number).bit_length() - 1) if number >= 1 else f"-{round(1 / number).bit_length() - 1}"
+    return "2" + exponent.translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
