@@ -1,7 +1,7 @@
 """SHOW IT: charts of sweeps and runs by Vega-Lite, as SVG, PNG or one HTML page that works offline.
 
-The libraries come with the extra `plots`. This module imports neither: the code that draws calls :func:`require_libraries`
-first, so that a missing extra is one line and not a traceback.
+The libraries come with the extra `plots`. This module imports neither: code that draws calls
+:func:`require_libraries` first, so that a missing extra is one line and not a traceback.
 """
 
 from __future__ import annotations
