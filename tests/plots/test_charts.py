@@ -104,6 +104,24 @@ def test_a_cell_of_the_heat_map_is_the_mean_over_batches() -> None:
     assert all(cell["count"] == 2 for cell in cells)
 
 
+def test_a_heat_map_has_a_panel_only_where_an_implementation_has_the_operation() -> None:
+    grid = sweep_rows.points(("LayerNorm", "GELU"), (16,), (256, 512), (8, 64))
+    some = [
+        sweep_rows.record(point, IMPLEMENTATIONS if point.operation == "GELU" else (*IMPLEMENTATIONS, "Liger"))
+        for point in grid
+    ]
+    drawn = sweep_charts(sweep_rows.rows(some), only=("heatmap", "efficiency"))
+    for chart in drawn.values():
+        found = chart.to_dict(validate=True)
+        panels = {
+            line["title"]["text"]: [panel["title"]["text"] for panel in line["hconcat"]] for line in found["vconcat"]
+        }
+        assert [name for name in panels["LayerNorm"] if name == "Liger"] == ["Liger"]
+        assert "Liger" not in panels["GELU"]
+        for cells in map(json.loads, found["datasets"].values()):
+            assert len({(cell["operation"], cell["implementation"]) for cell in cells}) == 1
+
+
 def test_without_records_there_is_no_roofline_and_no_limit() -> None:
     drawn = sweep_charts(sweep_rows.rows(records()), only=("size", "roofline"))
     assert tuple(drawn) == ("size",)

@@ -34,6 +34,8 @@ _ROOM = 4.0
 """Factor by which the axes go beyond points and ceilings: the names of the ceilings stand there."""
 _NAME_AT = 0.6
 """Where on the slope of memory its name stands, as a share of its length."""
+_NAME_SHARE = 0.3
+"""Of the width of the plot, that the name of the bandwidth needs."""
 
 
 class RooflinePoint(NamedTuple):
@@ -156,7 +158,12 @@ def roof_lines(axes: Axes, ceilings: Ceilings) -> tuple[list[dict[str, Any]], li
     if begin < end:
         middle = begin * (end / begin) ** _NAME_AT
         lines.append({"x": begin, "y": begin * bandwidth, "x2": end, "y2": end * bandwidth})
-        names.append({"x": middle, "y": middle * bandwidth, "text": f"{bandwidth / 1e9:,.1f} GB/s", "end": 0})
+        text = f"{bandwidth / 1e9:,.1f} GB/s"
+        # Left of the line where there is room for it, else below its end.
+        if math.log(middle / left) > _NAME_SHARE * math.log(right / left):
+            names.append({"x": middle, "y": middle * bandwidth, "text": text, "end": 0})
+        else:
+            names.append({"x": end, "y": min(top, end * bandwidth), "text": text, "end": 2})
     for dtype, rate in rates.items():
         ridge = min(max(rate / bandwidth, left), right)
         lines.append({"x": ridge, "y": rate, "x2": right, "y2": rate})
@@ -170,8 +177,9 @@ def _roof_layers(axes: Axes, ceilings: Ceilings) -> list[alt.Chart]:
     roofs = drawn.encode(axes.across("x"), axes.upwards("y"), alt.X2("x2:Q"), alt.Y2("y2:Q"))
     label = alt.Chart(style.values(names)).encode(axes.across("x"), axes.upwards("y"), alt.Text("text:N"))
     left = label.transform_filter("datum.end == 0").mark_text(color=style.ROOF, align="right", dx=-5, dy=-5)
+    below = label.transform_filter("datum.end == 2").mark_text(color=style.ROOF, align="left", dx=4, dy=12)
     right = label.transform_filter("datum.end == 1").mark_text(color=style.ROOF, align="right", dx=-4, dy=-8)
-    return [roofs, left, right]
+    return [roofs, left, below, right]
 
 
 def _case_layers(numbered: Sequence[dict[str, Any]], axes: Axes) -> list[alt.Chart]:

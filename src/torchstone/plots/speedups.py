@@ -182,12 +182,27 @@ def _map_chart(drawn: _Map, rows: Sequence[SweepRow], title: str, device: str | 
     if len({cell["dim"] for cell in drawn.rows}) <= _MOST_CELLS_WITH_TEXT:
         light = alt.condition(drawn.dark, alt.value("#ffffff"), alt.value(style.INK))
         layers.append(base.mark_text(fontSize=11).encode(alt.Text("text:N"), color=light))
-    layered = style.layered(*layers, data=style.values(drawn.rows)).properties(
-        width=alt.Step(_CELL_WIDTH if len(names) <= 3 else _NARROW_CELL_WIDTH), height=alt.Step(_CELL_HEIGHT)
-    )
-    chart = layered.facet(
-        row=alt.Row("operation:N", sort=operations, title=None, header=alt.Header(labelAngle=-90)),
-        column=alt.Column("implementation:N", sort=names, title=None),
-        spacing=16,
-    )
+    sizes = {
+        "width": alt.Step(_CELL_WIDTH if len(names) <= 3 else _NARROW_CELL_WIDTH),
+        "height": alt.Step(_CELL_HEIGHT),
+    }
+
+    def panel(operation: str, name: str) -> alt.LayerChart | None:
+        own = [cell for cell in drawn.rows if (cell["operation"], cell["implementation"]) == (operation, name)]
+        return (
+            style.layered(*layers, data=style.values(own)).properties(
+                title=alt.TitleParams(name, fontSize=12, offset=4), **sizes
+            )
+            if own
+            else None
+        )
+
+    # Not a facet: Vega puts the cells of a grid into the wrong panels where an implementation lacks an operation.
+    lines = [
+        alt.hconcat(*filter(None, (panel(operation, name) for name in names)), spacing=16).properties(
+            title=style.section_title(operation)
+        )
+        for operation in operations
+    ]
+    chart = alt.vconcat(*lines, spacing=20)
     return style.finished(chart, title, style.subtitle(rows[0].dtype, rows[0].mode, device), note)
