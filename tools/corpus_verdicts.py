@@ -1,8 +1,8 @@
 """Write the verdict of every red-team fixture on the CPU, a line for each, to compare two versions of the code.
 
-    python tools/corpus_verdicts.py before.txt                   # the whole corpus: some five minutes
-    python tools/corpus_verdicts.py after.txt --only ID,ID
-    diff before.txt after.txt
+python tools/corpus_verdicts.py before.txt                   # the whole corpus: some five minutes
+python tools/corpus_verdicts.py after.txt --only ID,ID
+diff before.txt after.txt
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def main() -> None:
     only = ["--only", given.only] if given.only else []
     command = [sys.executable, "-m", "torchstone", "redteam", "--device", "cpu", "--json", *only]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    findings = json.loads(done.stdout)["findings"]
+    answer = json.loads(done.stdout)
+    findings = answer["findings"]
     lines = sorted(f"{each['fixture']} {each['case']} {each['verdict']} {each['status']}" for each in findings)
     given.target.write_text("\n".join(lines) + "\n")
-    unexpected = [each["fixture"] for each in findings if not each["as_expected"]]
-    print(f"{len(lines)} verdicts in {given.target}; not as expected: {', '.join(unexpected) or 'none'}.")
+    print(f"{len(lines)} verdicts in {given.target}; all as expected: {'no' if answer['exit_code'] else 'yes'}.")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def _opinfo(dtype: str) -> Iterable[schema.Case]:
     """From files of cases given on the command line (``float32=PATH``), or from the suite."""
     given = dict(each.split("=", 1) for each in sys.argv[1:])
     if dtype not in given:
-        return registry.suites.factory("opinfo")().cases(CaseQuery(dtypes=(dtype,)))
+        return select_cases("opinfo", registry.suites.factory("opinfo")(), CaseQuery(dtypes=(dtype,)))
     return [msgspec.json.decode(line, type=schema.Case) for line in Path(given[dtype]).read_bytes().splitlines()]
 
 

@@ -36,8 +36,9 @@ from torchstone.judging import (
     stated_size_cases,
     with_other_numbers,
 )
-from torchstone.judging.decisions import plans_for
-from torchstone.judging.vetting import _tells_places, as_far_as_promised, is_left_open
+from torchstone.judging.plans import PLANS, CaseFacts
+from torchstone.judging.plans.planting import facts_of
+from torchstone.judging.vetting import as_far_as_promised, is_left_open
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = GOLDEN / "input_cases.jsonl.gz"
@@ -92,7 +93,8 @@ def digests(case: schema.Case, seed: int) -> Mapping[str, str]:
     planting = Planting(reference, usual, seed, non_finite=True)
     variants = hidden_cases(case, _VARIANTS, random.Random(seed))
     scheduled = [] if seed % _SCHEDULED_EVERY else [_scheduled(variant, usual, seed) for variant in variants]
-    names = plans_for(case, once=_tells_places(usual))
+    unanswered = CaseFacts(case, tells_positions=facts_of(case, usual).tells_positions)
+    names = [plan.recorded_name for plan in PLANS.applying(unanswered) if not plan.makes_own_call]
     return {
         "drawn": _digest(map(_bits, draw_calls(case, seed, 2, _CPU))),
         "planted": _digest(_planted(case, seed, names)),

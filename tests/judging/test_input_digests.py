@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from judging import input_digests
+from torchstone.judging.plans import magnitudes
 from torchstone.schema import Case, Normal, Tensor
 
 TOTAL = 400
@@ -34,18 +35,10 @@ def test_what_is_drawn_planted_varied_and_bounded_is_as_recorded(lines: list[str
     assert [line for line, want in zip(lines, recorded, strict=True) if line != want] == []
 
 
-def test_one_changed_value_of_a_plan_changes_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case("test", "aten.relu.default", (Tensor((64,), "float32", Normal()),))
+def test_a_change_of_one_plan_changes_the_digests(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case("test", "aten.relu.default", (Tensor((64,), "float32", Normal()),), jitter=False)
     before = input_digests.digests(case, 7)
     assert input_digests.digests(case, 7) == before
-    plant = input_digests.plant
-
-    def nudged(call: input_digests.DrawnCall, plan: str) -> input_digests.DrawnCall:
-        planted = plant(call, plan)
-        if plan == "hundreds":
-            planted.tensors[0].storage[3] += 1e-3
-        return planted
-
-    monkeypatch.setattr(input_digests, "plant", nudged)
+    monkeypatch.setattr(magnitudes, "LARGE", (90.0, 100.5))
     after = input_digests.digests(case, 7)
-    assert {name for name in before if before[name] != after[name]} == {"planted"}
+    assert {name for name in before if before[name] != after[name]} == {"planted", "scheduled"}
