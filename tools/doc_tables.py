@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import get_args
 
 from torchstone.court import trial, variants
-from torchstone.judging import bounds, decisions, distribution, information, jitter, rates, recurrence, vetting
-from torchstone.judging.counting import LOUD, UNUSED
-from torchstone.judging.lone import LONE
-from torchstone.judging.nonfinite_inputs import NON_FINITE
-from torchstone.judging.plan_phrases import PHRASES
+from torchstone.judging import bounds, distribution, information, jitter, rates, recurrence
+from torchstone.judging.plans import schedule
+from torchstone.judging.plans.base import Plan, When
+from torchstone.judging.plans.catalogue import PLANS as INPUT_PLANS
+from torchstone.judging.plans.cotangents import LargeCotangents, ZeroCotangents
 from torchstone.measuring import confirmation, statistics
 from torchstone.measuring.procedure import PLANS
 from torchstone.schema import Effort
@@ -58,20 +58,31 @@ def with_tables(text: str) -> str:
 
 def plans() -> str:
     """What each plan writes into a call, and which calls get it."""
-    rows = [(f"`{plan}`", phrase, _when(plan), _of_gradients(plan)) for plan, phrase in PHRASES.items()]
+    rows = [(f"`{plan.name}`", plan.phrase, _WHEN[plan.policy.when], _of_gradients(plan)) for plan in _plans()]
     return _table(("plan", "what the inputs are like", "when", "gradients"), rows)
 
 
-def _when(plan: str) -> str:
-    if plan in (NON_FINITE, LONE, *vetting._BESIDES, *vetting._OF_ANY_SIZE, *vetting._ALWAYS[:2]):
-        return "always"
-    return "in turn; always on large cases" if plan in vetting._ALWAYS else "in turn"
+_WHEN = {
+    When.EVERY_CALL: "always",
+    When.EVERY_VARIANT: "every variant; stated cases in turn",
+    When.EVERY_CASE: "every stated case; variants in turn",
+    When.FIRST: "stated cases and large variants; others in turn",
+    When.LARGE: "large stated cases and models; others in turn",
+    When.IN_TURN: "in turn",
+    When.ON_REQUEST: "stated cases, unless `--non-finite ignore`",
+    When.RANDOM_RESULTS: "cases with random results",
+}
 
 
-def _of_gradients(plan: str) -> str:
-    if plan in (UNUSED, LOUD):
+def _plans() -> list[Plan]:
+    """Each once, without the form that writes no value twice."""
+    return [plan for plan in INPUT_PLANS if not plan.distinct]
+
+
+def _of_gradients(plan: Plan) -> str:
+    if isinstance(plan, (LargeCotangents, ZeroCotangents)):
         return "only"
-    return "no" if plan in (*decisions._NO_GRADIENT, NON_FINITE, LONE) else "yes"
+    return "yes" if plan.policy.gradients else "no"
 
 
 def efforts() -> str:
@@ -100,17 +111,17 @@ def planted_counts() -> str:
     """How many plans a case gets in turn."""
     rows = [
         (
-            f"stated case, up to {_power(vetting._FEW_ELEMENTS)} elements, `hundreds` and `placed` included",
-            str(vetting._OF_SMALL),
+            f"stated case, up to {_power(schedule._FEW_ELEMENTS)} elements, `hundreds` and `placed` included",
+            str(schedule._OF_SMALL),
         )
     ]
-    rows += [(f"stated case, up to {_power(most)} elements", str(count)) for most, count in vetting._OF_LARGE]
+    rows += [(f"stated case, up to {_power(most)} elements", str(count)) for most, count in schedule._OF_LARGE]
     rows += [
-        ("larger stated case", str(vetting._OF_LARGEST)),
-        ("hidden variant", " or ".join(map(str, vetting._OF_VARIANT))),
+        ("larger stated case", str(schedule._OF_LARGEST)),
+        ("hidden variant", " or ".join(map(str, schedule._OF_VARIANT))),
         (
-            f"hidden variant of {_power(vetting._OF_SEVERAL_BLOCKS)} elements or more, besides `hundreds` and `placed`",
-            str(vetting._OF_LARGE_VARIANT),
+            f"hidden variant of {_power(schedule._OF_SEVERAL_BLOCKS)} elements or more, besides `hundreds` and `placed`",
+            str(schedule._OF_LARGE_VARIANT),
         ),
     ]
     return _table(("call", "plans in turn"), rows)

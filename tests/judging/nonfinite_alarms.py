@@ -20,8 +20,9 @@ import torch
 
 from judging import opinfo_alarms
 from torchstone import operators
-from torchstone.judging import NON_FINITE, Mismatch, Reference, ReferenceFailure, compare_many, draw_calls, plant
-from torchstone.judging.nonfinite_inputs import may_be_non_finite
+from torchstone.judging import Mismatch, Reference, ReferenceFailure, compare_many, draw_calls, plant
+from torchstone.judging.plans.nonfinite_inputs import NonFiniteInputs
+from torchstone.judging.plans.planting import facts_of
 from torchstone.schema import Case
 
 CPU = torch.device("cpu")
@@ -57,9 +58,9 @@ def _is_pointwise(case: Case) -> bool:
 def _judge(case: Case, seed: int, counts: Counter[str], compiling: bool) -> None:
     reference = Reference(case, CPU)
     (usual,) = reference.expect_many(draw_calls(case, seed, 1, CPU))
-    if reference.lottery is not None or not may_be_non_finite(case, [output.dtype for output in usual.outputs]):
+    if reference.lottery is not None or not NonFiniteInputs().applies(facts_of(case, usual)):
         return
-    (expected,) = reference.expect_many([plant(draw_calls(case, seed + 1, 1, CPU)[0], NON_FINITE)])
+    (expected,) = reference.expect_many([plant(draw_calls(case, seed + 1, 1, CPU)[0], NonFiniteInputs.name)])
     for way, kernel in _honest(case, compiling):
         try:
             outputs = operators.flatten_outputs(kernel(expected.call))

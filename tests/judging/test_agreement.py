@@ -24,9 +24,9 @@ from torchstone.judging import (
     compare_many,
     draw_call,
     draw_calls,
+    plant,
     worst_of,
 )
-from torchstone.judging.decisions import plant
 from torchstone.judging.evaluation import Evaluator
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.probing import Probed, probe

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from judging.variants import case, tensor
-from torchstone.judging import Mismatch, Reference, compare_many, draw_calls, planted_calls
-from torchstone.judging.alike import ALIKE, NEARLY, plans_alike
-from torchstone.judging.decisions import plans_for, plant
+from judging.variants import case, plans_for, tensor
+from torchstone.judging import Mismatch, Reference, compare_many, draw_calls, plant, planted_calls
+from torchstone.judging.plans.equal_tensors import Copied, NearlyCopied
 from torchstone.schema import Booleans, Case, Integers
 
 CPU = torch.device("cpu")
@@ -46,8 +45,8 @@ def passes(wanted: Case, kernel: Any, judgements: int = 12) -> int:
 )
 def test_equal_is_asked_of_tensors_that_are_and_of_such_that_nearly_are(recipe: Any) -> None:
     wanted = case("aten.equal.default", recipe, recipe)
-    assert all(torch.equal(*planted(wanted, ALIKE, seed)) for seed in range(20))
-    nearly = [planted(wanted, NEARLY, seed) for seed in range(40)]
+    assert all(torch.equal(*planted(wanted, Copied.name, seed)) for seed in range(20))
+    nearly = [planted(wanted, NearlyCopied.name, seed) for seed in range(40)]
     assert all(int((one != other).sum()) <= 1 for one, other in nearly)
     assert sum(torch.equal(*pair) for pair in nearly) < 20, "a change may be too small for the dtype"
 
@@ -71,7 +70,7 @@ def test_allclose_knows_nan_and_infinities(equal_nan: bool) -> None:
 def test_distances_of_points_that_coincide() -> None:
     recipe = tensor(6, 40)
     wanted = case("aten._cdist_forward.default", recipe, recipe, 2.0, 2)
-    assert ALIKE in plans_for(wanted, once=False)
+    assert Copied.name in plans_for(wanted, once=False)
 
     def by_squares(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         squares = x.square().sum(1)[:, None] + y.square().sum(1)[None] - 2 * x @ y.T
@@ -82,10 +81,10 @@ def test_distances_of_points_that_coincide() -> None:
 
 
 def test_what_is_not_compared_is_left_alone() -> None:
-    assert not plans_alike(case("aten.add.Tensor", FLOATS, FLOATS)), "pointwise"
-    assert not plans_alike(case("aten.mm.default", tensor(5, 5), tensor(5, 5)))
-    assert not plans_alike(case("aten.mse_loss_backward.default", tensor(), FLOATS, FLOATS, 1))
-    assert not plans_alike(case("aten.equal.default", FLOATS, tensor(3, 2))), "another shape"
-    assert not plans_alike(case("aten.dist.default", tensor(0), tensor(0)))
+    assert Copied.name not in plans_for(case("aten.add.Tensor", FLOATS, FLOATS), once=False), "pointwise"
+    assert Copied.name not in plans_for(case("aten.mm.default", tensor(5, 5), tensor(5, 5)), once=False)
+    assert Copied.name not in plans_for(case("aten.mse_loss_backward.default", tensor(), FLOATS, FLOATS, 1), once=False)
+    assert Copied.name not in plans_for(case("aten.equal.default", FLOATS, tensor(3, 2)), once=False), "another shape"
+    assert Copied.name not in plans_for(case("aten.dist.default", tensor(0), tensor(0)), once=False)
     overlapping = tensor(4, 5, strides=(0, 1))
-    assert not plans_alike(case("aten.equal.default", tensor(4, 5), overlapping))
+    assert Copied.name not in plans_for(case("aten.equal.default", tensor(4, 5), overlapping), once=False)

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from judging.variants import plans_for
 from torchstone.judging import (
     Agreement,
     Mismatch,
@@ -21,7 +22,6 @@ from torchstone.judging import (
     plant,
     planted_calls,
 )
-from torchstone.judging.decisions import plans_for
 from torchstone.schema import Argument, Booleans, Case, Fill, Integers, Normal, Scalar, Sequence, Tensor, Uniform
 
 CPU = torch.device("cpu")

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 import torch
 
-from judging.variants import case, tensor
+from judging.variants import case, plans_for, tensor
 from torchstone.gradients import Differentiated
-from torchstone.judging import Mismatch, Reference, compare_many, draw_call, draw_calls, planted_calls
-from torchstone.judging.counting import LOUD, UNUSED
-from torchstone.judging.decisions import plans_for, plant
+from torchstone.judging import Mismatch, Reference, compare_many, draw_call, draw_calls, plant, planted_calls
+from torchstone.judging.plans.cotangents import LargeCotangents, ZeroCotangents
 from torchstone.schema import Case, Normal
 from torchstone.suites.backward import backward_case
 
@@ -27,7 +26,7 @@ def passes(wanted: Case, function: Any, judgements: int = 15) -> int:
     for seed in range(judgements):
         (usual,) = Reference(wanted, CPU).expect_many(draw_calls(wanted, seed, 1, CPU))
         calls = planted_calls(usual, seed)
-        assert {UNUSED, LOUD} <= {each.call.planted for each in calls}
+        assert {ZeroCotangents.name, LargeCotangents.name} <= {each.call.planted for each in calls}
         outputs = [Differentiated(function)(*each.call.args, **each.call.kwargs) for each in calls]
         after = [[each.storage for each in expected.call.tensors] for expected in calls]
         found += not isinstance(compare_many(calls, outputs, after), Mismatch)
@@ -64,7 +63,7 @@ def test_who_is_wrong_where_nothing_or_much_is_counted_is_told(
 
 
 def test_unused_leaves_out_elements_and_samples_and_now_and_then_all_but_one() -> None:
-    found = [cotangent(MUL, UNUSED, seed) for seed in range(40)]
+    found = [cotangent(MUL, ZeroCotangents.name, seed) for seed in range(40)]
     assert all(bool((each == 0).any()) and bool((each != 0).any()) for each in found)
     assert sum(bool((each == 0).all(1).any()) for each in found) > 20
     assert 1 <= sum(int((each != 0).sum()) == 1 for each in found) <= 20
@@ -74,14 +73,16 @@ def test_unused_leaves_out_elements_and_samples_and_now_and_then_all_but_one() -
 def test_loud_is_as_loud_as_a_scaled_loss(dtype: Any, least: float) -> None:
     wanted = backward_case(case("aten.relu.default", tensor(12, 9, dtype=dtype)))
     for seed in range(10):
-        drawn, planted = draw_call(wanted, seed, CPU).tensors[0].view, cotangent(wanted, LOUD, seed)
+        drawn, planted = draw_call(wanted, seed, CPU).tensors[0].view, cotangent(wanted, LargeCotangents.name, seed)
         factor = planted.double().abs().max() / drawn.double().abs().max()
         assert factor >= least
         assert torch.isfinite(planted).all()
 
 
 def test_only_gradients_get_them() -> None:
-    assert not {UNUSED, LOUD} & set(plans_for(case("aten.mul.Tensor", tensor(4), tensor(4)), once=False))
+    assert not {ZeroCotangents.name, LargeCotangents.name} & set(
+        plans_for(case("aten.mul.Tensor", tensor(4), tensor(4)), once=False)
+    )
 
 
 def test_who_computes_a_gradient_from_what_was_rounded_is_right() -> None:

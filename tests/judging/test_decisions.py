@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from judging.variants import plans_for
 from torchstone.errors import UsageError
 from torchstone.judging import (
     Agreement,
@@ -23,7 +24,6 @@ from torchstone.judging import (
     plant,
     planted_calls,
 )
-from torchstone.judging.decisions import plans_for
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.vetting import stands_by
 from torchstone.schema import Argument, Booleans, Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform

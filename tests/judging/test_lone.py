@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from torchstone.judging import Reference
+from torchstone.judging import Reference, planted_calls
 from torchstone.judging.agreement import compare_many
 from torchstone.judging.inputs import draw_calls
-from torchstone.judging.lone import LONE, may_be_lone
 from torchstone.judging.outcome import Agreement, Mismatch
+from torchstone.judging.plans import CaseFacts
+from torchstone.judging.plans.attention_dropout import OneKey
 from torchstone.judging.reference import Expected
-from torchstone.judging.vetting import planted_calls
 from torchstone.schema import Case, Normal, Scalar, Tensor
 
 CPU = torch.device("cpu")
@@ -28,7 +28,7 @@ def case(rate: float = 0.1, causal: bool = False, dtype: str = "float32", keys: 
 def lone_call(wanted: Case, seed: int) -> Expected:
     usual = Reference(wanted, CPU, CPU).expect_many(draw_calls(wanted, seed, 1, CPU))[0]
     (found,) = planted_calls(usual, seed)
-    assert found.call.planted == LONE
+    assert found.call.planted == OneKey.name
     return found
 
 
@@ -81,7 +81,12 @@ def test_a_key_that_should_not_be_seen_shows() -> None:
 
 
 def test_only_attention_that_drops_something_but_not_everything() -> None:
-    assert may_be_lone(case())
-    assert not may_be_lone(case(0.0))
-    assert not may_be_lone(case(1.0))
-    assert not may_be_lone(Case("test", "aten.native_dropout.default", (case().args[0], Scalar(0.5), Scalar(True))))
+    assert OneKey().applies(CaseFacts(case(), tells_positions=False))
+    assert not OneKey().applies(CaseFacts(case(0.0), tells_positions=False))
+    assert not OneKey().applies(CaseFacts(case(1.0), tells_positions=False))
+    assert not OneKey().applies(
+        CaseFacts(
+            Case("test", "aten.native_dropout.default", (case().args[0], Scalar(0.5), Scalar(True))),
+            tells_positions=False,
+        )
+    )

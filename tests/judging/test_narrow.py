@@ -9,11 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchstone.judging import Mismatch, Reference, compare_many
-from torchstone.judging.decisions import plans_for, plant
+from judging.variants import plans_for
+from torchstone.judging import Mismatch, Reference, compare_many, plant, planted_calls
 from torchstone.judging.inputs import draw_call, draw_calls
-from torchstone.judging.narrow import NARROW, is_for_its_digits
-from torchstone.judging.vetting import planted_calls
+from torchstone.judging.plans.one_magnitude import OneMagnitude, is_for_its_digits
 from torchstone.schema import Case, Integers, Normal, Tensor, Uniform
 
 CPU = torch.device("cpu")
@@ -39,7 +38,7 @@ def worst_over_bound(operator: str, formula: Callable[[torch.Tensor], torch.Tens
     """On the narrow call of a case, of which there is always one."""
     wanted = case(operator)
     first = Reference(wanted, CPU, CPU).expect_many(draw_calls(wanted, seed, 1, CPU), with_bounds=True)[0]
-    (narrow,) = (each for each in planted_calls(first, seed) if each.call.planted == NARROW)
+    (narrow,) = (each for each in planted_calls(first, seed) if each.call.planted == OneMagnitude.name)
     values = next(iter(narrow.values().values()))
     assert values.bound is not None
     error = (formula(narrow.call.tensors[0].view).double() - values.centre).abs()
@@ -55,18 +54,18 @@ def test_the_formula_that_comes_to_mind_is_refused_and_a_right_one_is_not(operat
 
 
 def test_only_such_functions_and_only_within_what_a_recipe_states() -> None:
-    assert NARROW in plans_for(case("aten.log1p_.default"), once=False)
-    assert NARROW in plans_for(case("aten.special_log_ndtr.default"), once=False)
-    assert NARROW not in plans_for(case("aten.log.default"), once=False)
-    assert NARROW not in plans_for(case("aten.log1p.default", Integers(0, 5), "int64"), once=False)
-    assert NARROW not in plans_for(case("aten.erfc.default", Uniform(0.0, 1.0)), once=False)
+    assert OneMagnitude.name in plans_for(case("aten.log1p_.default"), once=False)
+    assert OneMagnitude.name in plans_for(case("aten.special_log_ndtr.default"), once=False)
+    assert OneMagnitude.name not in plans_for(case("aten.log.default"), once=False)
+    assert OneMagnitude.name not in plans_for(case("aten.log1p.default", Integers(0, 5), "int64"), once=False)
+    assert OneMagnitude.name not in plans_for(case("aten.erfc.default", Uniform(0.0, 1.0)), once=False)
     assert not is_for_its_digits("aten.gelu.default")
 
 
 @given(seed=st.integers(0, 1 << 20))
 def test_a_range_that_begins_at_nothing_gives_the_sign(seed: int) -> None:
     wanted = case("aten.log1p.default", Uniform(0.0, 1.0))
-    planted = plant(draw_call(wanted, seed, CPU), NARROW)
+    planted = plant(draw_call(wanted, seed, CPU), OneMagnitude.name)
     values = planted.tensors[0].view
     assert float(values.min()) > 0.0
     assert float(values.max()) <= 2.0 * float(values.min())

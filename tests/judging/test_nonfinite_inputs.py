@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from torchstone.judging import (
-    NON_FINITE,
     Agreement,
     Expected,
     Mismatch,
@@ -18,6 +17,7 @@ from torchstone.judging import (
     plant,
     planted_calls,
 )
+from torchstone.judging.plans.nonfinite_inputs import NonFiniteInputs
 from torchstone.schema import Argument, Case, DType, Integers, Normal, Sequence, Tensor, Uniform, gradient_operator
 
 CPU = torch.device("cpu")
@@ -32,7 +32,7 @@ def planted(operator: str, *args: Argument, seed: int = 1, **kwargs: Argument) -
     case = Case("test", operator, args, kwargs)
     (usual,) = Reference(case, CPU).expect_many(draw_calls(case, seed, 1, CPU), with_bounds=True)
     found = planted_calls(usual, seed, non_finite=True)
-    return [expected for expected in found if expected.call.planted == NON_FINITE]
+    return [expected for expected in found if expected.call.planted == NonFiniteInputs.name]
 
 
 def verdict(expected: Expected, kernel: Callable[..., torch.Tensor]) -> Agreement | Mismatch:
@@ -117,4 +117,4 @@ def test_what_has_no_defined_answer_is_not_asked(
 def test_nobody_meets_them_unasked() -> None:
     case = Case("test", "aten.relu.default", (real(8),))
     (usual,) = Reference(case, CPU).expect_many(draw_calls(case, 1, 1, CPU), with_bounds=True)
-    assert NON_FINITE not in {expected.call.planted for expected in planted_calls(usual, 1)}
+    assert NonFiniteInputs.name not in {expected.call.planted for expected in planted_calls(usual, 1)}

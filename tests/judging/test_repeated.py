@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from judging.variants import plans_for
 from torchstone.judging import Agreement, Mismatch, Reference, compare_many, draw_call, plant, planted_calls
-from torchstone.judging.decisions import plans_for
-from torchstone.judging.meeting import MEETING
-from torchstone.judging.repeated import INFINITE, REPEATED
+from torchstone.judging.plans.duplicate_indices import DuplicateIndices
+from torchstone.judging.plans.repeated_values import RepeatedInfinities, RepeatedValues
 from torchstone.schema import (
     Argument,
     Case,
@@ -319,8 +319,8 @@ def test_what_torch_leaves_open_is_nobodys_fault(name: str) -> None:
 )
 def test_a_few_values_of_its_own_come_many_times(tensor: Tensor) -> None:
     wanted = case("sort.default", tensor)
-    drawn, planted = draw_call(wanted, 3, CPU), plant(draw_call(wanted, 3, CPU), REPEATED)
-    again = plant(draw_call(wanted, 3, CPU), REPEATED)
+    drawn, planted = draw_call(wanted, 3, CPU), plant(draw_call(wanted, 3, CPU), RepeatedValues.name)
+    again = plant(draw_call(wanted, 3, CPU), RepeatedValues.name)
     before, after = drawn.tensors[0].view.double().flatten(), planted.tensors[0].view.double().flatten()
     assert torch.equal(after, again.tensors[0].view.double().flatten())
     assert len(after.unique()) <= 16 < len(before.unique())
@@ -329,7 +329,7 @@ def test_a_few_values_of_its_own_come_many_times(tensor: Tensor) -> None:
 
 def test_infinities_come_many_times_and_fill_rows() -> None:
     wanted = case("topk.default", normal(24, 30), Scalar(4))
-    infinite = [plant(draw_call(wanted, seed, CPU), INFINITE).tensors[0].view for seed in range(10)]
+    infinite = [plant(draw_call(wanted, seed, CPU), RepeatedInfinities.name).tensors[0].view for seed in range(10)]
     assert all(bool(torch.isinf(view).any()) for view in infinite)
     assert any(bool((row == sign * math.inf).all()) for view in infinite for row in view for sign in (1, -1))
     assert any(0 < int((row == -math.inf).sum()) < len(row) for view in infinite for row in view)
@@ -351,7 +351,7 @@ def test_who_overwrites_what_it_has_found_is_found_out() -> None:
     refused = 0
     for seed in range(12):
         found = planted_calls(Reference(wanted, CPU).expect(draw_call(wanted, seed, CPU)), seed)
-        (expected,) = [each for each in found if each.call.planted == INFINITE]
+        (expected,) = [each for each in found if each.call.planted == RepeatedInfinities.name]
         answer = compare_many([expected], [kernel(*expected.call.args)], [expected.inputs_after])
         refused += isinstance(answer, Mismatch)
     assert refused >= 8
@@ -359,7 +359,7 @@ def test_who_overwrites_what_it_has_found_is_found_out() -> None:
 
 def test_boundaries_stay_sorted_and_are_found() -> None:
     for seed in SEEDS:
-        call = plant(draw_call(SEARCH, seed, CPU), REPEATED)
+        call = plant(draw_call(SEARCH, seed, CPU), RepeatedValues.name)
         ordered, sought = (tensor.view for tensor in call.tensors)
         assert bool((ordered.diff() >= 0).all())
         assert bool((ordered.diff() == 0).any())
@@ -369,7 +369,7 @@ def test_boundaries_stay_sorted_and_are_found() -> None:
 
 
 def test_indices_that_meet_are_those_of_the_case() -> None:
-    drawn, planted = draw_call(PUT_TWO, 1, CPU), plant(draw_call(PUT_TWO, 1, CPU), MEETING)
+    drawn, planted = draw_call(PUT_TWO, 1, CPU), plant(draw_call(PUT_TWO, 1, CPU), DuplicateIndices.name)
     pairs = [torch.stack([tensor.view for tensor in call.tensors[1:3]]).T.tolist() for call in (drawn, planted)]
     before, after = ({tuple(pair) for pair in each} for each in pairs)
     assert after < before
@@ -393,4 +393,7 @@ ONCE_ONLY = {
 
 @pytest.mark.parametrize("name", ONCE_ONLY)
 def test_nothing_comes_twice_where_that_is_not_defined(name: str) -> None:
-    assert not {REPEATED, MEETING} & {*plans_for(ONCE_ONLY[name], once=True), *plans_for(ONCE_ONLY[name], once=False)}
+    assert not {RepeatedValues.name, DuplicateIndices.name} & {
+        *plans_for(ONCE_ONLY[name], once=True),
+        *plans_for(ONCE_ONLY[name], once=False),
+    }

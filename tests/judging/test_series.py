@@ -7,6 +7,7 @@ import torch
 
 from torchstone.chain import Chain
 from torchstone.judging import Agreement, Mismatch, Reference, Series, UncapturableError, draw_calls, plant_some
+from torchstone.judging.plans import PLANS
 from torchstone.links import Links
 from torchstone.schema import Booleans, Case, Integers, Normal, Scalar, Sequence, SortedIntegers, Tensor, Uniform
 
@@ -220,7 +221,7 @@ def test_a_gradient_is_not_chained_by_how_much_its_results_count_alone() -> None
 
 def test_planted_values_among_a_series_are_held_against_what_is_wrong_on_them() -> None:
     series = made(SOFTMAX)
-    series.draw_planted(7, ["hundreds"])
+    series.draw_planted(7, [PLANS.named("hundreds")])
     assert isinstance(series.compare(*outputs_of(series)), Agreement)
     outputs, after = outputs_of(series)
     raw = torch.stack([call.args[0] for call in series.calls()]).exp()
@@ -235,5 +236,6 @@ def test_planted_values_among_a_series_are_held_against_what_is_wrong_on_them() 
 def test_of_large_calls_few_are_planted() -> None:
     large = Case("test", "aten.relu.default", (Tensor((512, 512), "float32", Normal()),))
     for case, count in ((SOFTMAX, 8), (large, 2)):
-        planted = [call.planted for call in plant_some(draw_calls(case, 3, 40, CPU), ["hundreds", "numbers"])]
+        plans = [PLANS.named("hundreds"), PLANS.named("numbers")]
+        planted = [call.planted for call in plant_some(draw_calls(case, 3, 40, CPU), plans)]
         assert sum(map(bool, planted)) == count

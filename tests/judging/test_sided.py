@@ -10,15 +10,13 @@ import pytest
 import torch
 
 from torchstone import models
-from torchstone.judging import Mismatch, Reference, compare_many, draw_call
-from torchstone.judging.decisions import plant
+from torchstone.judging import Mismatch, Reference, compare_many, draw_call, plant, planted_calls
 from torchstone.judging.first_of_equals import says_which_of_equals
 from torchstone.judging.hidden import hidden_cases
 from torchstone.judging.jitter import HIDDEN, whole_blocks
+from torchstone.judging.plans.one_sided_values import Above, Below
+from torchstone.judging.plans.whole_arguments import NoneTrue, Whole
 from torchstone.judging.reference import states_format
-from torchstone.judging.sided import ABOVE, BELOW
-from torchstone.judging.vetting import planted_calls
-from torchstone.judging.whole import NONE, WHOLE
 from torchstone.redteam.cases import CASES
 from torchstone.schema import (
     Booleans,
@@ -51,17 +49,17 @@ def refused(case: Case, kernel: Callable[..., Any], seed: int) -> set[str]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_who_begins_at_zero_is_found_out_in_every_trial(seed: int) -> None:
-    assert BELOW in refused(ARGMAX, lambda x, dim: x.clamp_min(0).argmax(dim), seed)
+    assert Below.name in refused(ARGMAX, lambda x, dim: x.clamp_min(0).argmax(dim), seed)
     least = Case("test", "aten.argmin.default", ARGMAX.args)
-    assert ABOVE in refused(least, lambda x, dim: x.clamp_max(0).argmin(dim), seed)
+    assert Above.name in refused(least, lambda x, dim: x.clamp_max(0).argmin(dim), seed)
     assert not refused(ARGMAX, lambda x, dim: x.double().argmax(dim), seed)
 
 
 def test_all_values_come_to_lie_on_the_side_that_is_asked_for() -> None:
     call = draw_call(ARGMAX, 3, CPU)
     before = call.tensors[0].view.clone()
-    assert torch.equal(plant(call, BELOW).tensors[0].view, -before.abs())
-    assert torch.equal(plant(call, ABOVE).tensors[0].view, before.abs())
+    assert torch.equal(plant(call, Below.name).tensors[0].view, -before.abs())
+    assert torch.equal(plant(call, Above.name).tensors[0].view, before.abs())
 
 
 @pytest.mark.parametrize("size", [2, 3, 15, 16, 17, 42, 100, 131, 1000, 2048])
@@ -98,15 +96,15 @@ def test_masks_are_all_alike_and_indices_count_up_in_every_stated_case() -> None
     condition = Tensor((64, 30), "bool", Booleans())
     x = Tensor((64, 30), "float32", Normal())
     where = Case("test", "aten.where.self", (condition, x, x))
-    assert bool(plant(draw_call(where, 1, CPU), WHOLE).tensors[0].view.all())
-    assert not bool(plant(draw_call(where, 1, CPU), NONE).tensors[0].view.any())
+    assert bool(plant(draw_call(where, 1, CPU), Whole.name).tensors[0].view.all())
+    assert not bool(plant(draw_call(where, 1, CPU), NoneTrue.name).tensors[0].view.any())
     rows = Case("test", "aten.index_select.default", (x, Scalar(0), Tensor((9,), "int64", Integers(0, 64))))
     for seed in range(10):
-        indices = plant(draw_call(rows, seed, CPU), WHOLE).tensors[1].view
+        indices = plant(draw_call(rows, seed, CPU), Whole.name).tensors[1].view
         assert bool((indices.diff() == 1).all())
         assert 0 <= int(indices[0]) <= 55
-        assert WHOLE in refused(rows, lambda x, dim, i: x[: len(i)] if bool((i.diff() == 1).all()) else x[i], seed)
-        assert refused(where, _chosen_as_a_whole, seed) >= {WHOLE, NONE}
+        assert Whole.name in refused(rows, lambda x, dim, i: x[: len(i)] if bool((i.diff() == 1).all()) else x[i], seed)
+        assert refused(where, _chosen_as_a_whole, seed) >= {Whole.name, NoneTrue.name}
 
 
 def _chosen_as_a_whole(condition: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

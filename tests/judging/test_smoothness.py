@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from judging.variants import plans_for
 from torchstone.gradients import Differentiated
 from torchstone.judging import (
     Agreement,
@@ -19,7 +20,6 @@ from torchstone.judging import (
     plant,
     planted_calls,
 )
-from torchstone.judging.decisions import plans_for
 from torchstone.schema import (
     Argument,
     Booleans,

@@ -14,6 +14,7 @@ import torch
 
 from torchstone import operators
 from torchstone.judging import DrawnCall
+from torchstone.judging.plans import PLANS, CaseFacts
 from torchstone.schema import Argument, Case, Fill, Normal, Scalar, Sequence, Tensor, Uniform
 
 Kernel = Callable[..., torch.Tensor]
@@ -35,6 +36,12 @@ def _argument(value: Any) -> Argument:
     if isinstance(value, list):
         return Sequence(tuple(_argument(item) for item in value))
     return Scalar(value) if value is None or isinstance(value, bool | int | float | str) else value
+
+
+def plans_for(case: Case, *, once: bool) -> list[str]:
+    """Names of the plans that apply to a case. ``once``: its results tell positions."""
+    found = PLANS.applying(CaseFacts(case, tells_positions=once))
+    return [plan.recorded_name for plan in found if not plan.makes_own_call]
 
 
 def storages_of(call: DrawnCall) -> list[torch.Tensor]:

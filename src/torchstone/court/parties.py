@@ -23,6 +23,7 @@ from torchstone.judging import (
     DrawnCall,
     Expected,
     Mismatch,
+    Plan,
     Reference,
     ReferenceFailure,
     Series,
@@ -54,7 +55,7 @@ class Draws:
         self._last: dict[int, list[DrawnCall]] = {}
         self._series: dict[tuple[int, schema.Way], Series] = {}
         self._seed = secrets.randbits(62)
-        self.plans: list[str] = []
+        self.plans: list[Plan] = []
         """Of the values to plant, once they were chosen."""
 
     def fresh(self, calls: int) -> tuple[list[DrawnCall], list[Expected]]:

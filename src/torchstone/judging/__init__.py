@@ -1,7 +1,6 @@
 """IS IT RIGHT? Inputs, references and agreement. Trusted side: the judge calls this, and no candidate ever sees it."""
 
 from torchstone.judging.agreement import compare, compare_many
-from torchstone.judging.decisions import plant
 from torchstone.judging.desk import desk_of
 from torchstone.judging.evaluation import Place, ReferenceFailure
 from torchstone.judging.hidden import hidden_cases, stated_size_cases, with_other_numbers
@@ -15,17 +14,15 @@ from torchstone.judging.itself import (
     says_it_races,
 )
 from torchstone.judging.jitter import is_hidden, strides_like
-from torchstone.judging.nonfinite_inputs import NON_FINITE
 from torchstone.judging.outcome import Agreement, Mismatch, worst_of
-from torchstone.judging.plan_phrases import inputs_of
+from torchstone.judging.plans import Plan, inputs_of, plant
+from torchstone.judging.plans.planting import Planting, plans_among_timed, plant_some, planted_calls
 from torchstone.judging.preparable import preparable_share
 from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
 from torchstone.judging.series import Series, UncapturableError
-from torchstone.judging.vetting import Planting, plans_among_timed, plant_some, planted_calls
 from torchstone.judging.work import Work, work_of
 
 __all__ = [
-    "NON_FINITE",
     "Agreement",
     "DrawnCall",
     "DrawnTensor",
@@ -33,6 +30,7 @@ __all__ = [
     "ExpectedOutput",
     "Mismatch",
     "Place",
+    "Plan",
     "Planting",
     "Reference",
     "ReferenceFailure",

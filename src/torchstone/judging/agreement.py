@@ -19,19 +19,17 @@ from typing import Any
 import torch
 
 from torchstone.judging import ties
-from torchstone.judging.decisions import leaves_rounding
 from torchstone.judging.evaluation import Place
-from torchstone.judging.lone import LONE
 from torchstone.judging.metadata import metadata_misfit
 from torchstone.judging.moved import LostSigns, signs_to_keep
 from torchstone.judging.nearness import TALLIED, Subject, closer_look, statistics_of, subjects_of, tally, together
-from torchstone.judging.nonfinite_inputs import NON_FINITE
 from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch, Reason, worst_of
+from torchstone.judging.plans import When, plan_of
 from torchstone.judging.reference import Expected, Values
 from torchstone.judging.screening import screened
 from torchstone.judging.smoothness import as_far_as_smooth, may_jump
 from torchstone.judging.untouched import Change, kept
-from torchstone.judging.vetting import as_far_as_promised, is_left_open, stands_by, where_it_stands
+from torchstone.judging.vetting import as_far_as_promised, excuses_numbers, is_left_open, stands_by, where_it_stands
 from torchstone.schema import ErrorStatistics
 
 _BY_BOUNDS: tuple[Reason, ...] = ("values", "precision", "mutation")
@@ -102,8 +100,8 @@ def compare_many(
 ) -> Agreement | Mismatch:
     """Compare several calls of one case: in full those expected with bounds, the others as far as need be.
 
-    What differs on planted values counts only if torch stands by its own answer there; of a gradient, only where no
-    slope jumps: among drawn values, too, some are equal.
+    A difference on planted values counts only if torch agrees with itself there; of a gradient, only where no slope
+    jumps: among drawn values, too, some are equal.
     """
     errors = UNKNOWN
     for call in _not_passed(expected, outputs, inputs_after):
@@ -113,7 +111,7 @@ def compare_many(
         if isinstance(found, Mismatch) and may_jump(expected[call]):
             got = as_far_as_smooth(expected[call], outputs[call])
             found = found if got is None else compare(expected[call], got, inputs_after[call])
-        if isinstance(found, Mismatch) and expected[call].call.planted not in ("", LONE):
+        if isinstance(found, Mismatch) and expected[call].call.planted and not _has_random_plan(expected[call]):
             found = Agreement(UNKNOWN) if got is None else _reconsidered(found, expected[call], got, inputs_after[call])
         if isinstance(found, Mismatch):
             return replace(found, call=call)
@@ -124,7 +122,7 @@ def compare_many(
 def _reconsidered(
     found: Mismatch, expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> Agreement | Mismatch:
-    """A mismatch on planted values: none where torch does not stand by its answer, or leaves it open."""
+    """A mismatch on planted values: none where torch disagrees with itself, or leaves the answer open."""
     if is_left_open(expected):
         return Agreement(UNKNOWN)
     if not stands_by(expected):
@@ -136,8 +134,7 @@ def _reconsidered(
         if isinstance(again, Agreement):
             return again
         found = again
-    open_elements = expected.call.planted == NON_FINITE or leaves_rounding(expected.call)
-    if found.reason not in ("nonfinite", "mutation") and not open_elements:
+    if found.reason not in ("nonfinite", "mutation") and not excuses_numbers(expected):
         return found
     return compare(expected, *as_far_as_promised(expected, outputs, inputs_after))
 
@@ -183,6 +180,12 @@ def _see_whether_it_draws(expected: Expected) -> None:
         lottery.wake_up(expected.call)
 
 
+def _has_random_plan(expected: Expected) -> bool:
+    """Whether the call has a plan for random results, which are compared with draws of the reference."""
+    plan = plan_of(expected.call)
+    return plan is not None and plan.policy.when is When.RANDOM_RESULTS
+
+
 def _random_mismatch(
     expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> Mismatch | bool:
@@ -190,8 +193,8 @@ def _random_mismatch(
     lottery, tensors = expected.batch.reference.lottery, expected.batch.evaluation.tensors
     if lottery is None or lottery.idle:
         return False
-    if expected.call.planted == LONE:
-        text = lottery.lone_misfit(expected.call, outputs)
+    if _has_random_plan(expected):
+        text = lottery.one_key_misfit(expected.call, outputs)
         return True if text is None else Mismatch("values", f"output 0: {text}")
     in_full = lottery.wants_all() or expected.with_bounds
     elements = max((tensor[0].numel() for tensor in tensors.values()), default=0)

@@ -22,6 +22,7 @@ from torchstone.errors import UsageError
 from torchstone.judging.evaluation import OPERATOR_ERRORS, is_continuous
 from torchstone.judging.inputs import draw_call
 from torchstone.judging.jitter import FILLS_PER_ELEMENT, mapped, strides_like
+from torchstone.judging.same_values import elementwise_same, same
 
 _MOST_TRIES = 4
 _SEED = 1
@@ -221,10 +222,10 @@ def _called(case: schema.Case, tensors: Sequence[torch.Tensor]) -> list[torch.Te
 
 def _is_near(one: torch.Tensor, other: torch.Tensor) -> bool:
     """But for rounding errors."""
-    if one.shape != other.shape or not is_continuous(one.dtype) or _same(one, other):
-        return one.shape == other.shape and _same(one, other)
+    if one.shape != other.shape or not is_continuous(one.dtype) or same(one, other):
+        return one.shape == other.shape and same(one, other)
     largest = other.abs().nan_to_num(0.0, 0.0, 0.0).amax()
-    off = torch.where((one == other) | ((one != one) & (other != other)), 0.0, (one - other).abs())
+    off = torch.where(elementwise_same(one, other), 0.0, (one - other).abs())
     return bool((off <= _ROUNDING * largest).all())
 
 
@@ -232,15 +233,11 @@ def _stays(usual: torch.Tensor, changed: torch.Tensor, kept: int, size: int) -> 
     """Whether a result does not change at all, or along some dimension not where the kept slice is."""
     if usual.shape != changed.shape:
         return False
-    if _same(usual, changed):
+    if same(usual, changed):
         return True
     apart = [
         dimension
         for dimension, length in enumerate(usual.shape)
-        if length == size and _same(usual.select(dimension, kept), changed.select(dimension, kept))
+        if length == size and same(usual.select(dimension, kept), changed.select(dimension, kept))
     ]
     return bool(apart) and (is_continuous(usual.dtype) or usual.numel() // size >= _LEAST_ELEMENTS)
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool(((one == other) | ((one != one) & (other != other))).all())

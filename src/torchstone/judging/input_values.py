@@ -61,7 +61,7 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def _is_pointwise(operator: str) -> bool:
-    return torch.Tag.pointwise in operators.resolve(schema.forward_operator(operator)).tags
+    return operators.traits(schema.forward_operator(operator)).pointwise
 
 
 def _all_broadcast(call: DrawnCall, shape: Sequence[int]) -> bool:

@@ -27,10 +27,6 @@ from torchstone.judging.mixture import Dice
 
 _SEED_MASK = (1 << 64) - 1
 _INT64_MAX = (1 << 63) - 1
-_TIES_UNDEFINED = {"sort", "argsort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "cummax", "cummin"}
-"""Operators that return indices and do not promise which one for equal values: no value is repeated on purpose."""
-
-
 _SHAPED_FILLS = (
     schema.SortedIntegers,
     schema.Simplex,
@@ -66,7 +62,7 @@ class DrawnCall:
     index: int = 0
     """Which of them this one is."""
     planted: str = ""
-    """The plan of the values that were planted into it (:mod:`torchstone.judging.decisions`); empty: none."""
+    """The plan of the values that were planted into it (:mod:`torchstone.judging.plans`); empty: none."""
 
     @cached_property
     def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
@@ -81,11 +77,6 @@ class DrawnCall:
     def kwargs(self) -> dict[str, Any]:
         """Keyword arguments, likewise."""
         return self._arguments[1]
-
-
-def leaves_ties_open(operator: str) -> bool:
-    """Whether it does not promise which of equal values it means."""
-    return operator.split(".")[1] in _TIES_UNDEFINED
 
 
 def draw_call(case: schema.Case, seed: int, device: torch.device) -> DrawnCall:
@@ -105,7 +96,8 @@ def draw_calls(case: schema.Case, seed: int, count: int, device: torch.device) -
 def draw_storages(case: schema.Case, seed: int, count: int, device: torch.device) -> list[torch.Tensor]:
     """For each tensor argument ``(count, extent)``: the values of these calls, stacked."""
     dice = Dice(torch.Generator(device).manual_seed(seed & _SEED_MASK), random.Random(seed & _SEED_MASK))
-    repeats = not leaves_ties_open(case.operator)
+    # Where torch does not promise which of equal values an index means, no value is repeated on purpose.
+    repeats = not operators.traits(case.operator).leaves_ties_open
     recipes = schema.tensors_of(case)
     storages = [_draw_column(recipe, count, dice, repeats) for recipe in recipes]
     for recipe, storage in zip(recipes, storages, strict=True):

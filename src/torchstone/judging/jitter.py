@@ -391,7 +391,7 @@ def _laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = Fa
     (:mod:`torchstone.judging.expanded`).
     """
     written = operators.contract_of(case).mutated
-    pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
+    pointwise = operators.traits(case.operator).pointwise
     position = -1
 
     def change(argument: schema.Argument) -> schema.Argument:

@@ -25,9 +25,9 @@ from torchstone.judging.evaluation import (
     stacked,
     wide_dtype,
 )
-from torchstone.judging.inner import cotangents
 from torchstone.judging.inputs import DrawnCall, batched_view
-from torchstone.judging.narrow import is_for_its_digits
+from torchstone.judging.plans.forward_part import cotangents
+from torchstone.judging.plans.one_magnitude import is_for_its_digits
 
 STEP = 2.0**-24
 """Relative step of the differences: far above float64's noise, far below where curvature shows."""
@@ -96,7 +96,7 @@ def allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exact
     which the slope does not show. Up to a size only: what is far larger than 1 is not where functions cancel. Not where
     a function is there to be right in spite of that.
     """
-    pointwise = torch.Tag.pointwise in evaluator.operator.tags
+    pointwise = operators.traits(evaluator.case.operator).pointwise
     if not pointwise or len(wide) != 1 or is_for_its_digits(evaluator.case.operator):
         return
     magnitude = _views(evaluator, wide)[0].abs().clamp_(max=_LARGEST_CANCELLED).mul_(_CANCELLED_SHARE)

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging import distribution, lone, picked
+from torchstone.judging import distribution, picked
 from torchstone.judging.dependence import Dependence
 from torchstone.judging.evaluation import Evaluation, Evaluator, Place, Tensors
 from torchstone.judging.inputs import DrawnCall, batched_view
 from torchstone.judging.numbers import real_rows, unlikelihood
+from torchstone.judging.plans import attention_dropout
 from torchstone.judging.probing import inside_view
 from torchstone.judging.rates import Rates
 from torchstone.judging.recurrence import Recurrence
@@ -199,11 +200,15 @@ class Lottery:
         moved = not all(map(torch.equal, before, generators()))
         return _Drawn(evaluation, evaluation is not None and _constant(evaluation), moved)
 
-    def lone_misfit(self, call: DrawnCall, outputs: Sequence[Any]) -> str | None:
+    def one_key_misfit(self, call: DrawnCall, outputs: Sequence[Any]) -> str | None:
         """What is wrong with a call of which every element is made of one value. It tells nothing about others."""
-        evaluation = self._evaluator.native([call] * lone.DRAWS)
+        evaluation = self._evaluator.native([call] * attention_dropout.DRAWS)
         drawn = None if evaluation is None else evaluation.tensors.get(Place("output", 0))
-        return None if drawn is None or drawn.shape[1:] != outputs[0].shape else lone.misfit(drawn, outputs[0])
+        return (
+            None
+            if drawn is None or drawn.shape[1:] != outputs[0].shape
+            else attention_dropout.misfit(drawn, outputs[0])
+        )
 
     def misfit(
         self,

@@ -28,7 +28,7 @@ from torchstone.judging.evaluation import (
 from torchstone.judging.inputs import DrawnCall
 from torchstone.judging.jitter import HIDDEN
 from torchstone.judging.moved import only_moves
-from torchstone.judging.narrow import NARROW
+from torchstone.judging.plans import plan_of
 from torchstone.judging.probing import FEW_ELEMENTS, Probed, inside_view, piece_elements, probe
 from torchstone.judging.randomness import Lottery, draws_random_numbers
 from torchstone.judging.roughness import Rough, roughness
@@ -282,9 +282,10 @@ class Reference:
         unprobed = {p: t for p, t in judged.items() if p not in probed or probed[p].exact.shape != t.shape}
         rough = roughness(self._evaluator, call, unprobed, closely=closely) if unprobed else {}
         known = probed | {place: rough.get(place) for place in unprobed}
-        if not call.planted:
+        plan = plan_of(call)
+        if plan is None:
             return {place: self._bounded(place, tensor, known.get(place)) for place, tensor in native.items()}
-        noise = 0.0 if call.planted == NARROW else _FLOAT64_NOISE
+        noise = 0.0 if plan.policy.keeps_digits else _FLOAT64_NOISE
         return {
             place: self._bounded_planted(place, tensor, known.get(place), noise) for place, tensor in native.items()
         }
@@ -381,7 +382,7 @@ class Reference:
 
     def _terms(self, elements: int) -> int:
         """An upper guess of how many values are added into one of a result's elements; 1 for pointwise operators."""
-        if torch.Tag.pointwise in self._evaluator.operator.tags:
+        if operators.traits(self.case.operator).pointwise:
             return 1
         recipes = self._evaluator.recipes
         sizes = [size for recipe in recipes for size in recipe.shape]

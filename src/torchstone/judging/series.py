@@ -21,10 +21,11 @@ from torchstone.judging.evaluation import OPERATOR_ERRORS, Evaluation, Reference
 from torchstone.judging.inputs import DrawnCall, calls_on, draw_storages
 from torchstone.judging.moved import signs_to_keep
 from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch
+from torchstone.judging.plans import Plan
+from torchstone.judging.plans.planting import plant_some
 from torchstone.judging.reference import Reference
 from torchstone.judging.screening import all_of_each
 from torchstone.judging.untouched import are_identical, bits
-from torchstone.judging.vetting import plant_some
 from torchstone.links import Links, leading
 
 _LEAST_RANGE, _MARGIN = 0.25, 0.125
@@ -71,7 +72,7 @@ class Series:
         self.draw_unevaluated(seed)
         self._play()
 
-    def draw_planted(self, seed: int, plans: Sequence[str]) -> None:
+    def draw_planted(self, seed: int, plans: Sequence[Plan]) -> None:
         """New values, planted ones among them, and what torch makes of them."""
         self.draw_unevaluated(seed)
         self._planted = [call.planted for call in plant_some(self.calls(), plans)]

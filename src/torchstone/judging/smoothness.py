@@ -23,8 +23,8 @@ import torch
 
 from torchstone import schema
 from torchstone.judging.evaluation import OPERATOR_ERRORS, Place, Tensors, is_continuous
-from torchstone.judging.inner import cotangents
 from torchstone.judging.inputs import DrawnTensor, batched_view
+from torchstone.judging.plans.forward_part import cotangents
 from torchstone.judging.probing import exact_results, widened
 from torchstone.judging.reference import Expected
 

@@ -16,6 +16,7 @@ import torch
 from torchstone import operators, schema
 from torchstone.judging.evaluation import Place
 from torchstone.judging.inputs import DrawnCall
+from torchstone.judging.same_values import elementwise_same
 
 _INDEX_OUTPUT = {
     "topk": 1, "sort": 1, "argsort": 0, "kthvalue": 1, "median": 1, "nanmedian": 1, "cummax": 1, "cummin": 1,
@@ -33,7 +34,7 @@ def accepts(call: DrawnCall, place: Place, got: torch.Tensor, native: torch.Tens
 
     ``first`` is the first output of the result that they belong to.
     """
-    name = call.case.operator.split(".")[1]
+    name = operators.traits(call.case.operator).base
     if schema.is_gradient(call.case.operator) or schema.is_model(call.case.operator) or place.kind != "output":
         return False
     if name == "mode":
@@ -55,7 +56,7 @@ def _accepts_along_dim(call: DrawnCall, name: str, got: torch.Tensor, native: to
     if name in _CUMULATIVE and not bool((got <= _places_along(source, dim)).all()):
         return False
     one, other = (source.gather(dim, _kept(indices, source, dim)) for indices in (got, native))
-    return bool(_same(one, other).all())
+    return bool(elementwise_same(one, other).all())
 
 
 def _accepts_most_often(call: DrawnCall, got: torch.Tensor, native: torch.Tensor) -> bool:
@@ -66,7 +67,7 @@ def _accepts_most_often(call: DrawnCall, got: torch.Tensor, native: torch.Tensor
         return False
     one, other = _kept(got, source, dim), _kept(native, source, dim)
     often, torchs = ((source == value).sum(dim=dim, keepdim=True) for value in (one, other))
-    return bool((_same(one, other) | ((often == torchs) & (often > 0))).all())
+    return bool((elementwise_same(one, other) | ((often == torchs) & (often > 0))).all())
 
 
 def _stands_at(call: DrawnCall, values: torch.Tensor, indices: torch.Tensor) -> bool:
@@ -75,7 +76,7 @@ def _stands_at(call: DrawnCall, values: torch.Tensor, indices: torch.Tensor) -> 
     source, dim = given["self"], given["dim"]
     if source.dim() == 0 or not _are_below(indices, source.shape[dim]):
         return False
-    return bool(_same(source.gather(dim, _kept(indices, source, dim)), _kept(values, source, dim)).all())
+    return bool(elementwise_same(source.gather(dim, _kept(indices, source, dim)), _kept(values, source, dim)).all())
 
 
 def _accepts_pooled(call: DrawnCall, name: str, got: torch.Tensor, native: torch.Tensor) -> bool:
@@ -84,7 +85,7 @@ def _accepts_pooled(call: DrawnCall, name: str, got: torch.Tensor, native: torch
     if not _are_below(got, source.shape[-1]):
         return False
     one, other = (source.gather(-1, indices.flatten(-dimensions)) for indices in (got, native))
-    return bool(_same(one, other).all())
+    return bool(elementwise_same(one, other).all())
 
 
 def _are_below(indices: torch.Tensor, size: int) -> bool:
@@ -96,10 +97,6 @@ def _places_along(source: torch.Tensor, dim: int) -> torch.Tensor:
     shape = [1] * source.dim()
     shape[dim] = source.shape[dim]
     return torch.arange(source.shape[dim], device=source.device).view(shape)
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    return (one == other) | ((one != one) & (other != other))
 
 
 def _arguments(call: DrawnCall) -> dict[str, Any]:

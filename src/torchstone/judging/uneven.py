@@ -176,8 +176,8 @@ def _is_taken(case: schema.Case, *, with_numbers: bool) -> bool:
     """Whether torch takes it, and may be asked at all."""
     if not _keys_go_with_values(case):
         return False
-    name = schema.forward_operator(case.operator).split(".")[1]
-    pointwise = torch.Tag.pointwise in operators.resolve(case.operator).tags
+    name = operators.traits(case.operator).base
+    pointwise = operators.traits(case.operator).pointwise
     if pointwise or not (name.startswith(_INTERNAL) or "backward" in name):
         return _takes_zeros(case)
     if with_numbers or "backward" in name:

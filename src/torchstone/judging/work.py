@@ -14,7 +14,6 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.judging.attention_flops import attention_formulas
-from torchstone.judging.decisions import decomposes
 from torchstone.judging.evaluation import OPERATOR_ERRORS
 
 _READ_THROUGH_INDICES = frozenset(
@@ -191,7 +190,7 @@ def _flops(
         return 0, "none"
     if dtype is None:
         return 0, "unknown" if _takes_more_than_a_pass(case) else "none"
-    if torch.Tag.pointwise in operators.resolve(case.operator).tags:
+    if operators.traits(case.operator).pointwise:
         return (0, "none") if _base_name(case) in _COPYING else (elements, "pointwise")
     formula = _flops_by_formula(case, leaves)
     if not formula:
@@ -204,7 +203,7 @@ def _takes_more_than_a_pass(case: schema.Case) -> bool:
     """Whether the operator does so much with each element that the bytes it moves say nothing about its time."""
     words = set(_base_name(case).split("_"))
     heavy = not words.isdisjoint(_MORE_THAN_A_PASS) or any(word.startswith("conv") for word in words)
-    return (heavy and words.isdisjoint(_ONLY_MOVING)) or decomposes(schema.forward_operator(case.operator))
+    return (heavy and words.isdisjoint(_ONLY_MOVING)) or operators.traits(case.operator).factorizes
 
 
 def _flops_by_formula(case: schema.Case, leaves: Sequence[torch.Tensor]) -> int | None:

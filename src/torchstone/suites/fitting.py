@@ -22,7 +22,6 @@ from torchstone.errors import UsageError
 from torchstone.judging.distribution import FEW_ELEMENTS
 from torchstone.judging.evaluation import Evaluator, ReferenceFailure, is_continuous
 from torchstone.judging.inputs import draw_call
-from torchstone.judging.meeting import accumulates
 from torchstone.suites.recorder import MOST_GIVEN, Facts, RecordedCall
 
 _SEEDS = (11, 23, 47)
@@ -207,7 +206,7 @@ def _in_size(
 
 def _wants_distinct(call: RecordedCall) -> bool:
     """Whether of two writes to one place either may win: not where they are added."""
-    return call.operator.split(".")[1] in _EQUAL_INDICES_UNDEFINED and not accumulates(
+    return call.operator.split(".")[1] in _EQUAL_INDICES_UNDEFINED and not operators.accumulates(
         call.operator, call.args, call.kwargs
     )
 
@@ -408,10 +407,6 @@ _EXCUSES: Mapping[str, Callable[[schema.Case, Sequence[_Draw]], bool]] = {
     EVEN: _is_even,
     COPY: _is_copied,
 }
-
-
-def _has_one_value(tensor: torch.Tensor) -> bool:
-    return bool((tensor == tensor.flatten()[0]).all())
 
 
 def _same(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -1,9 +1,8 @@
-"""The plan ``narrow``: all values of one order of magnitude, for functions that are there for their digits.
+"""Input plan: all values of one order of magnitude, for functions that exist for their precision.
 
 ``log1p`` and ``expm1`` are for arguments so small that ``log(1 + x)`` and ``exp(x) - 1`` lose every digit, ``erfc`` for
-those so large that ``1 - erf(x)`` does. Among values of usual size that does not show: bounds allow each element what
-its neighbours may have, since of most functions, ``gelu`` among them, nobody expects more. Here all neighbours are as
-small.
+arguments so large that ``1 - erf(x)`` does. Usual values do not show it: a bound allows each element the error of its
+neighbours. Here all neighbours are as small.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ from typing import NamedTuple
 
 from torchstone import operators, schema
 from torchstone.judging.inputs import DrawnCall, DrawnTensor
-from torchstone.judging.lots import Lot, elements
+from torchstone.judging.plans.base import Plan, Policy, Positions, When
+from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.plans.rng import PlanRng, elements
 
-NARROW = "narrow"
 _LEAST_OF_FILL = 1e-3
 """A range that begins nearer to 0 than this excludes no more than 0 itself."""
 
@@ -46,20 +46,26 @@ _FOR_THEIR_DIGITS = {
 
 
 def is_for_its_digits(operator: str) -> bool:
-    """Whether an operator has digits where the formula that comes to mind has none."""
+    """Whether an operator exists for its precision where the plain formula has none."""
     return _name(operator) in _FOR_THEIR_DIGITS
 
 
-def may_be_narrow(case: schema.Case) -> bool:
-    return bool(_targets(case))
+class OneMagnitude(Plan):
+    """All values of one argument between a number and a little more."""
 
+    name = "narrow"
+    phrase = "all inputs had the same order of magnitude"
+    policy = Policy(When.EVERY_CASE, Positions.EXCLUDED, keeps_digits=True)
 
-def plant_narrow(call: DrawnCall, lot: Lot) -> None:
-    where = _FOR_THEIR_DIGITS[_name(call.case.operator)]
-    for place in _targets(call.case):
-        tensor = call.tensors[place]
-        sign = lot.structure.choice([sign for sign in where.signs if _takes(tensor.recipe, where, sign)])
-        _fill(tensor, sign * 2.0 ** lot.structure.uniform(*where.exponents_of(tensor.recipe)), where.spread, lot)
+    def applies(self, facts: CaseFacts) -> bool:
+        return bool(_targets(facts.case))
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        where = _FOR_THEIR_DIGITS[_name(call.case.operator)]
+        for place in _targets(call.case):
+            tensor = call.tensors[place]
+            sign = rng.structure.choice([sign for sign in where.signs if _takes(tensor.recipe, where, sign)])
+            _fill(tensor, sign * 2.0 ** rng.structure.uniform(*where.exponents_of(tensor.recipe)), where.spread, rng)
 
 
 def _targets(case: schema.Case) -> list[int]:
@@ -94,7 +100,7 @@ def _takes(recipe: schema.Tensor, where: _Where, sign: float) -> bool:
             return False
 
 
-def _fill(tensor: DrawnTensor, least: float, spread: float, lot: Lot) -> None:
+def _fill(tensor: DrawnTensor, least: float, spread: float, rng: PlanRng) -> None:
     target = elements(tensor)
-    drawn = least * (1.0 + lot.uniform(0.0, spread, target.numel()))
+    drawn = least * (1.0 + rng.uniform(0.0, spread, target.numel()))
     target.copy_(drawn.to(target.dtype).view(target.shape).to(target.device))

@@ -1,7 +1,6 @@
-"""The operator inside a gradient's case: what plans ask of an operator is asked of it, and they write to its arguments.
+"""The forward operator inside a gradient's case: input plans look at its arguments and write to them.
 
-A gradient takes what the operator takes, and before it how much each result counts. Gradients are linear in that, and
-an honest kernel decides nothing there (:mod:`torchstone.judging.counting`). Of any other case, the case itself.
+A gradient takes cotangents, and after them what the operator takes. Of any other case, the case itself.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from torchstone.gradients import ASKING
 from torchstone.judging.inputs import DrawnCall
 
 
-def inner_case(case: schema.Case) -> schema.Case:
+def forward_case(case: schema.Case) -> schema.Case:
     """The forward pass alone, with the arguments that it has in a gradient's case."""
     if not schema.is_gradient(case.operator):
         return case
@@ -24,11 +23,11 @@ def inner_case(case: schema.Case) -> schema.Case:
     return msgspec.structs.replace(case, operator=operator, args=case.args[1:], kwargs=kwargs)
 
 
-def inner_call(call: DrawnCall) -> DrawnCall:
+def forward_call(call: DrawnCall) -> DrawnCall:
     """The same of a call: its tensors are those of the whole call, not copies."""
-    return replace(call, case=inner_case(call.case), tensors=call.tensors[cotangents(call.case) :])
+    return replace(call, case=forward_case(call.case), tensors=call.tensors[cotangents(call.case) :])
 
 
 def cotangents(case: schema.Case) -> int:
-    """How many of the first tensors say how much results count."""
+    """How many of a gradient's first tensors are cotangents."""
     return operators.tensor_count(case.args[0]) if schema.is_gradient(case.operator) else 0

@@ -1,9 +1,8 @@
-"""The plan ``lone``: attention that drops out at random, of which every result is made of one value alone.
+"""Input plan: attention with dropout, where all values but those of one key are 0.
 
-Attention adds up what it keeps of all keys, and a sum of random parts is judged as a distribution: one percent more, or
-a key that should not be seen, is lost in the noise. But where all values except those of one key are 0, an element of
-the result is either 0 or the one number that its weight makes of it, divided by the share that is kept. What that is
-torch's own draws show; and where these are always 0, the key is not seen.
+Attention adds up the values of the keys that dropout keeps, and such a sum is judged as a distribution: an error of one
+percent, or a key that a mask should hide, is lost in the noise. But where only one key has values, an element of the
+result is either 0 or one number. Draws of the reference show which; where they are always 0, the key is masked.
 """
 
 from __future__ import annotations
@@ -14,42 +13,50 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.judging.inputs import DrawnCall, overlaps
-from torchstone.judging.lots import Lot
 from torchstone.judging.numbers import unlikelihood
+from torchstone.judging.plans.base import Plan, Policy, Positions, When
+from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.plans.rng import PlanRng
 
-LONE = "lone"
 DRAWS = 24
-"""Of torch's: what is kept half of the time is not seen in so many once in ten million."""
-_FAMILY = "scaled_dot_product"
+"""Number of reference draws. An element kept with p = 0.5 is absent from all 24 with probability 6e-8."""
 _VALUE, _RATE = "value", "dropout_p"
 """Names of arguments."""
 _ROOM = 2.0**-12
-"""By which an honest weight may differ, relatively: a good deal more than sums in another order, less than what fewer
-bits make of it."""
+"""Relative error allowed for a weight: more than sums in another order cause, less than a lower precision does."""
 _ROUNDINGS = 4.0
 _MOST_WRONG = 1e-3
 _EXPONENT = 30.0
-"""More appear by chance where torch's never did with a probability of less than exp(-this)."""
+"""Values where the reference never has any are an error if their probability is less than exp(-this)."""
 
 
-def may_be_lone(case: schema.Case) -> bool:
-    place = _place(case)
-    return place is not None and 0.0 < _rate(case) < 1.0 and not overlaps(schema.tensors_of(case)[place])
+class OneKey(Plan):
+    """One key for each head keeps its values."""
 
+    name = "lone"
+    phrase = "all values were 0 but those of one key for each head"
+    policy = Policy(When.RANDOM_RESULTS, Positions.IRRELEVANT)
 
-def plant_lone(call: DrawnCall, lot: Lot) -> None:
-    place = _place(call.case)
-    if place is None:
-        return
-    view = call.tensors[place].view
-    heads = view.shape[:-2]
-    kept = lot.below(view.shape[-2], math.prod(heads)).view(*heads, 1)
-    seen = torch.arange(view.shape[-2]) == kept
-    view.mul_(seen.unsqueeze(-1).to(view.dtype).to(view.device))
+    def applies(self, facts: CaseFacts) -> bool:
+        place = _place(facts.case)
+        return place is not None and 0.0 < _rate(facts.case) < 1.0 and not overlaps(facts.recipes[place])
+
+    def among_timed(self, facts: CaseFacts, on_host: bool) -> bool:
+        return False
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        place = _place(call.case)
+        if place is None:
+            return
+        view = call.tensors[place].view
+        heads = view.shape[:-2]
+        kept = rng.below(view.shape[-2], math.prod(heads)).view(*heads, 1)
+        seen = torch.arange(view.shape[-2]) == kept
+        view.mul_(seen.unsqueeze(-1).to(view.dtype).to(view.device))
 
 
 def misfit(drawn: torch.Tensor, got: torch.Tensor) -> str | None:
-    """What is neither 0 nor what torch keeps there. ``drawn``: :data:`DRAWS` results of torch's, stacked."""
+    """Elements that are neither 0 nor the reference's number. ``drawn``: :data:`DRAWS` reference results, stacked."""
     which = drawn.abs().argmax(dim=0, keepdim=True)
     kept = drawn.gather(0, which)[0].to(torch.float64)
     result, finite = got.to(torch.float64), torch.isfinite(kept)
@@ -68,15 +75,15 @@ def misfit(drawn: torch.Tensor, got: torch.Tensor) -> str | None:
 
 
 def _never_kept(drawn: torch.Tensor, known: torch.Tensor) -> float:
-    """In how many elements torch's draws are all 0 by chance, at most: one that is never 0 counts as the rarest."""
+    """Upper estimate of the elements in which all reference draws are 0 by chance."""
     kept = float((drawn != 0)[:, known].double().mean()) if bool(known.any()) else 1.0
     missed = max(1.0 - kept, 1.0 / drawn.numel()) ** len(drawn)
     return missed * drawn[0].numel()
 
 
 def _place(case: schema.Case) -> int | None:
-    """Of the values among a case's tensors, if they lie by keys."""
-    if _FAMILY not in case.operator or schema.is_gradient(case.operator):
+    """Which of a case's tensors holds the values, if it has a dimension of keys."""
+    if not operators.traits(case.operator).is_attention:
         return None
     for place, (name, recipe) in enumerate(operators.named_tensors(case)):
         drawn = isinstance(recipe.fill, schema.Normal | schema.Uniform)

@@ -1,10 +1,10 @@
-"""Calls whose values are all tiny, as gradients often are, for operators to which a common factor means nothing.
+"""Calls whose values are all tiny, as gradients often are, for operators that keep a common factor.
 
 ``relu``, ``mul``, ``mm``, a sum: all arguments times 2**-k give the result times 2**-k, or 2**-2k. A kernel that takes
-what is small for zero would agree on usual values. Such a call is no planted one but an ordinary call of the same case
-with narrower fills, and is judged as one: everything about it is as small, its bound as well. Where a factor does mean
-something (``elu`` computes ``exp(x) - 1``, a norm adds eps) honest formulas lose all digits of tiny arguments, so torch
-is asked first: what it gives must be a power of two times what it gives for usual values.
+small values for zero would agree on usual values. Such a call is not planted but an ordinary call of the same case with
+narrower fills, and its bound is as small. Other operators do not keep a factor (``elu`` computes ``exp(x) - 1``, a norm
+adds eps), and honest formulas lose all digits of tiny arguments there. So torch is asked first: its result must be a
+power of two times its result for usual values.
 
 Of a gradient only the cotangents are scaled: gradients are linear in them.
 """
@@ -20,9 +20,9 @@ import torch
 from torchstone import operators, schema
 from torchstone.judging.evaluation import OPERATOR_ERRORS, ReferenceFailure, Tensors
 from torchstone.judging.inputs import DrawnCall, calls_on, draw_call
+from torchstone.judging.plans.magnitudes import may_be_scaled
 from torchstone.judging.reference import Expected, Reference
 
-SCALED = "scaled"
 _EXPONENTS = (0.25, 0.36)
 """Of the largest number of the dtype, whose inverse is the factor: squares are still far from the smallest numbers."""
 _MOST_EXPONENT = 200
@@ -31,7 +31,7 @@ _NEAR = 1e-3
 """How closely a factor must be kept, of the largest result."""
 
 
-class ScaledCall:
+class TinyCall:
     """A call of a case with tiny values, drawn but not answered yet."""
 
     def __init__(self, reference: Reference, seed: int) -> None:
@@ -52,10 +52,6 @@ class ScaledCall:
         except (ReferenceFailure, *OPERATOR_ERRORS):
             return []
         return [tiny] if usual and _keeps_a_factor(tiny.native, usual[0].native) else []
-
-
-def may_be_scaled(recipe: schema.Tensor) -> bool:
-    return isinstance(recipe.fill, schema.Normal) and not recipe.fill.specials
 
 
 def _exponent(case: schema.Case, random_: random.Random) -> int:

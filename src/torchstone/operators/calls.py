@@ -1,8 +1,4 @@
-"""Facts of torch about an operator: its overload, what it changes and returns, how arguments are built.
-
-Shared by the judge, which computes references, and the worker, which calls candidates: both must build the same call
-from the same recipes. Imports torch, so nothing that runs before a device is needed imports this.
-"""
+"""An operator's overload, what it changes, what it returns, and how its arguments are built from recipes."""
 
 from __future__ import annotations
 
@@ -163,6 +159,18 @@ def named_tensors(case: schema.Case) -> list[tuple[str, schema.Tensor]]:
     given = named_arguments(case.operator, case.args, case.kwargs)
     within = ((name, schema.tensors_of(schema.Case("", case.operator, (argument,)))) for name, argument in given)
     return [(name, recipe) for name, recipes in within for recipe in recipes]
+
+
+def accumulates(
+    operator: str, args: Sequence[schema.Argument], kwargs: Mapping[str, schema.Argument] | None = None
+) -> bool:
+    """Whether a call adds, multiplies or compares what is written to the same place, instead of keeping either."""
+    given = dict(named_arguments(operator, args, kwargs or {}))
+    return (
+        given.get("accumulate") == schema.Scalar(True)
+        or ("reduce" in given and given["reduce"] != schema.Scalar(None))
+        or "add" in operator.split(".")[1].split("_")
+    )
 
 
 def tensor_count(recipe: schema.Argument | None) -> int:

@@ -1,0 +1,15 @@
+"""Input plans: kinds of values that some checked calls get, never timed ones.
+
+Drawn values do not meet an operator's decision points by themselves: no normal number equals a bound of ``hardtanh``,
+is half an integer, overflows ``exp`` or is NaN, and no drawn index is negative. A kernel that is wrong there would
+agree. So a plan writes such values to random places of a drawn call; everything else keeps what was drawn.
+
+One class for each plan, in modules by what they vary; :mod:`~torchstone.judging.plans.catalogue` lists them, and
+:mod:`~torchstone.judging.plans.schedule` chooses among them.
+"""
+
+from torchstone.judging.plans.base import Plan, Policy, Positions, When
+from torchstone.judging.plans.catalogue import PLANS, Catalogue, inputs_of, plan_of, plant
+from torchstone.judging.plans.facts import CaseFacts
+
+__all__ = ["PLANS", "CaseFacts", "Catalogue", "Plan", "Policy", "Positions", "When", "inputs_of", "plan_of", "plant"]

@@ -1,0 +1,79 @@
+"""Input plans: cotangents of 0, and large cotangents.
+
+Drawn cotangents are never 0, and of the order of 1. In training they are 0 wherever something is padded, masked or
+ignored, and a loss that is scaled for float16 makes them 65 536 times as large. Gradients are linear in them, so
+torch's own answer is never in doubt.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from torchstone.judging.inputs import DrawnCall, DrawnTensor, overlaps
+from torchstone.judging.plans.base import Plan, Policy, Positions, When
+from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.plans.forward_part import cotangents
+from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in
+
+_EVERY = 4
+_ALL_BUT_ONE = 0.2
+_EXPONENTS = {torch.float16: (4, 8)}
+"""Powers of two that cotangents are multiplied by. Smaller for float16, whose sums must stay finite."""
+_USUAL_EXPONENTS = (10, 16)
+
+
+class ZeroCotangents(Plan):
+    """Some cotangents are 0."""
+
+    name = "unused"
+    phrase = "cotangents included 0, in some rows everywhere"
+    policy = Policy(When.EVERY_CASE, Positions.IRRELEVANT, gradients=True, factorizations=True, whole_call=True)
+
+    def applies(self, facts: CaseFacts) -> bool:
+        return facts.gradient and bool(cotangents(facts.whole_case))
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        for tensor in _floating_cotangents(call):
+            _zero_some(tensor, rng)
+
+
+class LargeCotangents(Plan):
+    """All cotangents times a power of two."""
+
+    name = "loud"
+    phrase = "cotangents were multiplied by a large power of two, as a scaled loss has them"
+    policy = ZeroCotangents.policy
+
+    def applies(self, facts: CaseFacts) -> bool:
+        return facts.gradient and bool(cotangents(facts.whole_case))
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        for tensor in _floating_cotangents(call):
+            _enlarge(tensor, rng)
+
+
+def _floating_cotangents(call: DrawnCall) -> list[DrawnTensor]:
+    found = call.tensors[: cotangents(call.case)]
+    return [tensor for tensor in found if tensor.view.numel() and tensor.view.dtype.is_floating_point]
+
+
+def _zero_some(tensor: DrawnTensor, rng: PlanRng) -> None:
+    """Some elements, and some whole samples, rows or columns; or all but one element."""
+    target = elements(tensor)
+    if rng.structure.random() < _ALL_BUT_ONE:
+        place = places_in(target, 1, rng)
+        kept = target[place].clone()
+        target.zero_()
+        target[place] = kept
+        return
+    target[places_in(target, count_of(target, _EVERY), rng)] = 0.0
+    if tensor.view.dim() > 1 and not overlaps(tensor.recipe):
+        for dimension in {0, rng.structure.randrange(tensor.view.dim())}:
+            size = tensor.view.shape[dimension]
+            chosen = torch.tensor(rng.structure.sample(range(size), size // 4 or int(size > 1)), dtype=torch.int64)
+            tensor.view.index_fill_(dimension, chosen.to(tensor.view.device), 0.0)
+
+
+def _enlarge(tensor: DrawnTensor, rng: PlanRng) -> None:
+    least, most = _EXPONENTS.get(tensor.view.dtype, _USUAL_EXPONENTS)
+    elements(tensor).mul_(2.0 ** rng.structure.randint(least, most))

@@ -1,0 +1,61 @@
+"""Input plan: duplicate indices, for calls that add, multiply or compare what is written to one place.
+
+Where either of two writes to one place may win, indices are drawn without duplicates. ``accumulate=True``,
+``index_add`` and ``scatter_reduce`` are made for duplicates: a kernel that reads, adds and writes loses all but one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.judging.inputs import DrawnCall, overlaps
+from torchstone.judging.plans.base import Plan, Policy, Positions, When
+from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in, unravelled
+
+_EVERY = 2
+_INDICES = ("index", "indices")
+"""Names of arguments."""
+
+
+class DuplicateIndices(Plan):
+    """Half of the indices become others of the tensor; in several tensors of one shape, those at the same places."""
+
+    name = "meeting"
+    phrase = "some indices occurred more than once"
+    policy = Policy(When.EVERY_CALL, Positions.IRRELEVANT, factorizations=True)
+
+    def applies(self, facts: CaseFacts) -> bool:
+        case = facts.case
+        return bool(_index_places(case)) and operators.accumulates(case.operator, case.args, case.kwargs)
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        chosen: dict[torch.Size, tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]] = {}
+        for place in _index_places(call.case):
+            target = elements(call.tensors[place])
+            if target.shape not in chosen:
+                count = count_of(target, _EVERY)
+                sources = [
+                    each.to(target.device) for each in unravelled(rng.below(target.numel(), count), target.shape)
+                ]
+                chosen[target.shape] = places_in(target, count, rng), tuple(sources)
+            places, taken = chosen[target.shape]
+            target[places] = target[taken]
+
+
+def _index_places(case: schema.Case) -> list[int]:
+    """Which of the tensors are indices, several of them and drawn."""
+    named = enumerate(operators.named_tensors(case))
+    return [place for place, (name, recipe) in named if name in _INDICES and _is_drawn_index(recipe)]
+
+
+def _is_drawn_index(recipe: schema.Tensor) -> bool:
+    return (
+        isinstance(recipe.fill, schema.Integers | schema.SortedIntegers)
+        and recipe.dtype in ("int32", "int64")
+        and math.prod(recipe.shape) > 1
+        and not overlaps(recipe)
+    )

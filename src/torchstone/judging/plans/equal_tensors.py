@@ -1,0 +1,136 @@
+"""Input plans: one tensor is a copy of another, or a copy but for a few elements.
+
+Drawn tensors differ everywhere. A kernel for ``equal`` or ``allclose`` that always says no would agree, and so would a
+distance that loses every digit where points coincide. For operators that return one boolean, there is a plan with an
+exact copy and one with a single changed element. For other operators a few elements change, by one part in two to one
+in a thousand. Where an argument tells what two NaN are worth, both tensors may get NaN and infinities instead.
+
+Not for arguments of a backward pass, which are what a forward pass gave.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.judging.inputs import DrawnCall, DrawnTensor, overlaps
+from torchstone.judging.plans.base import Plan, Policy, Positions, When
+from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in
+
+_EVERY_CHANGED, _EVERY_NONFINITE = 64, 16
+_CHANGED_EXPONENTS = (-10.0, -1.0)
+_COMPARED_WITH = ("other", "target", "x2")
+_EQUAL_NAN = "equal_nan"
+"""Names of arguments."""
+_NONFINITE = (math.nan, math.inf, -math.inf)
+
+
+class _Copied(Plan):
+    """For an operator that compares two tensors that are drawn alike, as a whole or by rows."""
+
+    policy = Policy(positions=Positions.EXCLUDED)
+
+    def applies(self, facts: CaseFacts) -> bool:
+        traits = facts.traits
+        by_elements = traits.pointwise and not traits.returns_one_bool
+        return not by_elements and not traits.is_backward and _pair(facts.case) is not None
+
+    def when(self, facts: CaseFacts) -> When:
+        """For an operator that says yes or no: hardly any drawn call is a yes."""
+        return When.EVERY_CALL if operators.traits(facts.whole_case.operator).returns_one_bool else self.policy.when
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        pair = _pair(call.case)
+        if pair is None:
+            return
+        one, other = (call.tensors[place] for place in pair)
+        other.view.copy_(one.view)
+        changed = self._changed(operators.traits(call.case.operator).returns_one_bool, elements(other))
+        if not changed:
+            return
+        if _asks_about_nan(call.case) and rng.structure.random() < 0.5:
+            _plant_nonfinite(one, other, rng)
+        else:
+            _change(other, changed, rng)
+
+    def _changed(self, one_bool: bool, target: torch.Tensor) -> int:
+        """How many elements of the copy change. ``one_bool``: the operator says yes or no."""
+        raise NotImplementedError
+
+
+class Copied(_Copied):
+    """A copy, exact where the operator says yes or no."""
+
+    name = "alike"
+    phrase = "one input was a copy of another, or nearly"
+
+    def _changed(self, one_bool: bool, target: torch.Tensor) -> int:
+        return 0 if one_bool else count_of(target, _EVERY_CHANGED)
+
+
+class NearlyCopied(_Copied):
+    """A copy but for one element, where the operator says yes or no."""
+
+    name = "nearly alike"
+    phrase = "one input was a copy of another but for one element, or for non-finite ones"
+
+    def applies(self, facts: CaseFacts) -> bool:
+        return facts.traits.returns_one_bool and super().applies(facts)
+
+    def _changed(self, one_bool: bool, target: torch.Tensor) -> int:
+        return 1 if one_bool else count_of(target, _EVERY_CHANGED)
+
+
+def _pair(case: schema.Case) -> tuple[int, int] | None:
+    """The first tensor, and one of its kind that it is compared with and that can be written to."""
+    named = operators.named_tensors(case)
+    for place, (name, recipe) in enumerate(named[1:], 1):
+        if name in _COMPARED_WITH and _are_drawn_alike(named[0][1], recipe) and not overlaps(recipe):
+            return 0, place
+    return None
+
+
+def _are_drawn_alike(one: schema.Tensor, other: schema.Tensor) -> bool:
+    same = (one.shape, one.dtype, one.fill) == (other.shape, other.dtype, other.fill)
+    drawn = isinstance(one.fill, schema.Normal | schema.Integers | schema.Booleans) and not _is_index(one)
+    return same and drawn and math.prod(one.shape) > 0
+
+
+def _is_index(recipe: schema.Tensor) -> bool:
+    """Whole numbers from 0 on may be indices, and two of those have nothing to do with each other."""
+    return isinstance(recipe.fill, schema.Integers) and recipe.fill.low == 0
+
+
+def _asks_about_nan(case: schema.Case) -> bool:
+    return _EQUAL_NAN in operators.traits(case.operator).arguments
+
+
+def _plant_nonfinite(one: DrawnTensor, other: DrawnTensor, rng: PlanRng) -> None:
+    """At the same places of both: mostly the same."""
+    if overlaps(one.recipe) or not one.view.dtype.is_floating_point:
+        return
+    target = one.view if one.view.dim() else one.view.view(1)
+    opposite = other.view if other.view.dim() else other.view.view(1)
+    places = places_in(target, count_of(target, _EVERY_NONFINITE), rng)
+    values = rng.chosen(_NONFINITE, len(places[0])).to(target.dtype).to(target.device)
+    target[places] = values
+    differing = rng.structure.random() < 0.25
+    opposite[places] = values.flip(0) if differing else values
+
+
+def _change(tensor: DrawnTensor, count: int, rng: PlanRng) -> None:
+    target = elements(tensor)
+    places = places_in(target, count, rng)
+    old = target[places]
+    if target.dtype is torch.bool:
+        target[places] = ~old
+    elif target.dtype.is_floating_point:
+        factors = torch.exp2(rng.uniform(*_CHANGED_EXPONENTS, count)) * rng.signs(count) + 1.0
+        target[places] = (old.double() * factors.to(old.device)).to(old.dtype)
+    elif target.is_complex():
+        target[places] = old * 1.5
+    else:
+        target[places] = target.flatten()[rng.below(target.numel(), count).to(target.device)]

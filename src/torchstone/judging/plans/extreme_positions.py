@@ -1,0 +1,60 @@
+"""Input plan: the element that decides the result is near an end of its tensor.
+
+The one element that decides a maximum, or ``any``, may be at the end, where a kernel that works on whole blocks leaves
+it out.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.judging.inputs import DrawnCall, DrawnTensor
+from torchstone.judging.plans.base import Plan, Policy, When
+from torchstone.judging.plans.facts import CaseFacts, is_normal
+from torchstone.judging.plans.rng import PlanRng, elements, place_extremes, unravelled
+
+_FURTHER = 1.25
+"""Factor by which an extreme exceeds all other magnitudes."""
+
+
+class ExtremesAtEnds(Plan):
+    """The only True, or the only False, at an end of each tensor of booleans; of floats both extremes, at the end."""
+
+    name = "placed"
+    phrase = "the element that decides the result was near an end of its tensor"
+    policy = Policy(When.FIRST, gradients=True, factorizations=True)
+
+    def applies(self, facts: CaseFacts) -> bool:
+        booleans = any(isinstance(recipe.fill, schema.Booleans) for recipe in facts.recipes)
+        sought = facts.traits.seeks_extremes and any(map(is_normal, facts.recipes))
+        return not facts.traits.pointwise and (booleans or sought)
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        sought = operators.traits(call.case.operator).seeks_extremes
+        for tensor in call.tensors:
+            if tensor.view.numel() and isinstance(tensor.recipe.fill, schema.Booleans):
+                only = rng.distinct or rng.structure.random() < 0.5
+                tensor.storage.fill_(not only)
+                place_extremes(elements(tensor), torch.tensor([only]), rng)
+            elif sought and is_normal(tensor.recipe) and tensor.view.numel() > 2:
+                _put_last(elements(tensor), rng)
+
+
+def _put_last(target: torch.Tensor, rng: PlanRng) -> None:
+    flat = torch.tensor([target.numel() - 1, target.numel() - 2])
+    far = _beyond_all(target)
+    extremes = torch.stack([far, -far] if rng.structure.random() < 0.5 else [-far, far])
+    target[tuple(place.to(target.device) for place in unravelled(flat, target.shape))] = extremes
+
+
+def place_ends(tensor: DrawnTensor, rng: PlanRng) -> None:
+    """Write a new largest and a new smallest value near the ends of a tensor of floats."""
+    target = elements(tensor)
+    if target.numel() > 2:
+        far = _beyond_all(target)
+        place_extremes(target, torch.stack([far, -far]), rng)
+
+
+def _beyond_all(target: torch.Tensor) -> torch.Tensor:
+    return target.abs().amax().clamp(max=torch.finfo(target.dtype).max / 2) * _FURTHER

@@ -1,0 +1,79 @@
+"""Input plans: negative indices, and the index that a call ignores or pads with. No drawn index is negative."""
+
+from __future__ import annotations
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.judging.inputs import DrawnCall
+from torchstone.judging.plans.base import Plan, Policy, When
+from torchstone.judging.plans.facts import CaseFacts, may_be_index
+from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in, plant_where
+
+_EVERY_NEGATIVE = 4
+_EVERY_MARKED = 16
+
+
+class NegativeIndices(Plan):
+    """Indices that count from the end.
+
+    Elsewhere torch takes them on the host and writes outside of its buffers on CUDA (``embedding_renorm_``). So on a
+    device they are only for operators that promise them.
+    """
+
+    name = "negative"
+    phrase = "indices included negative ones, which count from the end"
+    policy = Policy(When.LARGE, gradients=True, factorizations=True, may_be_refused=True)
+
+    def applies(self, facts: CaseFacts) -> bool:
+        return any(map(may_be_index, facts.filled))
+
+    def survives(self, facts: CaseFacts) -> bool:
+        return facts.traits.counts_back
+
+    def needs_trial(self, call: DrawnCall, on_host: bool) -> bool:
+        return not operators.traits(call.case.operator).counts_back
+
+    def same_as(self, call: DrawnCall) -> list[torch.Tensor]:
+        """With the indices that the negative ones stand for."""
+        storages = [tensor.storage.clone() for tensor in call.tensors]
+        for tensor, storage in zip(call.tensors, storages, strict=True):
+            if isinstance(tensor.recipe.fill, schema.Integers) and may_be_index(tensor.recipe):
+                # Of the memory, not of the view: one that is expanded cannot be written to.
+                storage.copy_(torch.where(storage < 0, storage + tensor.recipe.fill.high, storage))
+        return storages
+
+    def among_timed(self, facts: CaseFacts, on_host: bool) -> bool:
+        return on_host or facts.traits.counts_back
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        for tensor in call.tensors:
+            fill = tensor.recipe.fill
+            if tensor.view.numel() and isinstance(fill, schema.Integers) and may_be_index(tensor.recipe):
+                target = elements(tensor)
+                places = places_in(target, count_of(target, _EVERY_NEGATIVE), rng)
+                target[places] = target[places] - fill.high
+
+
+class MarkedIndices(Plan):
+    """The index that an argument of the call names: one that is ignored, or that pads."""
+
+    name = "marked"
+    phrase = "indices included the one that the call ignores or pads with"
+    policy = Policy(When.LARGE, gradients=True, factorizations=True, may_be_refused=True)
+
+    def applies(self, facts: CaseFacts) -> bool:
+        return any(map(may_be_index, facts.filled)) and bool(_marks(facts.case))
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        marks = _marks(call.case)
+        plant_where(call, rng, lambda rng, _, count: rng.chosen(marks, count), _EVERY_MARKED, may_be_index)
+
+
+def _marks(case: schema.Case) -> list[float]:
+    """Integers among the arguments that stand for an index."""
+    declared = operators.resolve(case.operator)._schema.arguments
+    given: dict[str, object] = {a.name: a.default_value for a in declared if a.has_default_value()}
+    named = {a.name: value for a, value in zip(declared, case.args, strict=False)} | case.kwargs
+    given |= {name: value.value if isinstance(value, schema.Scalar) else None for name, value in named.items()}
+    return [float(v) for name, v in given.items() if ("index" in name or "idx" in name) and type(v) is int]

@@ -1,0 +1,103 @@
+"""Input plan: integers of every length that their dtype holds, where they are numbers and not indices.
+
+Suites draw integers near 0, as most callers have them. So a kernel that computes in fewer bits, or in float32, would
+agree. torch wraps around, in sums and products, too. Reference evaluations keep integers, so they do the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.judging.inputs import DrawnCall, DrawnTensor, overlaps
+from torchstone.judging.plans.base import Plan, Policy
+from torchstone.judging.plans.facts import INTEGERS, CaseFacts
+from torchstone.judging.plans.rng import PlanRng, count_of, elements, place_extremes, places_in
+from torchstone.operators.traits import may_be_index
+
+_EVERY = 4
+"""One element in so many, if not all."""
+_NEAR_EVERY = 8
+_EDGES = tuple(
+    sign * ((1 << bits) + by) for bits in (7, 8, 15, 16, 24, 31, 32, 53) for by in (-1, 0, 1) for sign in (1, -1)
+)
+"""Where shorter kinds of numbers end."""
+_SORTED = "sorted_sequence"
+"""Part of the name of an argument that must stay sorted."""
+
+
+class LargeIntegers(Plan):
+    """In some elements or in all; and where two tensors meet, numbers next to one another."""
+
+    name = "wide"
+    phrase = "inputs included large integers, up to the limits of the dtype"
+    policy = Policy(factorizations=True)
+
+    def applies(self, facts: CaseFacts) -> bool:
+        return not facts.traits.steps_by_value and bool(_numbers_in(facts.case))
+
+    def survives(self, facts: CaseFacts) -> bool:
+        return not operators.traits(facts.whole_case.operator).has_index_arguments
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        chosen = [call.tensors[place] for place in _numbers_in(call.case)]
+        tensors = [tensor for tensor in chosen if tensor.view.numel()]
+        everywhere = rng.structure.random() < 0.5
+        for tensor in tensors:
+            target = elements(tensor)
+            count = target.numel() if everywhere else count_of(target, _EVERY)
+            target[places_in(target, count, rng)] = _numbers(rng, target.dtype, count).to(target.device)
+            place_extremes(target, torch.tensor(_ends(rng, target.dtype)), rng)
+        for one, other in itertools.combinations([] if _divides(rng) else tensors, 2):
+            _bring_near(one, other, rng)
+
+
+def _numbers_in(case: schema.Case) -> list[int]:
+    """Which of a case's tensors are integers, and neither indices nor counts.
+
+    By the names of the arguments; but no index has a range that is partly negative.
+    """
+    counting = operators.traits(case.operator).step_arguments
+    return [
+        place
+        for place, (name, recipe) in enumerate(operators.named_tensors(case))
+        if name not in counting and _is_number(recipe, may_be_index=may_be_index(name) or _SORTED in name)
+    ]
+
+
+def _is_number(recipe: schema.Tensor, *, may_be_index: bool) -> bool:
+    return (
+        isinstance(recipe.fill, schema.Integers)
+        and (recipe.fill.low < 0 or not may_be_index)
+        and operators.torch_dtype(recipe.dtype) in INTEGERS
+    )
+
+
+def _numbers(rng: PlanRng, dtype: torch.dtype, count: int) -> torch.Tensor:
+    """Half random, of any length, half next to where a shorter kind of number ends."""
+    limits = torch.iinfo(dtype)
+    any_ = torch.randint(0, 1 << 62, (count,), generator=rng.values) >> rng.below(62, count)
+    any_ = ((any_ >> (64 - limits.bits)) | (1 if _divides(rng) else 0)) * rng.signs(count).long()
+    edges = torch.tensor([edge for edge in _EDGES if limits.min < edge <= limits.max])
+    return torch.where(rng.below(2, count) == 0, any_, edges[rng.below(len(edges), count)]).to(dtype)
+
+
+def _ends(rng: PlanRng, dtype: torch.dtype) -> tuple[int, int]:
+    limits = torch.iinfo(dtype)
+    return limits.max, limits.min + (1 if _divides(rng) else 0)
+
+
+def _divides(rng: PlanRng) -> bool:
+    return operators.traits(rng.case.operator).divides
+
+
+def _bring_near(one: DrawnTensor, other: DrawnTensor, rng: PlanRng) -> None:
+    """Some elements become those opposite, or one more or less: float32 or float64 would take them for equal."""
+    if one.view.shape == other.view.shape and one.view.dtype == other.view.dtype and not overlaps(one.recipe):
+        target = one.view if one.view.dim() else one.view.view(1)
+        count = count_of(target, _NEAR_EVERY)
+        places = places_in(target, count, rng)
+        by = (rng.below(3, count) - 1).to(target.dtype).to(target.device)
+        target[places] = other.view.reshape(target.shape)[places] + by

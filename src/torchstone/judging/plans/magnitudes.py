@@ -1,0 +1,207 @@
+"""Input plans: values of hundreds, of every magnitude, shifted as a whole, and tiny as a whole.
+
+Drawn numbers are of the order of 1. None of them overflows ``exp``, and sums of their squares lose no digits.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.judging.evaluation import Place
+from torchstone.judging.inputs import DrawnCall, DrawnTensor
+from torchstone.judging.plans.base import Plan, Policy, Positions, When, is_pointwise
+from torchstone.judging.plans.complex_values import in_parts
+from torchstone.judging.plans.extreme_positions import place_ends
+from torchstone.judging.plans.facts import CaseFacts, is_complex, is_unbounded
+from torchstone.judging.plans.forward_part import forward_call
+from torchstone.judging.plans.rng import PlanRng, Values, plant_where
+
+_EVERY_HUNDRED = 16
+_EVERY_MAGNITUDE = 4
+_MODERATE, LARGE = (16.0, 80.0), (90.0, 100.0)
+"""Magnitudes of hundreds. Not where ``exp`` overflows in float16 or float32: honest formulas differ by a factor."""
+_MOST_OF_MAX = 0.45
+"""Share of the exponent of the dtype's largest number: a sum of squares of such values is still finite."""
+_MOST_OF_ALL = 0.9
+"""The same for pointwise operators: ``hypot`` exists because squares overflow."""
+_MOST_OF_COMPLEX = 0.45
+"""The same for each part of a complex number, whose magnitude honest kernels compute by squares."""
+_MOST_OF_HALF = 0.75
+"""The same for float16, where squares overflow at 256. Where torch itself gives an infinity, the result is open."""
+_TOPS = (4.0, 4.0, 10.0, 128.0)
+"""Powers of two that bound a call's magnitudes, one of them drawn, as far as the dtype goes. Where values meet, as in
+a softmax, larger ones would hide what becomes of those between 6 and 16."""
+_USUAL_EXPONENTS = (-6.0, 10.0)
+_OVERFLOWS = {
+    torch.float16: (10.5, 12.5),
+    torch.bfloat16: (80.0, 90.0),
+    torch.float32: (80.0, 90.0),
+    torch.float64: (250.0, 715.0),
+}
+"""Where ``exp`` overflows, about: honest formulas of ``cosh`` overflow a little earlier or later. For float64, where
+its square does: bounds are computed in float64, too.
+"""
+_NEARLY_INFINITE = 2.0**-10
+"""Share of the largest number: in another order a product on the way there may already be infinite."""
+_SHIFTS = {
+    torch.float16: (4.0, 5.0),
+    torch.float32: (12.0, 13.0),
+}
+"""Shift in standard deviations, as powers of two: the dtype still tells values apart, but not their squares. In float16
+nobody computes squares, but a long sum overflows where its mean does not.
+"""
+
+
+class Hundreds(Plan):
+    """Magnitudes up to 100, where elements meet also at the ends of a tensor. In the cotangents of a gradient, too."""
+
+    name = "hundreds"
+    phrase = f"inputs included values up to ±{LARGE[1]:g}"
+    policy = Policy(When.FIRST, gradients=True, models=True, factorizations=True, whole_call=True)
+
+    def applies(self, facts: CaseFacts) -> bool:
+        return facts.has_unbounded or (not facts.tells_positions and facts.has_complex)
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        plant_where(call, rng, _hundreds, _EVERY_HUNDRED, is_unbounded)
+        plant_where(call, rng, _complex_hundreds, _EVERY_HUNDRED, is_complex)
+        if not is_pointwise(call.case):
+            for tensor in call.tensors:
+                if tensor.view.numel() and is_unbounded(tensor.recipe):
+                    place_ends(tensor, rng)
+
+
+class Magnitudes(Plan):
+    """Values of every order of magnitude up to a power of two, half of them of common orders."""
+
+    name = "magnitudes"
+    phrase = "inputs included very large and very small values"
+    policy = Policy(gradients=True, whole_call=True)
+
+    def applies(self, facts: CaseFacts) -> bool:
+        if facts.has_unbounded:
+            return not facts.traits.has_float_degree
+        return not facts.tells_positions and facts.has_complex and facts.traits.pointwise
+
+    def excuses(self, call: DrawnCall, place: Place, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+        if native.dtype is torch.float16:
+            return super().excuses(call, place, native, got)
+        return (native.abs() > torch.finfo(native.dtype).max * _NEARLY_INFINITE) & ~torch.isfinite(got)
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        gradient, target = schema.is_gradient(call.case.operator), forward_call(call)
+        pointwise = is_pointwise(target.case)
+        top = _TOPS[-1] if pointwise else rng.structure.choice(_TOPS)
+        # By its formula the slope of sinc loses every digit of a tiny argument.
+        least = _USUAL_EXPONENTS[0] if gradient else -math.inf
+        share = _MOST_OF_ALL if pointwise and not gradient else _MOST_OF_MAX
+        plant_where(target, rng, _magnitudes(least, top, share), _EVERY_MAGNITUDE, is_unbounded)
+        if pointwise:
+            plant_where(target, rng, _complex_magnitudes, _EVERY_MAGNITUDE, is_complex)
+
+
+class Shifted(Plan):
+    """One of the largest tensors, shifted as a whole: a variance does not depend on it, but wrong formulas do.
+
+    One tensor only: where two meet, their difference would be as large, and show nothing.
+    """
+
+    name = "moved"
+    phrase = "one input was shifted as a whole by many standard deviations"
+    policy = Policy(When.LARGE, Positions.EXCLUDED, gradients=True, models=True)
+
+    def applies(self, facts: CaseFacts) -> bool:
+        return not facts.traits.pointwise and any(map(_may_be_shifted, facts.filled))
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        _shift(call, rng, rng.structure.choice((1.0, -1.0)))
+
+
+class Lowered(Shifted):
+    """The same, to lower values, for models."""
+
+    name = "lowered"
+    phrase = "one input was lowered as a whole by many standard deviations"
+
+    def applies(self, facts: CaseFacts) -> bool:
+        return facts.model and super().applies(facts)
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        _shift(call, rng, -1.0)
+
+
+class TinyValues(Plan):
+    """All values times a small power of two. Not planted: an ordinary call of the case with narrower fills.
+
+    The call is made by :class:`torchstone.judging.plans.tiny_values.TinyCall`, and no record names the plan.
+    """
+
+    name = "scaled"
+    policy = Policy(positions=Positions.IRRELEVANT, gradients=True, whole_call=True)
+    makes_own_call = True
+
+    def applies(self, facts: CaseFacts) -> bool:
+        return any(map(may_be_scaled, schema.tensors_of(facts.whole_case)))
+
+
+def may_be_scaled(recipe: schema.Tensor) -> bool:
+    """Whether a recipe's values may be multiplied by a power of two."""
+    return isinstance(recipe.fill, schema.Normal) and not recipe.fill.specials
+
+
+def _hundreds(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Tensor:
+    moderate, large = rng.uniform(*_MODERATE, count), rng.uniform(*LARGE, count)
+    return torch.where(rng.below(2, count) == 0, moderate, large) * rng.signs(count)
+
+
+def _complex_hundreds(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Tensor:
+    """In one part or in both."""
+    return in_parts(rng, _hundreds(rng, tensor, count), _hundreds(rng, tensor, count))
+
+
+def _magnitudes(least: float, top: float, share: float) -> Values:
+    """Between two powers of two, as far as a share of the dtype's exponents goes."""
+
+    def values(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Tensor:
+        dtype = tensor.view.dtype
+        smallest, most = _exponents(dtype, share)
+        any_ = rng.uniform(max(smallest, least), min(top, most), count)
+        usual = rng.uniform(max(smallest, _USUAL_EXPONENTS[0]), min(top, most, _USUAL_EXPONENTS[1]), count)
+        found = torch.exp2(torch.where(rng.below(2, count) == 0, any_, usual))
+        low, high = _OVERFLOWS[dtype]
+        found = torch.where((found > low) & (found < high), found * (low / high), found)
+        return found * rng.signs(count)
+
+    return values
+
+
+def _exponents(dtype: torch.dtype, share: float) -> tuple[float, float]:
+    """The smallest and the largest power of two."""
+    bits = math.log2(torch.finfo(dtype).max)
+    if dtype is torch.float16:
+        return -bits * _MOST_OF_HALF, bits * _MOST_OF_HALF
+    # Nothing is wider than float64 to compute its squares in.
+    return -bits * _MOST_OF_MAX, bits * (_MOST_OF_MAX if dtype is torch.float64 else share)
+
+
+def _complex_magnitudes(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Tensor:
+    """Of every order whose squares are finite, in one part or in both."""
+    bits = _MOST_OF_COMPLEX * math.log2(torch.finfo(tensor.view.real.dtype).max)
+    parts = (torch.exp2(rng.uniform(-bits, bits, count)) * rng.signs(count) for _ in range(2))
+    return in_parts(rng, *parts)
+
+
+def _may_be_shifted(recipe: schema.Tensor) -> bool:
+    """Not bfloat16, whose few bits would keep nothing of the values, nor float64, which nothing wider can judge."""
+    return is_unbounded(recipe) and operators.torch_dtype(recipe.dtype) in _SHIFTS and math.prod(recipe.shape) > 1
+
+
+def _shift(call: DrawnCall, rng: PlanRng, sign: float) -> None:
+    tensors = [tensor for tensor in call.tensors if _may_be_shifted(tensor.recipe)]
+    most = max(tensor.view.numel() for tensor in tensors)
+    tensor = rng.structure.choice([tensor for tensor in tensors if tensor.view.numel() == most])
+    deviations = sign * 2.0 ** rng.structure.uniform(*_SHIFTS[tensor.view.dtype])
+    tensor.storage.add_(deviations * getattr(tensor.recipe.fill, "std", 1.0))  # the memory: views may overlap

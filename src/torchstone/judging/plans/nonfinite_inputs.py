@@ -1,0 +1,87 @@
+"""Input plan: NaN and infinities among the inputs of pointwise operators, for one more call of each stated case.
+
+Elements of such operators do not affect one another. ``x * (x > 0)`` gives NaN at negative infinity, where relu gives
+0, and ``where(x > 0, x, 0)`` gives 0 at NaN. A kernel is held to torch's answer where torch agrees with float64
+(:mod:`torchstone.judging.vetting`). NaN that torch makes of an infinity is left open.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from torchstone import operators
+from torchstone.judging.evaluation import Place
+from torchstone.judging.inputs import DrawnCall, DrawnTensor
+from torchstone.judging.plans.base import Plan, Policy, Positions, When
+from torchstone.judging.plans.facts import FLOATS, CaseFacts, is_unbounded
+from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in
+
+_TABLE = (math.nan, math.inf, -math.inf)
+_EVERY = 16
+"""One element in so many, and at least one of each kind where there is room."""
+
+
+class NonFiniteInputs(Plan):
+    """NaN, inf and -inf in every tensor that takes any value. A single number beside others would meet all of them."""
+
+    name = "non-finite inputs"
+    phrase = "non-finite inputs: NaN and infinities; --non-finite ignore leaves them out"
+    policy = Policy(
+        When.ON_REQUEST, Positions.IRRELEVANT, gradients=True, models=True, factorizations=True, strict_non_finite=True
+    )
+
+    def applies(self, facts: CaseFacts) -> bool:
+        """Whether the operator is pointwise, and takes and returns floats or booleans.
+
+        C++ and torch promise nothing of a conversion to integers, or to a float8 without infinities.
+        """
+        traits = operators.traits(facts.whole_case.operator)
+        if not traits.pointwise or traits.undecided_non_finite or traits.has_float_degree:
+            return False
+        return all(dtype in (*FLOATS, torch.bool) for dtype in facts.result_dtypes) and facts.has_unbounded
+
+    def excuses(self, call: DrawnCall, place: Place, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+        return _left_open(call, place, native)
+
+    def excuses_numbers(self, call: DrawnCall) -> bool:
+        return True
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        tensors = [tensor for tensor in call.tensors if tensor.view.numel() and is_unbounded(tensor.recipe)]
+        most = max(tensor.view.numel() for tensor in tensors)
+        for tensor in tensors:
+            if tensor.view.numel() > 1 or most == 1:
+                _plant(tensor, rng)
+
+
+def _plant(tensor: DrawnTensor, rng: PlanRng) -> None:
+    target = elements(tensor)
+    count = min(target.numel(), max(len(_TABLE), count_of(target, _EVERY)))
+    kinds = torch.arange(count).add(rng.structure.randrange(len(_TABLE))).remainder(len(_TABLE))
+    values = torch.tensor(_TABLE, dtype=torch.float64)[kinds]
+    target[places_in(target, count, rng)] = values.to(target.dtype).to(target.device)
+
+
+def _left_open(call: DrawnCall, place: Place, native: torch.Tensor) -> torch.Tensor:
+    """Elements of a result at which any answer is right.
+
+    NaN that torch makes though no argument is NaN: another formula may know better. ``silu`` of negative infinity is
+    NaN in torch, and 0 as a limit. And where several non-finite arguments meet: C's ``hypot`` of NaN and infinity is
+    infinity.
+    """
+    if place.kind == "argument":
+        return torch.isnan(native) & ~torch.isnan(call.tensors[place.position].storage)
+    views = [tensor.view for tensor in call.tensors if tensor.view.is_floating_point()]
+    try:
+        no_numbers = sum(_expanded(torch.isnan(view), native) for view in views)
+        infinities = sum(_expanded(torch.isinf(view), native) for view in views)
+    except RuntimeError:  # not arguments that meet the result element by element
+        return torch.isnan(native)
+    made = torch.isnan(native) & (no_numbers == 0)
+    return made | (no_numbers + infinities > 1)
+
+
+def _expanded(flags: torch.Tensor, native: torch.Tensor) -> torch.Tensor:
+    return flags.to(torch.int8).expand(native.shape)

@@ -1,0 +1,56 @@
+"""Input plans: all values of one sign, for operators whose results tell positions.
+
+A search for the largest value that begins at 0 is right wherever a value is above 0. A row of log-probabilities has
+none. Shifting all values would show it, too, but rounding could make two of them equal; a change of signs does not.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.judging.inputs import DrawnCall
+from torchstone.judging.plans.base import Plan, Policy, Positions, When
+from torchstone.judging.plans.facts import FLOATS, CaseFacts
+from torchstone.judging.plans.rng import PlanRng
+
+_OF_MODEL = (torch.float32, torch.float64)
+"""In fewer bits two magnitudes may be equal, and no model promises which of equal values it means."""
+
+
+class Above(Plan):
+    """Magnitudes."""
+
+    name = "above"
+    phrase = "no input was below 0"
+    policy = Policy(When.EVERY_CASE, Positions.REQUIRED, models=True)
+
+    def applies(self, facts: CaseFacts) -> bool:
+        return not facts.traits.pointwise and any(_has_signs(recipe, facts.model) for recipe in facts.recipes)
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        for tensor in call.tensors:
+            if _has_signs(tensor.recipe, schema.is_model(call.case.operator)):
+                self._write(tensor.storage)  # the memory: views may overlap
+
+    def _write(self, storage: torch.Tensor) -> None:
+        storage.abs_()
+
+
+class Below(Above):
+    """Negative magnitudes."""
+
+    name = "below"
+    phrase = "no input was above 0"
+
+    def _write(self, storage: torch.Tensor) -> None:
+        storage.abs_().neg_()
+
+
+def _has_signs(recipe: schema.Tensor, model: bool) -> bool:
+    """Whether it holds values of either sign."""
+    wanted = _OF_MODEL if model else FLOATS
+    fits = isinstance(recipe.fill, schema.Normal) and operators.torch_dtype(recipe.dtype) in wanted
+    return fits and math.prod(recipe.shape) > 1

@@ -1,0 +1,118 @@
+"""Input plan: 0, small integers, halves, and the call's own scalar arguments with their neighbours.
+
+No drawn number equals a bound of ``hardtanh``, is half an integer, or equals the element opposite. A kernel that is
+wrong there would agree.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.judging.inputs import DrawnCall, DrawnTensor, next_up, overlaps
+from torchstone.judging.plans.base import Plan, Policy
+from torchstone.judging.plans.complex_values import complex_numbers
+from torchstone.judging.plans.facts import CaseFacts, is_complex, is_unbounded, takes_numbers
+from torchstone.judging.plans.rng import PlanRng, count_of, places_in, plant_where
+
+_EVERY = 16
+"""One element in so many is planted, and at least one."""
+_EVERY_SHARED = 8
+_SMALL = tuple(sign * k / 2.0 for k in range(1, 14) for sign in (1.0, -1.0))
+"""Integers and halves."""
+
+
+class SimpleNumbers(Plan):
+    """Simple numbers, and elements of one tensor in another that it meets."""
+
+    name = "numbers"
+    phrase = "inputs included 0, small integers, halves and the call's own scalar arguments"
+    policy = Policy(gradients=True, models=True, factorizations=True)
+
+    def applies(self, facts: CaseFacts) -> bool:
+        return any(map(takes_numbers, facts.filled)) or (not facts.tells_positions and facts.has_complex)
+
+    def write(self, call: DrawnCall, rng: PlanRng) -> None:
+        plant_where(call, rng, _numbers, _EVERY, takes_numbers)
+        _share(call, rng)
+        plant_where(call, rng, complex_numbers, _EVERY, is_complex)
+
+
+def _numbers(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Tensor:
+    """Half of them the case's own numbers, or next to these, and half simple ones."""
+    dtype, fill = tensor.view.dtype, tensor.recipe.fill
+    own = _within(fill, _own_numbers(rng.case, dtype))
+    signed = operators.traits(rng.case.operator).tells_zero_signs
+    zeros = [0.0, 0.0, -0.0, -0.0] if signed else [0.0, 0.0, 0.0, 0.0]
+    simple = _within(fill, [0.0, *_SMALL] if rng.distinct else [*zeros, *_SMALL])
+    some = count // 2 if own and simple else count if own else 0
+    some += rng.structure.randrange(2) if own and simple and count % 2 else 0
+    if rng.distinct:
+        simple = [value for value in simple if value not in own]
+    drawn = torch.cat([rng.chosen(own, some), rng.chosen(simple, count - some)])
+    return drawn[torch.randperm(len(drawn), generator=rng.values)]
+
+
+def _own_numbers(case: schema.Case, dtype: torch.dtype) -> list[float]:
+    """The case's numbers where the dtype holds them, and their neighbours in it."""
+    found: dict[float, None] = {}
+    for number in _scalars((*case.args, *case.kwargs.values())):
+        if not dtype.is_floating_point:
+            found[number] = None
+        elif abs(number) < torch.finfo(dtype).max:
+            rounded = float(torch.tensor(number, dtype=torch.float64).to(dtype))
+            found |= dict.fromkeys([rounded] if rounded == number else [])
+            found |= dict.fromkeys([next_up(rounded, dtype), -next_up(-rounded, dtype)])
+    return list(found)
+
+
+def _scalars(arguments: Sequence[schema.Argument]) -> list[float]:
+    found: list[float] = []
+    for argument in arguments:
+        match argument:
+            case schema.Scalar(value=int() | float() as value) if not isinstance(value, bool):
+                found.append(float(value))
+            case schema.Sequence(items=items):
+                found += _scalars(items)
+            case _:
+                pass
+    return found
+
+
+def _within(fill: schema.Fill, numbers: Sequence[float]) -> list[float]:
+    """Those that the recipe allows. A range excludes its ends, which rounding could cross."""
+    match fill:
+        case schema.Uniform(low=low, high=high):
+            return [number for number in numbers if low < number < high]
+        case schema.Integers(low=low, high=high):
+            return [number for number in numbers if low <= number < high and number.is_integer()]
+        case _:
+            return list(numbers)
+
+
+def _share(call: DrawnCall, rng: PlanRng) -> None:
+    """Copy some elements between tensors that meet, also where one is broadcast."""
+    for pair in itertools.combinations(call.tensors, 2):
+        ways = [(one, other) for one, other in (pair, pair[::-1]) if may_take_from(one, other)]
+        if ways:
+            one, other = rng.structure.choice(ways)
+            target = one.view if one.view.dim() else one.view.view(1)
+            places = places_in(target, count_of(target, _EVERY_SHARED), rng)
+            target[places] = other.view.expand(target.shape)[places]
+
+
+def may_take_from(one: DrawnTensor, other: DrawnTensor) -> bool:
+    """Whether the recipe of one tensor allows the values of the other, and the other broadcasts to it."""
+    if not one.view.numel() or one.view.dtype != other.view.dtype or overlaps(one.recipe):
+        return False
+    allowed = one.recipe.fill == other.recipe.fill or is_unbounded(one.recipe)
+    numbers = takes_numbers(one.recipe) and takes_numbers(other.recipe)
+    return allowed and numbers and _broadcasts(other.view.shape, one.view.shape)
+
+
+def _broadcasts(shape: torch.Size, wanted: torch.Size) -> bool:
+    sizes = zip(reversed(shape), reversed(wanted), strict=False)
+    return len(shape) <= len(wanted) and all(one in (1, other) for one, other in sizes)

@@ -1,0 +1,15 @@
+"""Whether tensors hold the same values, NaN being the same as NaN."""
+
+from __future__ import annotations
+
+import torch
+
+
+def elementwise_same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Where two tensors hold the same value."""
+    return (one == other) | ((one != one) & (other != other))
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have one shape and the same values."""
+    return one.shape == other.shape and (torch.equal(one, other) or bool(elementwise_same(one, other).all()))
