@@ -197,7 +197,7 @@ def speedups() -> str:
                 "widest interval of the judge's clock at which worker times are used",
                 f"±{_percent(statistics.MOST_DOUBT)}",
             ),
-            ("placement of memory, added to the interval on CUDA", _percent(statistics.PLACEMENT_DOUBT)),
+            ("placement of memory, added to the interval on CUDA once rounds end", _percent(statistics.PLACEMENT_DOUBT)),
             ("a speedup exceeds what single calls show by at most", f"{_percent(confirmation.ALLOWANCE - 1)}"),
             ("rounds, at most", str(PLANS["normal"].most_rounds)),
         ],

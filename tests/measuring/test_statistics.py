@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchstone.measuring import distribution, is_precise_enough, timing
-from torchstone.measuring.statistics import speedup_in_long_blocks
+from torchstone.measuring.statistics import PLACEMENT_DOUBT, speedup_in_long_blocks
+from torchstone.measuring.student import student_t_95
 from torchstone.schema import Block, Measurement, Party
 
 SHORT, LONG = 1, 20
@@ -316,3 +317,16 @@ def test_a_candidate_that_cannot_be_captured_is_held_against_the_device_time_of_
     assert result.speedup.outcome == "slower"
     assert result.candidate_call_ns == pytest.approx(11_000.0)
     assert result.reference_call_ns == pytest.approx(8_000.0)
+
+
+def test_the_doubt_about_placement_does_not_keep_captured_rounds_from_being_enough() -> None:
+    blocks = captured(1.0, 1.0, noise=0.005).blocks
+    speedup, _ = speedup_in_long_blocks(blocks)
+    assert speedup is not None
+    assert math.log(speedup.high / speedup.low) / 2 == pytest.approx(PLACEMENT_DOUBT, rel=0.01)
+    assert is_precise_enough(blocks, half_width=0.005)
+
+
+@pytest.mark.parametrize(("freedom", "point"), [(1, 12.7062), (2, 4.3027), (5, 2.5706), (30, 2.0423), (1000, 1.9623)])
+def test_points_of_students_t_are_those_of_the_tables(freedom: int, point: float) -> None:
+    assert student_t_95(freedom) == pytest.approx(point, abs=5e-5)

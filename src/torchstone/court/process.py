@@ -48,7 +48,6 @@ class Charge(msgspec.Struct, frozen=True):
     limits: Limits
     threads: int
     manifest_key: str
-    lane_folder: str | None = None
     ceilings_folder: str | None = None
     """Where measured ceilings of the device are kept from run to run; None: nowhere."""
     place: int = 0
@@ -115,7 +114,7 @@ def main() -> None:
     charge = decode(data, Charge)
     options = _worker_options(charge)
     pool = WorkerPool(options, socket.socket(fileno=int(sys.argv[3])) if len(sys.argv) > 3 else None)
-    lane = Lane(charge.device_name, Path(charge.lane_folder) if charge.lane_folder else None)
+    lane = Lane(charge.device_name)
     try:
         with ExitStack() as starting:
             if charge.device_type == "cpu":  # importing torch, twice, is work for the device itself

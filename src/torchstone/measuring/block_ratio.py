@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from torchstone.measuring.statistics import PLACEMENT_DOUBT, student_t_95
+from torchstone.measuring.statistics import PLACEMENT_DOUBT
+from torchstone.measuring.student import Z_95, student_t_95
 
 CPU_QUANTILE = 0.2
 CUDA_QUANTILE = 0.5
@@ -29,7 +30,6 @@ LEAST_ROUNDS = 5
 
 _RESAMPLES = 2000
 _SEED = 20240229
-_Z_95 = 1.959963984540054
 Floats = NDArray[np.float64]
 
 
@@ -82,7 +82,7 @@ def _widths(ours: Floats, theirs: Floats, quantile: float, is_paired: bool, cent
         estimates = _unpaired_estimates(ours, theirs, quantile)
     low, high = (float(value) for value in np.percentile(estimates, (2.5, 97.5)))
     rounds = min(ours.size, theirs.size)
-    widening = student_t_95(rounds - 1) / _Z_95 * math.sqrt(rounds / (rounds - 1))
+    widening = student_t_95(rounds - 1) / Z_95 * math.sqrt(rounds / (rounds - 1))
     return widening * max(0.0, centre - low), widening * max(0.0, high - centre)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Literal
 
 import msgspec
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torchstone.measuring import confirmation
 from torchstone.measuring.light import Attainment, attainment, has_limit
 from torchstone.measuring.per_call import NOTHING, Clocked, PerCall, paired, per_call, ratio_alone
+from torchstone.measuring.student import Z_95, student_t_95
 from torchstone.measuring.trimmed import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Measurement
 
@@ -45,9 +47,8 @@ LEAST_ROUNDS = 3
 _RESAMPLES = 2000
 _WINSORISED_SHARE = 0.2
 _SEED = 20240229
-_Z_95 = 1.959963984540054
-_Z_POWER_80 = 0.8416212335729143
-_Z_90 = 1.2815515655446004
+_Z_POWER_80 = NormalDist().inv_cdf(0.8)
+_Z_90 = NormalDist().inv_cdf(0.9)
 _MOST_CORRELATION = 0.9
 
 Floats = NDArray[np.float64]
@@ -278,6 +279,14 @@ def _dependence(logs: Floats) -> float:
 
 def speedup_in_long_blocks(blocks: Sequence[Block]) -> tuple[Speedup | None, str]:
     """The paired speedup, or why there is none. What single calls say about it is another question."""
+    found, why = _paired_speedup(blocks)
+    if found is None or found.judged_low is None:
+        return found, why
+    return _wider(found, PLACEMENT_DOUBT), why
+
+
+def _paired_speedup(blocks: Sequence[Block]) -> tuple[Speedup | None, str]:
+    """The same, of claims with the doubt that more rounds lessen alone."""
     times = per_call(blocks)
     if times.claimed is None:
         return _speedup(times.gross, times.net)
@@ -332,10 +341,10 @@ def _as_claimed(judged: Speedup, claimed: Floats) -> Speedup:
     found = _speedup_of_logs(logs[:, 1] - logs[:, 0])
     if abs(math.log(found.ratio / judged.ratio)) > DECISION_WIDTH * doubt + CLOCK_SLACK:
         return judged
-    return _wider(found, PLACEMENT_DOUBT, judged)
+    return msgspec.structs.replace(found, judged_low=judged.low, judged_high=judged.high)
 
 
-def _wider(speedup: Speedup, doubt: float, judged: Speedup) -> Speedup:
+def _wider(speedup: Speedup, doubt: float) -> Speedup:
     """With a doubt that more rounds do not lessen."""
     below, above = (
         math.hypot(math.log(speedup.ratio / speedup.low), doubt),
@@ -348,14 +357,15 @@ def _wider(speedup: Speedup, doubt: float, judged: Speedup) -> Speedup:
         high=high,
         outcome=outcome_of(low, high),
         minimum_detectable_effect=_minimum_detectable_effect((below + above) / 2),
-        judged_low=judged.low,
-        judged_high=judged.high,
     )
 
 
 def is_precise_enough(blocks: Sequence[Block], half_width: float) -> bool:
-    """Whether more rounds would change little: the interval is this narrow, or the candidate is hopelessly slow."""
-    speedup, _ = speedup_in_long_blocks(blocks)
+    """Whether more rounds would change little: the interval is this narrow, or the candidate is hopelessly slow.
+
+    Without the doubt about where memory lies, which more rounds do not lessen.
+    """
+    speedup, _ = _paired_speedup(blocks)
     if speedup is None:
         return False
     if speedup.high < HOPELESS:
@@ -485,7 +495,7 @@ def _interval(ordered: Floats, centre: float, dependence: float) -> tuple[float,
     count = ordered.size
     estimates = _winsorised_means(np.sort(ordered[_resamples(count)], axis=1))
     low, high = (float(value) for value in np.percentile(estimates, (2.5, 97.5)))
-    widening = dependence * student_t_95(count - 1) / _Z_95 * math.sqrt(count / (count - 1))
+    widening = dependence * student_t_95(count - 1) / Z_95 * math.sqrt(count / (count - 1))
     return centre - widening * max(centre - low, 0.0), centre + widening * max(high - centre, 0.0)
 
 
@@ -494,15 +504,6 @@ def _resamples(count: int) -> NDArray[np.intp]:
     """Indices of the bootstrap samples, each with its mirror image: swapping the parties then inverts the interval."""
     drawn = np.random.default_rng(_SEED).integers(0, count, size=(_RESAMPLES // 2, count))
     return np.concatenate((drawn, count - 1 - drawn)).astype(np.intp)
-
-
-def student_t_95(freedom: int) -> float:
-    """Two-sided 95 % point of Student's t by its Cornish-Fisher expansion: 3 % low at 2 degrees, better above."""
-    z = _Z_95
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
 def outcome_of(low: float, high: float) -> Outcome:
@@ -519,4 +520,4 @@ def outcome_of(low: float, high: float) -> Outcome:
 
 
 def _minimum_detectable_effect(half_width: float) -> float:
-    return math.expm1(math.log1p(NOISE_BAND) + half_width * (1 + _Z_POWER_80 / _Z_95))
+    return math.expm1(math.log1p(NOISE_BAND) + half_width * (1 + _Z_POWER_80 / Z_95))

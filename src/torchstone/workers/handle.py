@@ -163,13 +163,6 @@ class Worker:
             raise WorkerEndedError(self._ending)
         self.pid = found[0]
 
-    def is_ready(self) -> bool:
-        """Take note of a Ready that has come, without waiting."""
-        if not self.layers:
-            with contextlib.suppress(OverranError):
-                self.wait_ready(time.monotonic())
-        return bool(self.layers)
-
     def ask(self, command: Command, deadline: float, descriptor: int | None = None) -> Reply:
         """Send a command, let the worker go if it stands still, and wait for its reply until the deadline."""
         self.post(command, deadline, descriptor)
