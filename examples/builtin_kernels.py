@@ -20,7 +20,7 @@ def main() -> None:
 
     x = torch.randn(8, 100, device=device, requires_grad=True)
     weight, bias = torch.ones(100, device=device), torch.zeros(100, device=device)
-    hidden = kernels.layer_norm_gelu(x, weight, bias, impl=impl)  # one kernel in the place of two
+    hidden = kernels.layer_norm_gelu(x, weight, bias, impl=impl)  # one kernel instead of two
     loss = kernels.cross_entropy(hidden, torch.arange(8, device=device), label_smoothing=0.1, impl=impl)
     loss.backward()
     print(f"loss {loss.item():.3f}, gradient of shape {tuple(x.grad.shape)}")
