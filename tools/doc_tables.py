@@ -120,7 +120,7 @@ def planted_counts() -> str:
         ("larger stated case", str(schedule._OF_LARGEST)),
         ("hidden variant", " or ".join(map(str, schedule._OF_VARIANT))),
         (
-            f"hidden variant of {_power(schedule._OF_SEVERAL_BLOCKS)} elements or more, besides `hundreds` and `placed`",
+            f"hidden variant of {_power(schedule._OF_SEVERAL_BLOCKS)} elements or more, besides those two",
             str(schedule._OF_LARGE_VARIANT),
         ),
     ]
@@ -197,7 +197,10 @@ def speedups() -> str:
                 "widest interval of the judge's clock at which worker times are used",
                 f"±{_percent(statistics.MOST_DOUBT)}",
             ),
-            ("placement of memory, added to the interval on CUDA once rounds end", _percent(statistics.PLACEMENT_DOUBT)),
+            (
+                "placement of memory, added to the interval on CUDA once rounds end",
+                _percent(statistics.PLACEMENT_DOUBT),
+            ),
             ("a speedup exceeds what single calls show by at most", f"{_percent(confirmation.ALLOWANCE - 1)}"),
             ("rounds, at most", str(PLANS["normal"].most_rounds)),
         ],

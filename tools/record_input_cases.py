@@ -1,9 +1,9 @@
-"""Choose the cases of ``tests/judging/golden/input_cases.jsonl.gz`` anew: 400 of smoke and opinfo, with gradients.
+"""Choose the cases of ``tests/judging/golden/input_cases.jsonl.gz`` again: 400 of smoke and opinfo, with gradients.
 
     python tools/record_input_cases.py       # takes some ten minutes
 
 Opinfo's operators come in turn, in several dtypes, each with cases that differ in the shape of their arguments. Write
-the digests anew afterwards: ``TORCHSTONE_WRITE_GOLDEN=1 make test ARGS="tests/judging/test_input_digests.py"``.
+the digests again afterwards: ``TORCHSTONE_WRITE_GOLDEN=1 make test ARGS="tests/judging/test_input_digests.py"``.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ def train(training: Training, steps: int) -> list[float]:
 # ---- a transformer, 200 steps
 
 
+@pytest.mark.slow
 def test_a_transformer_learns_the_same_with_kernels_for_200_steps() -> None:
     steps = 200
     script = Script(EXAMPLES / "transformer.py")

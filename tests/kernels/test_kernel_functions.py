@@ -142,6 +142,7 @@ def test_importing_the_functions_imports_no_torch() -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.slow
 def test_a_real_run_judges_kernel_and_gradient_in_the_interpreter(tmp_path: Path) -> None:
     options = ("--suite", "smoke", "--ops", "gelu", "-k", "f32 and not 512", "--mode", "bwd", "--device", "cpu")
     found = program(

@@ -168,5 +168,5 @@ _remembered = lru_cache(maxsize=4096)(_traits)
 
 def traits(operator: str) -> Traits:
     """The traits of ``aten.add.Tensor``."""
-    # Operators of ours (gradients, models) may be registered anew, with another schema.
+    # Operators of ours (gradients, models) may be registered again, with another schema.
     return (_remembered if operator.startswith("aten.") else _traits)(operator)

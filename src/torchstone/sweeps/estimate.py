@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from torchstone.measuring.statistics import student_t_95
+from torchstone.measuring.student import student_t_95
 from torchstone.measuring.trimmed import trimmed_count, trimmed_mean
 
 LEAST_SAMPLES = 5
