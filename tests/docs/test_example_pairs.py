@@ -1,4 +1,4 @@
-"""The example pairs run as a whole, with profiling: what CI sees is what the README shows."""
+"""The example pairs run as a whole: what CI sees is what the README shows. With profiling it takes minutes: slow."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from docs.pages import ROOT, environment
 
 PAIRS = ROOT / "examples" / "pairs"
 
 
-def test_all_example_pairs_run_with_one_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("profiled", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_all_example_pairs_run_with_one_command(tmp_path: Path, profiled: bool) -> None:
+    command = ["pairs", "run", str(PAIRS), "--device", "cpu", "--run-id", "all"]
     done = subprocess.run(
-        [sys.executable, "-m", "torchstone", "pairs", "run", str(PAIRS), "--device", "cpu", "--run-id", "all"],
+        [sys.executable, "-m", "torchstone", *command, *([] if profiled else ["--no-profile"])],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
@@ -32,7 +36,7 @@ def test_all_example_pairs_run_with_one_command(tmp_path: Path) -> None:
     assert {pair["name"].split("/")[0] for pair in failed} == {"ch06_hardware"}
     assert len(failed) == 7
     assert all(pair["optimized"]["skip_reason"] for pair in failed)
-    for pair in succeeded:
+    for pair in succeeded if profiled else ():
         for side in ("baseline", "optimized"):
             result = pair["comparison"][side]
             assert result["profiler_metrics"]["profilers"] == {"torch": "profiled"}, result["notes"]
