@@ -55,8 +55,15 @@ def test_who_else_is_on_the_core_is_seen() -> None:
         assert time.monotonic() - began < 5
 
 
+def ticks_taken_by_the_host() -> int:
+    return int(Path("/proc/stat").read_text().split()[8])
+
+
 def test_an_idle_core_is_quiet() -> None:
-    if not Quiet((CORE,), patience_seconds=30).comes() and os.getloadavg()[0] > 0.5:
+    before = ticks_taken_by_the_host()
+    if not Quiet((CORE,), patience_seconds=10).comes() and (
+        os.getloadavg()[0] > 0.5 or ticks_taken_by_the_host() > before
+    ):
         pytest.skip("this machine has no idle core to try it on")
     assert min(stolen_share(CORE) for _ in range(20)) <= MOST_STOLEN
 

@@ -188,6 +188,9 @@ def test_none_leaves_the_processes_separate_only(pool: WorkerPool, tmp_path: Pat
     assert worker.warden_pid is not None
     pids = descendants(worker.warden_pid)
     worker.kill()
+    until = time.monotonic() + 5  # without a namespace of their own, nobody waits for all of them
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < until:
+        time.sleep(0.01)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
     assert not list(Path(bare._folder).glob("scratch-*"))
     os.rmdir(bare._folder)
