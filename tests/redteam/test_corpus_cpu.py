@@ -44,9 +44,9 @@ _LONG = {
     "h_slower",
 }
 """Measured for long, and others of their families are not."""
-_MOST_OF_FAMILY = 6
+_MOST_OF_FAMILY = 4
 """Fixtures of one family that every run of the tests judges: there are up to 74, and all take six minutes."""
-_MOST_HONEST = 25
+_MOST_HONEST = 20
 """Honest fixtures without a family, likewise."""
 
 
