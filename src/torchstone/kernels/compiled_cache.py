@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchstone.durable import cache_folder, write_atomically
-from torchstone.kernels.nvrtc import Compiler, compiler
+from torchstone.kernels.nvrtc import OPTIONS, Compiler, compiler
 from torchstone.schema import content_key
 
 FOLDER = "cubins"
@@ -23,7 +23,8 @@ def cubin(source: str, architecture: str, options: Sequence[str] = (), by: Compi
     """Machine code of a source for an architecture such as `sm_90`: from the cache, else compiled and kept."""
     by = by or compiler()
     folder = cache_folder(FOLDER)
-    path = None if folder is None else folder / f"{content_key(source, architecture, list(options), by.version)}.cubin"
+    key = content_key(source, architecture, [*OPTIONS, *options], by.version)
+    path = None if folder is None else folder / f"{key}.cubin"
     kept = None if path is None else _read(path)
     if kept is not None:
         return kept
