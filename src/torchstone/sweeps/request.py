@@ -100,7 +100,10 @@ def make_request(
 
 
 def _dtype(name: str) -> str:
-    (found,) = canonical_dtypes((name,))
+    try:
+        (found,) = canonical_dtypes((name,))
+    except UsageError:
+        found = name
     if found not in names.DTYPES:
         raise unknown_name("dtype of a sweep", name, names.DTYPES)
     return found

@@ -67,7 +67,8 @@ def _print_series(
     console.print()
     if every_point or points <= FEW_POINTS:
         print_table(console, _point_table(console, rows))
-        _print_sentences(console, [f"{_BEST.strip()} clearly the fastest: its 95 % interval lies below all others"])
+        if len(tables) > 1:
+            _print_sentences(console, [f"{_BEST.strip()} clearly the fastest: its 95 % interval lies below all others"])
     else:
         _print_means(console, tables)
     _print_sentences(console, advice_lines(rows, skipped))
