@@ -1,9 +1,11 @@
 """Input plans: NaN, infinities, and both where they are values like any other.
 
 Autograd does not define gradients at NaN or infinity, and most kernels do not treat them as torch does:
-``where(x > 0, x, 0)`` makes 0 of NaN. So these plans are for operators that exist for such values, for cases that
-ask for them, for operators that give the other of two arguments where one is NaN (``fmax``), and for operators that
-move or compare values without computing.
+``where(x > 0, x, 0)`` makes 0 of NaN. So these plans apply only to:
+
+- operators that exist for such values (``isnan``), and cases that ask for them;
+- operators that return the other argument where one is NaN (``fmax``);
+- operators that move or compare values without computing.
 """
 
 from __future__ import annotations
