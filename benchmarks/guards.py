@@ -28,12 +28,12 @@ from unittest import mock
 import msgspec
 import torch
 
-from torchstone.court import captured, contest, hearing, trial
-from torchstone.court.alone import Beforehand
-from torchstone.court.courtroom import Courtroom
-from torchstone.court.hearing import Hearing
-from torchstone.court.lane import Lane
-from torchstone.court.trial import Trial, judge
+from torchstone.judge_process import candidate_session, graph_calls, interleaved_timing, job_stages
+from torchstone.judge_process.candidate_session import CandidateSession
+from torchstone.judge_process.job_stages import StagedJob, judge
+from torchstone.judge_process.measuring_lane import MeasuringLane
+from torchstone.judge_process.reference_alone import Beforehand
+from torchstone.judge_process.resources import JudgeResources
 from torchstone.measuring import procedure
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device import DeviceProbe
@@ -52,8 +52,8 @@ from torchstone.schema import (
     Sequence,
     Tensor,
 )
-from torchstone.workers.handle import Worker
-from torchstone.workers.pool import WorkerOptions, WorkerPool
+from torchstone.supervisor.worker_handle import Worker
+from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 
 WANTED = 0.5
 ALL = "all of it"
@@ -84,17 +84,21 @@ def no_guards() -> Iterator[None]:
 
     switched_off: list[tuple[Any, str, Any]] = [
         (Worker, "freeze", nothing),
-        (hearing, "BLOCK_GUARDS", ()),
-        (captured, "PLACE_GUARDS", ()),
-        (contest, "_examine", nothing),
-        (contest._Contest, "_confirm_by_chains", nothing),
+        (candidate_session, "BLOCK_GUARDS", ()),
+        (graph_calls, "PLACE_GUARDS", ()),
+        (interleaved_timing, "_examine", nothing),
+        (interleaved_timing._InterleavedTiming, "_confirm_by_chains", nothing),
         (Inspections, "due", lambda self, lengths: []),
-        (Hearing, "wear", nothing),
-        (Hearing, "draw_with_planted", lambda self, reference, count, *_, **__: self.draw(reference, count)[1]),
-        (Trial, "_attribute", nothing),
-        (trial, "check_hidden", nothing),
-        (trial, "reference_beforehand", lambda *parts: Beforehand()),
-        (trial, "with_reference_alone", lambda hearing, stand, reference, measurement, before: measurement),
+        (CandidateSession, "wear", nothing),
+        (
+            CandidateSession,
+            "draw_with_planted",
+            lambda self, reference, count, *_, **__: self.draw(reference, count)[1],
+        ),
+        (StagedJob, "_attribute", nothing),
+        (job_stages, "check_hidden", nothing),
+        (job_stages, "reference_beforehand", lambda *parts: Beforehand()),
+        (job_stages, "with_reference_alone", lambda session, bound, reference, measurement, before: measurement),
     ]
     with contextlib.ExitStack() as stack:
         for owner, name, replacement in switched_off:
@@ -104,7 +108,7 @@ def no_guards() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_hidden_variants() -> Iterator[None]:
-    with mock.patch.object(trial, "check_hidden"):
+    with mock.patch.object(job_stages, "check_hidden"):
         yield
 
 
@@ -112,14 +116,14 @@ Way = Callable[[], contextlib.AbstractContextManager[None]]
 WAYS: dict[str, Way] = {"without": no_guards, "guards": no_hidden_variants, "all": contextlib.nullcontext}
 
 
-def judged(room: Courtroom, case: Case, device: str) -> Record:
+def judged(room: JudgeResources, case: Case, device: str) -> Record:
     native = Implementation("aten", case.operator, ImportPath("torch", f"ops.{case.operator}"), "aten")
     record = judge(Job(case, native), room, device, "benchmark", "best")
     assert isinstance(record.verdict, Agrees), (record.verdict, case.operator)
     return record
 
 
-def usual_rounds(room: Courtroom, case: Case, device: str) -> int:
+def usual_rounds(room: JudgeResources, case: Case, device: str) -> int:
     """Of long blocks, until the plan finds its interval narrow enough."""
     found = []
     for _ in range(LOOKS):
@@ -133,12 +137,12 @@ def rounds_of(blocks: Iterable[Block]) -> int:
     return len({block.round for block in blocks})
 
 
-def stages(room: Courtroom, case: Case, device: str, rounds: int) -> dict[str, float]:
+def stages(room: JudgeResources, case: Case, device: str, rounds: int) -> dict[str, float]:
     """How many seconds each stage took, and all of it."""
-    as_many = msgspec.structs.replace(procedure.PLANS["normal"], most_rounds=rounds)
+    as_many = msgspec.structs.replace(procedure.TIMING_PLANS["normal"], most_rounds=rounds)
     with (
-        mock.patch.dict(procedure.PLANS, normal=as_many),
-        mock.patch.object(contest, "is_precise_enough", return_value=False),
+        mock.patch.dict(procedure.TIMING_PLANS, normal=as_many),
+        mock.patch.object(interleaved_timing, "is_precise_enough", return_value=False),
         mock.patch.object(Worker, "check_silence"),  # who does not stand still answers at once what was sent ahead
     ):
         began = time.perf_counter()
@@ -156,7 +160,7 @@ def main() -> None:
     pool.start()
     device = torch.device("cpu") if options.device == "cpu" else torch.device("cuda", 0)
     ceilings = DeviceCeilings(device, 1, (), KeptCeilings(None))
-    room = Courtroom(pool, Lane(options.device), device, 1, DeviceProbe(options.device), ceilings)
+    room = JudgeResources(pool, MeasuringLane(options.device), device, 1, DeviceProbe(options.device), ceilings)
     total = {name: Counter[str]() for name in WAYS}
     try:
         for case in cases(options.device):

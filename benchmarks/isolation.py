@@ -20,7 +20,7 @@ from typing import Any
 from torchstone.executors import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.schema import Agrees, Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor
-from torchstone.workers.pool import WorkerOptions, WorkerPool
+from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 
 COLD = {"cpu": "import torch", "cuda": "import torch; torch.zeros(1, device='cuda'); torch.cuda.synchronize()"}
 WANTED = {"cpu": {"fresh": 10, "spare": 100}, "cuda": {"fresh": 20, "spare": 100}}

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchstone.court.courtroom import Courtroom
-from torchstone.court.lane import Lane
-from torchstone.court.trial import judge
+from torchstone.judge_process.job_stages import judge
+from torchstone.judge_process.measuring_lane import MeasuringLane
+from torchstone.judge_process.resources import JudgeResources
 from torchstone.measuring import Speedup, Timing, timing
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device import DeviceProbe
@@ -43,7 +43,7 @@ from torchstone.schema import (
     SourceFiles,
     Tensor,
 )
-from torchstone.workers.pool import WorkerOptions, WorkerPool
+from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 
 WANTED_FALSE = 0.02
 
@@ -94,20 +94,20 @@ class Found(NamedTuple):
 
 
 @contextlib.contextmanager
-def courtroom(device_type: str) -> Iterator[Courtroom]:
+def courtroom(device_type: str) -> Iterator[JudgeResources]:
     torch.set_num_threads(1)
     pool = WorkerPool(WorkerOptions(device_type=device_type))
     pool.start()
     device = torch.device("cuda", 0) if device_type == "cuda" else torch.device("cpu")
     ceilings = DeviceCeilings(device, 1, (), KeptCeilings(None))
-    room = Courtroom(pool, Lane(device_type), device, 1, DeviceProbe(device_type), ceilings)
+    room = JudgeResources(pool, MeasuringLane(device_type), device, 1, DeviceProbe(device_type), ceilings)
     try:
         yield room
     finally:
         room.close()
 
 
-def measured(room: Courtroom, job: Job) -> Found:
+def measured(room: JudgeResources, job: Job) -> Found:
     record = judge(job, room, room.device.type, "benchmark", "best")
     assert isinstance(record.verdict, Agrees), record.verdict
     assert record.measurement is not None
@@ -181,7 +181,7 @@ def main() -> None:
         options.json.write_text(json.dumps(rows, indent=1))
 
 
-def compare(room: Courtroom, name: str, case: Case, repeats: int, effort: Any) -> dict[str, Any]:
+def compare(room: JudgeResources, name: str, case: Case, repeats: int, effort: Any) -> dict[str, Any]:
     job = Job(case, native(case), effort=effort)
     measured(room, job)  # what is done once per process, for both
     usual = measured(room, job).seconds
@@ -223,7 +223,7 @@ def compare(room: Courtroom, name: str, case: Case, repeats: int, effort: Any) -
     return row
 
 
-def injected(room: Courtroom, name: str, case: Case, repeats: int, effort: Any) -> list[dict[str, Any]]:
+def injected(room: JudgeResources, name: str, case: Case, repeats: int, effort: Any) -> list[dict[str, Any]]:
     rows = []
     for part in PARTS:
         text = INJECTED[name].format(part=part)
@@ -245,7 +245,7 @@ def injected(room: Courtroom, name: str, case: Case, repeats: int, effort: Any) 
     return rows
 
 
-def _in_a_fresh_worker(room: Courtroom, job: Job) -> Speedup | None:
+def _in_a_fresh_worker(room: JudgeResources, job: Job) -> Speedup | None:
     """As every run begins: of a kernel of several parts, the time differs by 15 % with what its process did before."""
     room.dismiss_candidate()
     return measured(room, job).timing.speedup

@@ -14,14 +14,18 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import get_args
 
-from torchstone.court import trial, variants
-from torchstone.judging import bounds, distribution, information, jitter, rates, recurrence
-from torchstone.judging.plans import schedule
+from torchstone.calls.determinism import FEW_RANDOM_ELEMENTS
+from torchstone.judge_process import job_stages, variant_checks
+from torchstone.judging import calls_needed
 from torchstone.judging.plans.base import Plan, When
 from torchstone.judging.plans.catalogue import PLANS as INPUT_PLANS
 from torchstone.judging.plans.cotangents import LargeCotangents, ZeroCotangents
+from torchstone.judging.planting import schedule
+from torchstone.judging.reference import bounds
+from torchstone.judging.stochastic import distribution, reused_draws, value_rates
+from torchstone.judging.variants import sizes
 from torchstone.measuring import confirmation, statistics
-from torchstone.measuring.procedure import PLANS
+from torchstone.measuring.procedure import TIMING_PLANS
 from torchstone.schema import Effort
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,15 +98,15 @@ def efforts() -> str:
     return _table(
         ("", *(f"`{effort}`" for effort in EFFORTS)),
         [
-            row("checked calls besides the two compared with float64", lambda e: trial._CHECKED_CALLS[e]),
-            row("hidden variants of a case", lambda e: variants._HIDDEN_CASES[e]),
-            row("hidden variants, once the kernel has passed many", lambda e: variants._FEWER_CASES[e]),
-            row("how many are many", lambda e: variants._MANY_PASSED[e]),
-            row("rounds of timing, at least", lambda e: PLANS[e].rounds),
-            row("more rounds until the 95 % interval is within", lambda e: f"±{_percent(PLANS[e].half_width)}"),
-            row("or for", lambda e: f"{PLANS[e].budget_seconds:g} s"),
-            row("length of a block, about", lambda e: f"{PLANS[e].block_ns / 1e6:g} ms"),
-            row("rounds of single calls to confirm a speed, at most", lambda e: PLANS[e].most_confirmations),
+            row("checked calls besides the two compared with float64", lambda e: job_stages._CHECKED_CALLS[e]),
+            row("hidden variants of a case", lambda e: variant_checks._HIDDEN_CASES[e]),
+            row("hidden variants, once the kernel has passed many", lambda e: variant_checks._FEWER_CASES[e]),
+            row("how many are many", lambda e: variant_checks._MANY_PASSED[e]),
+            row("rounds of timing, at least", lambda e: TIMING_PLANS[e].rounds),
+            row("more rounds until the 95 % interval is within", lambda e: f"±{_percent(TIMING_PLANS[e].half_width)}"),
+            row("or for", lambda e: f"{TIMING_PLANS[e].budget_seconds:g} s"),
+            row("length of a block, about", lambda e: f"{TIMING_PLANS[e].block_ns / 1e6:g} ms"),
+            row("rounds of single calls to confirm a speed, at most", lambda e: TIMING_PLANS[e].most_confirmations),
         ],
     )
 
@@ -157,13 +161,13 @@ def random_results() -> str:
         ("figure", "value"),
         [
             ("reference draws of the same call", f"{distribution.MIN_DRAWS} to {distribution.MAX_DRAWS}"),
-            ("elements below which only the support of one result is judged", str(distribution.FEW_ELEMENTS)),
-            ("rates must be right to", _power(rates.RESOLUTION)),
-            ("the same in attention dropout", _power(rates.ATTENTION_RESOLUTION)),
-            ("rarest part of the distribution that is counted", f"{min(rates._LEVELS):g}"),
-            ("distinct values that a generator must have, at least", _power(recurrence.LEAST_GRID)),
-            ("earlier draws that a new one is compared with, at most", str(recurrence.REMEMBERED)),
-            ("elements kept of each draw", str(recurrence.PLACES)),
+            ("elements below which only the support of one result is judged", str(FEW_RANDOM_ELEMENTS)),
+            ("rates must be right to", _power(value_rates.RESOLUTION)),
+            ("the same in attention dropout", _power(value_rates.ATTENTION_RESOLUTION)),
+            ("rarest part of the distribution that is counted", f"{min(value_rates._LEVELS):g}"),
+            ("distinct values that a generator must have, at least", _power(reused_draws.LEAST_GRID)),
+            ("earlier draws that a new one is compared with, at most", str(reused_draws.REMEMBERED)),
+            ("elements kept of each draw", str(reused_draws.PLACES)),
         ],
     )
 
@@ -173,10 +177,10 @@ def information_needed() -> str:
     return _table(
         ("figure", "value"),
         [
-            ("bits that all checked calls together must carry", f"{information.ENOUGH_BITS:g}"),
-            ("bits of an element whose values do not repeat", f"{information._ELEMENT_BITS:g}"),
-            ("checked calls, at most", str(information.MOST_CALLS)),
-            ("elements of a tensor in a hidden variant, at most", _power(jitter.MOST_ELEMENTS)),
+            ("bits that all checked calls together must carry", f"{calls_needed.ENOUGH_BITS:g}"),
+            ("bits of an element whose values do not repeat", f"{calls_needed._ELEMENT_BITS:g}"),
+            ("checked calls, at most", str(calls_needed.MOST_CALLS)),
+            ("elements of a tensor in a hidden variant, at most", _power(sizes.MOST_ELEMENTS)),
         ],
     )
 
@@ -202,7 +206,7 @@ def speedups() -> str:
                 _percent(statistics.PLACEMENT_DOUBT),
             ),
             ("a speedup exceeds what single calls show by at most", f"{_percent(confirmation.ALLOWANCE - 1)}"),
-            ("rounds, at most", str(PLANS["normal"].most_rounds)),
+            ("rounds, at most", str(TIMING_PLANS["normal"].most_rounds)),
         ],
     )
 

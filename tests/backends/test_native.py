@@ -177,7 +177,7 @@ def test_a_plain_definition_can_be_declared_elsewhere(definition: str, declarati
 
 
 def by_position(arity: int, operator: str = "aten.add.Tensor") -> Any:
-    from torchstone.workers.building import _by_position
+    from torchstone.worker.building import _by_position
 
     return _by_position(lambda *given: given, "f", arity, operators.resolve(operator)._schema.arguments)
 
@@ -203,7 +203,7 @@ def test_an_argument_without_default_must_be_given() -> None:
 
 
 def test_a_source_without_the_entry_point_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
-    from torchstone.workers.building import BuildError, native_kernel
+    from torchstone.worker.building import BuildError, native_kernel
 
     text = "at::Tensor one(at::Tensor x) {\n  if (x.dim()) {\n  }\n  return x;\n}\nstatic int two()\n{\n}\n"
     for name in ("relu.cpp", "relu.cu"):

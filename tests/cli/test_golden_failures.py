@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from golden import require_golden
+from torchstone.calls.drawing import calls_on
 from torchstone.cli.replay import told
-from torchstone.court.wording import about_inputs, on_variant, replay_of, verdict_for_ending
-from torchstone.judging import DrawnCall, Place, Values
-from torchstone.judging.inputs import calls_on
-from torchstone.judging.nearness import Subject, closer_look
+from torchstone.judge_process.verdict_wording import about_inputs, on_variant, replay_of, verdict_for_ending
+from torchstone.judging import DrawnCall, ExpectedValues, ResultPosition
+from torchstone.judging.compare.values import Subject, closer_look
 from torchstone.judging.outcome import Mismatch
 from torchstone.reports import evaluate
 from torchstone.reports.detail import details
@@ -45,7 +45,7 @@ KERNEL = Implementation("directory", "aten.add.Tensor", SourceFiles((SourceFile(
 ADD = Case("smoke", "aten.add.Tensor", (Tensor((2, 3), "float32", Normal()), Tensor((3,), "float32", Normal())))
 SUM = Case("smoke", "aten.sum.dim_IntList", (Tensor((2, 3), "float32", Normal()), Sequence((Scalar(1),))))
 TRACE = """Traceback (most recent call last):
-  File "/usr/lib/python3/site-packages/torchstone/workers/child.py", line 226, in serve
+  File "/usr/lib/python3/site-packages/torchstone/worker/command_loop.py", line 226, in serve
     reply: Reply = self._answer(command, descriptor)
                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   File "/scratch/kernel/add.py", line 12, in add_kernel_impl
@@ -62,8 +62,8 @@ def call_of(case: Case, *values: list[float]) -> DrawnCall:
 def disagreement(call: DrawnCall, right: torch.Tensor, got: torch.Tensor, bound: float) -> Disagrees:
     """As the judge words it, for a bound that is the same for every element."""
     exact = right.double()
-    values = Values(right, exact, torch.full_like(exact, bound))
-    found = closer_look(Subject(call, Place("output", 0), values, got))
+    values = ExpectedValues(right, exact, torch.full_like(exact, bound))
+    found = closer_look(Subject(call, ResultPosition("output", 0), values, got))
     assert isinstance(found, Mismatch)
     replay = replay_of(call)
     return Disagrees("check", found.reason, found.message + about_inputs(replay, call.case), found.errors, replay)

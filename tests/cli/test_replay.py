@@ -146,7 +146,7 @@ def test_one_job_is_told_to_people_and_saved_for_the_snippet_of_the_docs(finishe
 def test_one_case_shows_the_traceback_and_the_output_of_a_crash(finished: Path) -> None:
     shown = torchstone("show", str(finished), "--case", "aten.log").stdout
     assert 'File "/scratch/kernel/log.py", line 4, in log_kernel_impl' in shown
-    assert "torchstone/workers" not in shown, "frames of the worker say nothing about the kernel"
+    assert "torchstone/worker" not in shown, "frames of the worker say nothing about the kernel"
     assert "sizes \\x1b[31m (" in shown
     assert "\x1b" not in shown
 

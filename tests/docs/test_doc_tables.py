@@ -11,8 +11,8 @@ import pytest
 import doc_tables
 from docs.pages import PAGES, ROOT, name_of
 from torchstone import registry
+from torchstone.isolation.sandbox import LAYERS
 from torchstone.schema import Verdict
-from torchstone.workers.sandbox import LAYERS
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "<!-- table: " in page.read_text()], ids=name_of)

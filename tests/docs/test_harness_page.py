@@ -10,7 +10,7 @@ import msgspec
 
 from docs.pages import ROOT
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkDefaults
-from torchstone.harness.expectations import Finding
+from torchstone.harness.expectations import ExpectationStatus
 from torchstone.harness.results import PairStatus
 from torchstone.harness.run_comparison import Change
 
@@ -38,7 +38,7 @@ def test_the_settings_are_told_with_their_defaults() -> None:
 def test_every_word_of_a_result_is_explained() -> None:
     assert set(get_args(PairStatus)) <= first_cells("Results")
     assert set(get_args(Change)) == first_cells("Comparing two runs")
-    assert set(get_args(Finding)) == first_cells("Expectations")
+    assert set(get_args(ExpectationStatus)) == first_cells("Expectations")
 
 
 def test_every_module_of_the_room_that_is_named_exists() -> None:

@@ -30,7 +30,7 @@ from torchstone.schema import (
     Tensor,
     TimedOut,
 )
-from torchstone.workers.handle import descendants
+from torchstone.supervisor.worker_handle import descendants
 
 pytestmark = pytest.mark.slow
 
@@ -138,7 +138,7 @@ def test_closing_the_iterator_ends_every_judge() -> None:
     stream.close()  # type: ignore[attr-defined]
     assert time.monotonic() - began < 5
     commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(os.getpid())]
-    assert not any(b"torchstone.court.process" in command for command in commands)
+    assert not any(b"torchstone.judge_process.process" in command for command in commands)
 
 
 def test_an_interrupted_run_with_two_judges_is_resumed(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from torchstone.court.process import Judged, Opened
 from torchstone.errors import DeviceUnavailableError, InfrastructureError
 from torchstone.executors import ExecutorOptions, devices, local
 from torchstone.executors.devices import find_devices, visible_uuids
 from torchstone.executors.local import JudgeProcess, LocalExecutor
+from torchstone.judge_process.process import Judged, Opened
 from torchstone.schema import (
     Agrees,
     Block,
@@ -407,8 +407,8 @@ def test_no_error_after_a_candidate_was_loaded_ends_the_run(tmp_path: Path) -> N
 
 SPOILS_OWN_WORKERS = """
 import sys
-if "torchstone.court.process" in sys.orig_argv:
-    from torchstone.court import courtroom
+if "torchstone.judge_process.process" in sys.orig_argv:
+    from torchstone.judge_process import courtroom
     from torchstone.errors import InfrastructureError
     honest = courtroom.Courtroom.own_worker
     def refuse(self, party):
@@ -605,7 +605,9 @@ def test_only_implementations_of_one_package_share_a_process(package: str, seen:
 
 
 def test_who_only_starts_judges_does_not_import_torch() -> None:
-    script = "import sys, torchstone.executors.local, torchstone.workers.pool; sys.exit('torch' in sys.modules)"
+    script = (
+        "import sys, torchstone.executors.local, torchstone.supervisor.worker_pool; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 

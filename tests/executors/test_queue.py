@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchstone.court.process import share_cores
 from torchstone.executors.devices import Device
 from torchstone.executors.queue import JobQueue
+from torchstone.judge_process.process import share_cores
 from torchstone.schema import Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor
 
 CPU = Device("cpu", "cpu", "cpu")

@@ -21,7 +21,7 @@ def _lane_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     folder = tmp_path_factory.getbasetemp()
     shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("torchstone.court.lane._SHARED_FOLDER", shared / "lanes")
+        patch.setattr("torchstone.judge_process.measuring_lane._SHARED_FOLDER", shared / "lanes")
         yield
 
 

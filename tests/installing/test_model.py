@@ -16,7 +16,7 @@ import torchstone
 from torchstone.cli import main
 from torchstone.errors import InfrastructureError, KernelError, UsageError
 from torchstone.installing.comparison import compare_files, compare_losses, times_of
-from torchstone.installing.messages import Order, Step
+from torchstone.installing.messages import ModelOrder, Step
 from torchstone.installing.model import ModelRequest, compare
 from torchstone.installing.side import Side
 from torchstone.installing.training import Script, ScriptError, Training, rounded_once_more
@@ -129,7 +129,7 @@ def test_a_wrong_script_is_one_line(
 
 def test_a_kernel_that_is_slightly_wrong_disagrees(script: Path, write_kernel: WriteKernel, tmp_path: Path) -> None:
     folder = write_kernel("gelu", "return torch.nn.functional.silu(1.702 * x) / 1.702", "x, *, approximate='none'")
-    order = Order(str(script), "cpu", 1, 0)
+    order = ModelOrder(str(script), "cpu", 1, 0)
     orders = {
         "plain": order,
         "noisy": replace(order, noisy_copies=2),
@@ -170,7 +170,7 @@ def test_what_a_script_does_wrong_is_said(tmp_path: Path, text: str, message: st
 
 def test_an_error_of_a_kernel_is_the_kernels_and_not_the_scripts(script: Path, write_kernel: WriteKernel) -> None:
     folder = write_kernel("gelu", "raise ValueError('no')", "x, *, approximate='none'")
-    side = Side(Order(str(script), "cpu", 1, 0, str(folder)))
+    side = Side(ModelOrder(str(script), "cpu", 1, 0, str(folder)))
     try:
         with pytest.raises(KernelError, match=r"kernel gelu/gelu.py"):
             side.step(Step(0))

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from judging.variants import blocked, left_to_right, pairwise, wide
+from judging.cases import blocked, left_to_right, pairwise, wide
 from torchstone import operators
 from torchstone.judging import (
     Agreement,
@@ -28,7 +28,7 @@ from torchstone.judging import (
     draw_call,
     planted_calls,
 )
-from torchstone.judging.audit import CONTRACTIONS, REDUCTIONS, to_tf32
+from torchstone.judging.audit.adversaries import CONTRACTIONS, REDUCTIONS, to_tf32
 from torchstone.schema import Case, tensors_of
 from torchstone.suites import CaseQuery
 from torchstone.suites.smoke import SmokeSuite

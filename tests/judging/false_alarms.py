@@ -10,7 +10,7 @@ from collections import Counter
 
 import torch
 
-from judging.variants import ADVERSARIES, KINDS, Kernel, Kind, lower_precision, storages_of
+from judging.cases import ADVERSARIES, KINDS, Kernel, Kind, lower_precision, storages_of
 from torchstone.judging import Mismatch, Reference, compare, compare_many, draw_call, planted_calls
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")

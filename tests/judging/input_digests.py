@@ -36,9 +36,9 @@ from torchstone.judging import (
     stated_size_cases,
     with_other_numbers,
 )
+from torchstone.judging.compare.reference_trust import as_far_as_promised, is_left_open
 from torchstone.judging.plans import PLANS, CaseFacts
-from torchstone.judging.plans.planting import facts_of
-from torchstone.judging.vetting import as_far_as_promised, is_left_open
+from torchstone.judging.planting.planted_calls import facts_of
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = GOLDEN / "input_cases.jsonl.gz"
@@ -127,7 +127,8 @@ def _bounds(usual: Expected) -> Iterator[bytes]:
     if usual.batch.reference.screens:
         for place, values in usual.values().items():
             mean = None if values.bound is None else float(values.bound.nan_to_num(posinf=0.0).mean())
-            yield f"{place} {mean if mean is None else f'{mean:.4e}'}".encode()
+            place_text = f"Place(kind={place.kind!r}, position={place.position})"
+            yield f"{place_text} {mean if mean is None else f'{mean:.4e}'}".encode()
 
 
 def _excuses(expected: Expected) -> bytes:

@@ -22,7 +22,7 @@ from judging import opinfo_alarms
 from torchstone import operators
 from torchstone.judging import Mismatch, Reference, ReferenceFailure, compare_many, draw_calls, plant
 from torchstone.judging.plans.nonfinite_inputs import NonFiniteInputs
-from torchstone.judging.plans.planting import facts_of
+from torchstone.judging.planting.planted_calls import facts_of
 from torchstone.schema import Case
 
 CPU = torch.device("cpu")

@@ -18,7 +18,8 @@ from unittest import mock
 import torch
 
 from torchstone import operators
-from torchstone.judging import Mismatch, Reference, ReferenceFailure, compare_many, draw_calls, planted_calls, vetting
+from torchstone.judging import Mismatch, Reference, ReferenceFailure, compare_many, draw_calls, planted_calls
+from torchstone.judging.compare import reference_trust
 from torchstone.schema import Case
 from torchstone.suites import CaseQuery
 from torchstone.suites.opinfo import OpInfoSuite
@@ -33,7 +34,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    with mock.patch.object(vetting, "_decomposition_agrees", return_value=True):
+    with mock.patch.object(reference_trust, "_decomposition_agrees", return_value=True):
         _sweep(options.every, options.seed, options.dtype)
 
 

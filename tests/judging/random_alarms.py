@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from judging.variants import case, storages_of, tensor
+from judging.cases import case, storages_of, tensor
 from torchstone import operators
 from torchstone.judging import Mismatch, Reference, compare_many, draw_calls
 from torchstone.schema import Booleans, Case, Fill, Integers, Uniform

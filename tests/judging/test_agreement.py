@@ -10,16 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judging.variants import ADVERSARIES, KINDS, Kind, case, lower_precision, storages_of, tensor
+from judging.cases import ADVERSARIES, KINDS, Kind, case, lower_precision, storages_of, tensor
 from torchstone import schema
+from torchstone.calls.evaluation import Evaluator
 from torchstone.judging import (
     Agreement,
     DrawnCall,
     Expected,
     Mismatch,
-    Place,
     Reference,
-    agreement,
+    ResultPosition,
     compare,
     compare_many,
     draw_call,
@@ -27,9 +27,9 @@ from torchstone.judging import (
     plant,
     worst_of,
 )
-from torchstone.judging.evaluation import Evaluator
-from torchstone.judging.jitter import HIDDEN
-from torchstone.judging.probing import Probed, probe
+from torchstone.judging.compare import agreement
+from torchstone.judging.hidden_tag import HIDDEN
+from torchstone.judging.reference.float64 import Float64Probe, probe
 from torchstone.schema import (
     Booleans,
     Case,
@@ -44,7 +44,7 @@ from torchstone.schema import (
 )
 
 CPU = torch.device("cpu")
-FIRST = Place("output", 0)
+FIRST = ResultPosition("output", 0)
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 dtypes = pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 
@@ -482,11 +482,11 @@ def test_torchs_own_values_need_a_bound_once_and_on_hidden_variants_never(
     reference = Reference(wanted, CPU)
     evaluated: list[DrawnCall] = []
 
-    def counted(evaluator: Evaluator, call: DrawnCall, *, closely: bool) -> dict[Place, Probed]:
+    def counted(evaluator: Evaluator, call: DrawnCall, *, closely: bool) -> dict[ResultPosition, Float64Probe]:
         evaluated.append(call)
         return probe(evaluator, call, closely=closely)
 
-    monkeypatch.setattr("torchstone.judging.reference.probe", counted)
+    monkeypatch.setattr("torchstone.judging.reference.expected.probe", counted)
     for seed in range(3):
         expected = [reference.expect(draw_call(wanted, seed, CPU))]
         found = compare_many(expected, [natives(expected[0])], [expected[0].inputs_after])

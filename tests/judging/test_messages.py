@@ -7,18 +7,18 @@ import math
 import pytest
 import torch
 
-from judging.variants import case, plans_for, tensor
+from judging.cases import case, plans_for, tensor
 from torchstone import registry
-from torchstone.judging import Mismatch, Place, Reference, compare, draw_call, inputs_of, plant
-from torchstone.judging.input_values import inputs_at
-from torchstone.judging.inputs import DrawnCall, calls_on
+from torchstone.calls.drawing import DrawnCall, calls_on
+from torchstone.judging import Mismatch, Reference, ResultPosition, compare, draw_call, inputs_of, plant
+from torchstone.judging.compare.input_wording import inputs_at
+from torchstone.judging.number_wording import shown_apart, shown_factor
 from torchstone.judging.plans import PLANS
-from torchstone.judging.wording import shown_apart, shown_factor
 from torchstone.schema import Case, Scalar, Sequence
 from torchstone.suites.base import CaseQuery
 
 CPU = torch.device("cpu")
-OUTPUT = Place("output", 0)
+OUTPUT = ResultPosition("output", 0)
 
 
 @pytest.mark.parametrize(

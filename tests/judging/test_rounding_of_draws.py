@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchstone.judging.distribution import Draws, misfit, quick_misfit
+from torchstone.judging.stochastic.distribution import ReferenceDraws, misfit, quick_misfit
 
 
 def kept(x: torch.Tensor, p: float, factor: float, divide: bool) -> torch.Tensor:
@@ -20,7 +20,7 @@ def test_rounding_is_no_other_draw_and_another_scale_is(dtype: torch.dtype, p: f
     torch.manual_seed(3)
     x = torch.full((64, 128), 0.7, dtype=dtype) if constant else torch.randn(64, 128).to(dtype)
     own = torch.stack([kept(x, p, 1.0, divide=False) for _ in range(32)])
-    draws = Draws("native_dropout", own, None)
+    draws = ReferenceDraws("native_dropout", own, None)
     for _ in range(5):
         honest, wrong = kept(x, p, 1.0, divide=True), kept(x, p, 1.02, divide=False)
         assert misfit(draws, honest) is None

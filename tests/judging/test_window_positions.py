@@ -7,8 +7,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from torchstone.calls.drawing import draw_call
 from torchstone.errors import UsageError
-from torchstone.judging.inputs import draw_call
 from torchstone.schema import Case, Tensor, WindowPositions
 
 CPU = torch.device("cpu")

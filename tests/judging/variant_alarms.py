@@ -20,8 +20,8 @@ import torch
 
 from torchstone import operators
 from torchstone.judging import Mismatch, Reference, ReferenceFailure, compare_many, draw_calls
-from torchstone.judging.hidden import VariantPool
-from torchstone.judging.itself import agrees_about_nothing, agrees_on_plain_memory
+from torchstone.judging.self_agreement import agrees_about_nothing, agrees_on_plain_memory
+from torchstone.judging.variants.pool import VariantPool
 from torchstone.schema import Case
 from torchstone.suites import CaseQuery
 from torchstone.suites.opinfo import OpInfoSuite

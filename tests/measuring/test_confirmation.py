@@ -10,7 +10,7 @@ import pytest
 
 from torchstone.measuring import needs_confirmation, timing
 from torchstone.measuring.confirmation import as_if_warm, charged, finding, own_times_ns, ratio_interval
-from torchstone.measuring.procedure import Plan, Times, confirmations, rounds
+from torchstone.measuring.procedure import Times, TimingPlan, confirmations, rounds
 from torchstone.schema import Block, Measurement, Party, Way
 
 LONG = 32
@@ -42,7 +42,7 @@ def blocks_of(
         "reference": Simulated(reference_ns, 0, noise_ns, rng),
         "shim": Simulated(0, 0, noise_ns, rng),
     }
-    plan = Plan(rounds=7, budget_seconds=0, half_width=0, block_ns=1, most_rounds=7)
+    plan = TimingPlan(rounds=7, budget_seconds=0, half_width=0, block_ns=1, most_rounds=7)
     order = random.Random(seed)
     found = rounds(contestants, (1, LONG), plan, order, lambda *_: False)  # type: ignore[arg-type]
     confirmations(contestants, found, 1, plan, order, needs_confirmation)  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def test_a_reference_that_is_cold_in_single_calls_confirms_nothing(seed: int) ->
         "reference": Cold(100_000.0, 400_000.0, rng),
         "shim": Cold(0.0, 0.0, rng),
     }
-    plan = Plan(rounds=7, budget_seconds=0, half_width=0, block_ns=1, most_rounds=7)
+    plan = TimingPlan(rounds=7, budget_seconds=0, half_width=0, block_ns=1, most_rounds=7)
     order = random.Random(seed)
     found = rounds(parties, (1, LONG), plan, order, lambda *_: False)  # type: ignore[arg-type]
     confirmations(parties, found, 1, plan, order, needs_confirmation)  # type: ignore[arg-type]

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone.measuring.procedure import (
-    PLANS,
+    TIMING_PLANS,
     Inspections,
-    Plan,
     Times,
+    TimingPlan,
     Turn,
     block_lengths,
     reference_call_ns,
@@ -47,24 +47,24 @@ def parties(call_ns: int) -> dict[Party, Steady]:
     return {"candidate": Steady(call_ns), "reference": Steady(2 * call_ns), "shim": Steady(call_ns // 2)}
 
 
-def lengths(found: dict[Party, Steady], most: int, plan: Plan) -> tuple[int, int]:
+def lengths(found: dict[Party, Steady], most: int, plan: TimingPlan) -> tuple[int, int]:
     return block_lengths(found, most, plan, reference_call_ns(found, most))
 
 
 @given(call_ns=st.integers(100, 10**9), most=st.integers(1, 10_000))
 def test_block_lengths_fit_and_differ(call_ns: int, most: int) -> None:
-    for plan in PLANS.values():
+    for plan in TIMING_PLANS.values():
         short, long = lengths(parties(call_ns), most, plan)
         assert 1 <= short < long <= max(2, most)
 
 
 def test_fast_kernels_get_long_blocks() -> None:
-    plan = PLANS["normal"]
+    plan = TIMING_PLANS["normal"]
     assert lengths(parties(1_000), 256, plan)[1] > lengths(parties(10_000_000), 256, plan)[1]
 
 
 def test_a_candidate_that_is_much_quicker_than_the_reference_gets_long_blocks_too() -> None:
-    plan, quick = PLANS["normal"], Steady(2_000)
+    plan, quick = TIMING_PLANS["normal"], Steady(2_000)
     found = {**parties(1_000_000), "candidate": quick}
     long = lengths(found, 4096, plan)[1]
     assert long >= plan.block_ns // 2_000
@@ -72,13 +72,13 @@ def test_a_candidate_that_is_much_quicker_than_the_reference_gets_long_blocks_to
 
 
 def test_a_candidate_does_not_choose_shorter_blocks() -> None:
-    plan, slow = PLANS["normal"], Steady(1_000_000)
+    plan, slow = TIMING_PLANS["normal"], Steady(1_000_000)
     found = {**parties(2_000), "candidate": slow}
     assert lengths(found, 4096, plan)[1] == plan.block_ns // found["reference"].call_ns
 
 
 def test_every_party_runs_both_lengths_in_every_round() -> None:
-    plan = Plan(rounds=5, budget_seconds=0.0, half_width=0.0, block_ns=1)
+    plan = TimingPlan(rounds=5, budget_seconds=0.0, half_width=0.0, block_ns=1)
     blocks = rounds(parties(1000), (2, 16), plan, random.Random(1), never)
     counted = Counter((block.round, block.party, block.calls) for block in blocks)
     assert len(counted) == 5 * 3 * 2
@@ -86,7 +86,7 @@ def test_every_party_runs_both_lengths_in_every_round() -> None:
 
 
 def test_the_order_is_random_but_reproducible() -> None:
-    plan = Plan(rounds=8, budget_seconds=0.0, half_width=0.0, block_ns=1)
+    plan = TimingPlan(rounds=8, budget_seconds=0.0, half_width=0.0, block_ns=1)
 
     def order(seed: int) -> list[tuple[str, int]]:
         return [(b.party, b.calls) for b in rounds(parties(1000), (2, 16), plan, random.Random(seed), never)]
@@ -98,7 +98,7 @@ def test_the_order_is_random_but_reproducible() -> None:
 
 
 def test_the_slope_of_steady_parties_is_their_time_per_call() -> None:
-    plan = Plan(rounds=3, budget_seconds=0.0, half_width=0.0, block_ns=1)
+    plan = TimingPlan(rounds=3, budget_seconds=0.0, half_width=0.0, block_ns=1)
     blocks = rounds(parties(1000), (2, 16), plan, random.Random(1), never)
     for number in range(3):
         of_candidate = {b.calls: b.elapsed_ns for b in blocks if b.round == number and b.party == "candidate"}
@@ -106,12 +106,12 @@ def test_the_slope_of_steady_parties_is_their_time_per_call() -> None:
 
 
 def test_rounds_go_on_until_the_budget_is_spent_but_not_for_ever() -> None:
-    plan = Plan(rounds=2, budget_seconds=60.0, half_width=0.0, block_ns=1, most_rounds=7)
+    plan = TimingPlan(rounds=2, budget_seconds=60.0, half_width=0.0, block_ns=1, most_rounds=7)
     assert max(block.round for block in rounds(parties(1000), (1, 2), plan, random.Random(1), never)) == 6
 
 
 def test_rounds_end_when_the_answer_is_precise_enough() -> None:
-    plan = Plan(rounds=5, budget_seconds=60.0, half_width=0.01, block_ns=1)
+    plan = TimingPlan(rounds=5, budget_seconds=60.0, half_width=0.01, block_ns=1)
     asked: list[int] = []
 
     def enough(blocks: Sequence[Block], half_width: float) -> bool:
@@ -125,7 +125,7 @@ def test_rounds_end_when_the_answer_is_precise_enough() -> None:
 
 
 def test_inspections_are_spread_over_the_rounds_and_leave_no_block_behind() -> None:
-    plan = Plan(rounds=10, budget_seconds=60.0, half_width=0.0, block_ns=1, most_rounds=30)
+    plan = TimingPlan(rounds=10, budget_seconds=60.0, half_width=0.0, block_ns=1, most_rounds=30)
     made: list[tuple[int, int]] = []
     candidates = parties(1000)
 
@@ -140,7 +140,7 @@ def test_inspections_are_spread_over_the_rounds_and_leave_no_block_behind() -> N
 
 
 def test_when_an_inspection_comes_is_not_a_matter_of_the_order() -> None:
-    plan = Plan(rounds=10, budget_seconds=0.0, half_width=0.0, block_ns=1)
+    plan = TimingPlan(rounds=10, budget_seconds=0.0, half_width=0.0, block_ns=1)
 
     def places() -> tuple[int, ...]:
         found: list[int] = []
@@ -153,6 +153,6 @@ def test_when_an_inspection_comes_is_not_a_matter_of_the_order() -> None:
 
 
 def test_what_cannot_be_inspected_is_not() -> None:
-    plan = Plan(rounds=5, budget_seconds=0.0, half_width=0.0, block_ns=1)
+    plan = TimingPlan(rounds=5, budget_seconds=0.0, half_width=0.0, block_ns=1)
     blocks = rounds(parties(1000), (2, 16), plan, random.Random(1), never, None, Inspections(5, lambda calls: None))
     assert len(blocks) == 5 * 3 * 2

@@ -15,7 +15,7 @@ import pytest
 from torchstone.backends import ListedBackend, Problem
 from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
 from torchstone.executors import ExecutorOptions, FakeExecutor
-from torchstone.runs import Observer, Plan, RunRequest, RunResult, execute, read_run
+from torchstone.runs import JobPlan, Observer, RunRequest, RunResult, execute, read_run
 from torchstone.runs.journal import RECORDS, SUPERSEDED, read
 from torchstone.runs.plan import CASE_RECORDS
 from torchstone.schema import Implementation, Job, Missing, Record, RunDescription, Unjudged, Verdict, decode
@@ -29,14 +29,14 @@ CASES = [making.case(operator, size) for operator in (RELU, ADD) for size in (1,
 class Notebook:
     """An observer that remembers."""
 
-    plans: list[Plan] = field(default_factory=list)
+    plans: list[JobPlan] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def preparing(self, done: int, total: int, what: str) -> None:
         pass
 
-    def planned(self, plan: Plan, folder: Path) -> None:
+    def planned(self, plan: JobPlan, folder: Path) -> None:
         self.plans.append(plan)
 
     def recorded(self, record: Record) -> None:

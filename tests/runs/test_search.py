@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from torchstone.executors import FakeExecutor
-from torchstone.runs.search import Bench, Finding, SearchRequest, search_operator
+from torchstone.runs.search import Bench, SearchRequest, SmallestFailure, search_operator
 from torchstone.schema import (
     Agrees,
     Case,
@@ -50,7 +50,7 @@ def add(oracle: Oracle) -> Operator:
 
 def searched(
     add: Operator, oracle: Oracle, decide: Callable[[Job], Verdict], rival: Implementation | None = None
-) -> Finding:
+) -> SmallestFailure:
     bench = Bench(FakeExecutor(decide), "quick", KERNEL, rival)
     return search_operator(add, oracle, bench, SearchRequest(examples=80), Silent())
 

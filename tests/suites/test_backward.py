@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from torchstone import gradients, operators
+from torchstone.calls.drawing import draw_call
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
-from torchstone.judging.inputs import draw_call
 from torchstone.schema import (
     Agrees,
     Case,

@@ -13,9 +13,9 @@ from torch import nn
 
 import torchstone
 from torchstone import operators
+from torchstone.calls.drawing import draw_call
 from torchstone.errors import UsageError
-from torchstone.judging.inputs import draw_call
-from torchstone.operators import calls
+from torchstone.operators import overloads
 from torchstone.schema import Case, Integers, Normal, Scalar, Tensor, tensors_of
 from torchstone.suites import CaseQuery, left_out, select_cases
 from torchstone.suites.captured import Captured, CapturedSuite, Head, read_captured, write_captured
@@ -121,7 +121,7 @@ def test_statistics_that_a_batch_norm_updates_are_part_of_what_is_judged(tmp_pat
 def test_operators_that_write_what_they_do_not_say_are_excluded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "_undeclared_writes", lambda case, names: ())
+    monkeypatch.setattr(overloads, "_undeclared_writes", lambda case, names: ())
     found = captured(tmp_path / "c.jsonl", lambda: nn.BatchNorm1d(3)(torch.randn(6, 3)), names=("native_batch_norm",))
     assert [item.reason for item in found.exclusions] == [SECRET]
 

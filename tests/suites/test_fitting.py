@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchstone import operators, schema
-from torchstone.judging.inputs import draw_call
+from torchstone.calls.drawing import draw_call
 from torchstone.suites import fitting
 from torchstone.suites.enlarging import ELEMENTS, enlarged
 from torchstone.suites.fitting import Unfit, domains_of, fit

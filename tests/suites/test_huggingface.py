@@ -16,7 +16,7 @@ import torch
 
 import huggingface_models
 from torchstone import operators
-from torchstone.judging.inputs import draw_call
+from torchstone.calls.drawing import draw_call
 from torchstone.schema import Case, Given, Scalar, Sequence, Uniform, tensors_of
 from torchstone.suites import CaseQuery, input_bytes, select_cases
 from torchstone.suites.attention import BACKWARD, FORWARD, on_cuda

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchstone.judging.audit import audit
+from torchstone.judging.audit.adversaries import audit
 from torchstone.schema import Case
 from torchstone.suites import CaseQuery
 from torchstone.suites.telling import (

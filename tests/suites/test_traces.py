@@ -22,8 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone import operators
+from torchstone.calls.drawing import draw_call
 from torchstone.errors import MissingExtraError, UsageError
-from torchstone.judging.inputs import draw_call
 from torchstone.schema import Case, JudgedDevice, Normal, Scalar, Sequence, Tensor, decode, encode, tensors_of
 from torchstone.suites import CaseQuery, input_bytes
 from torchstone.suites.device_bound import CUDA_ONLY

@@ -10,7 +10,7 @@ import click
 from torchstone.cli.parameters import case_options, split_commas
 
 if TYPE_CHECKING:
-    from torchstone.judging.audit import Audit
+    from torchstone.judging.audit.adversaries import Audit
 
 
 @click.command("audit-suite", short_help="Run trivial adversaries against every case of a suite.")
@@ -46,7 +46,7 @@ def audit_suite(
     from torchstone import registry
     from torchstone.cli.progress import counting
     from torchstone.executors.devices import find_devices
-    from torchstone.judging.auditing import audit_in_processes
+    from torchstone.judging.audit.parallel import audit_in_processes
     from torchstone.runs import canonical_dtypes
     from torchstone.schema import encode
     from torchstone.suites import CaseQuery, select_cases

@@ -13,7 +13,7 @@ import msgspec
 from torchstone.errors import TorchstoneError
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Diagnosis(msgspec.Struct, frozen=True):
     """One thing that was looked for."""
 
     topic: str
@@ -70,12 +70,12 @@ def doctor(context: click.Context, as_json: bool, device: str) -> None:
     context.exit(0 if usable else 3)
 
 
-def _packages(topic: str, advices: Mapping[str, str]) -> list[Finding]:
+def _packages(topic: str, advices: Mapping[str, str]) -> list[Diagnosis]:
     found = []
     for name, advice in advices.items():
         version = _version(name)
         detail = version or "not installed"
-        found.append(Finding(topic, name, version is not None, detail, "" if version else advice))
+        found.append(Diagnosis(topic, name, version is not None, detail, "" if version else advice))
     return found
 
 
@@ -86,28 +86,28 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _devices() -> list[Finding]:
+def _devices() -> list[Diagnosis]:
     from torchstone.runs.machine import hardware, nvidia, torch_cuda
 
     machine = hardware()
     memory = f"{machine.memory_bytes / 2**30:.0f} GiB"
-    found = [Finding("device", "cpu", True, f"{machine.cpu}, {machine.cpu_cores} cores, {memory}")]
+    found = [Diagnosis("device", "cpu", True, f"{machine.cpu}, {machine.cpu_cores} cores, {memory}")]
     state = nvidia()
     for gpu in state.gpus:
         detail = f"{gpu.name}, {gpu.memory_bytes / 2**30:.0f} GiB, capability {gpu.capability or 'unknown'}"
-        found.append(Finding("device", f"cuda:{gpu.index}", True, detail))
+        found.append(Diagnosis("device", f"cuda:{gpu.index}", True, detail))
     if not state.gpus:
-        found.append(Finding("device", "cuda", False, state.problem, "fine for CPU work; GPUs need NVIDIA's driver"))
+        found.append(Diagnosis("device", "cuda", False, state.problem, "fine for CPU work; GPUs need NVIDIA's driver"))
     elif torch_cuda() is None:
         advice = "install a CUDA build of torch to judge on the GPU"
-        found.append(Finding("device", "cuda", False, "the installed torch is no CUDA build", advice))
+        found.append(Diagnosis("device", "cuda", False, "the installed torch is no CUDA build", advice))
     return found
 
 
-def _isolation(device: str) -> list[Finding]:
+def _isolation(device: str) -> list[Diagnosis]:
     """Start a real worker and see what holds around it."""
     from torchstone.runs.devices import device_type, resolve_device
-    from torchstone.workers.pool import WorkerOptions, WorkerPool
+    from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 
     try:
         kind = device_type(resolve_device(device))
@@ -118,55 +118,55 @@ def _isolation(device: str) -> list[Finding]:
         finally:
             pool.close()
     except TorchstoneError as error:
-        return [Finding("isolation", "worker", False, str(error), "read the message; kernels cannot be judged here")]
+        return [Diagnosis("isolation", "worker", False, str(error), "read the message; kernels cannot be judged here")]
     layers = [
-        Finding("isolation", layer.name, layer.active, layer.detail, "" if layer.active else _advice(layer.name))
+        Diagnosis("isolation", layer.name, layer.active, layer.detail, "" if layer.active else _advice(layer.name))
         for layer in worker.layers
     ]
-    return [Finding("isolation", "worker", True, f"starts on {kind}"), *layers]
+    return [Diagnosis("isolation", "worker", True, f"starts on {kind}"), *layers]
 
 
 def _advice(layer: str) -> str:
     return _LAYER_ADVICE.get(layer, _LAYER_ADVICE["processes"])
 
 
-def _compilers() -> list[Finding]:
-    from torchstone.workers.toolchain import find_cxx, find_nvcc
+def _compilers() -> list[Diagnosis]:
+    from torchstone.processes.toolchain import find_cxx, find_nvcc
 
     sought = (
         ("C++", find_cxx(), "install g++ for C++ kernels and --backend compile on the CPU, or name a compiler in CXX"),
         ("nvcc", find_nvcc(), "install NVIDIA's CUDA toolkit for CUDA kernels, or name its folder in CUDA_HOME"),
     )
     return [
-        Finding("compiler", name, path is not None, path or "not found", "" if path else advice)
+        Diagnosis("compiler", name, path is not None, path or "not found", "" if path else advice)
         for name, path, advice in sought
     ]
 
 
-def _profilers() -> list[Finding]:
+def _profilers() -> list[Diagnosis]:
     from torchstone.profiling.tools import find_tool
 
     found = []
     for name, advice in _PROFILERS.items():
         path = find_tool(name)
-        found.append(Finding("profiler", name, path is not None, path or "not found", "" if path else advice))
+        found.append(Diagnosis("profiler", name, path is not None, path or "not found", "" if path else advice))
     return found
 
 
-def _extras() -> list[Finding]:
+def _extras() -> list[Diagnosis]:
     """Optional parts of Torchstone, read from its own metadata."""
     try:
         metadata = importlib.metadata.metadata("torchstone")
     except importlib.metadata.PackageNotFoundError:
         return []
     return [
-        Finding("extra", name, True, "offered")
+        Diagnosis("extra", name, True, "offered")
         for name in metadata.get_all("Provides-Extra") or []
         if name not in ("dev", "triton")
     ]
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[Diagnosis]) -> None:
     from rich.table import Table
 
     from torchstone.reports.console import make_console

@@ -16,7 +16,7 @@ import click
 from torchstone.cli.parameters import split_commas
 
 if TYPE_CHECKING:
-    from torchstone.runs.search import Finding, SearchRequest
+    from torchstone.runs.search import SearchRequest, SmallestFailure
     from torchstone.schema import Case
 
 _NONE_FOUND, _FOUND, _NOT_SEARCHED = 0, 1, 3
@@ -45,7 +45,7 @@ def fuzz(ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **given: 
     from torchstone.schema import encode
 
     request = SearchRequest(operators=split_commas(ops), dtypes=split_commas(dtypes), **given)
-    found: list[Finding] = []
+    found: list[SmallestFailure] = []
     with _hypothesis_at_home():
         for finding in search(request, Progress()):
             found.append(finding)
@@ -58,7 +58,7 @@ def fuzz(ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **given: 
     return code
 
 
-def _exit_code(found: list[Finding]) -> int:
+def _exit_code(found: list[SmallestFailure]) -> int:
     """What was not searched is not known to be right."""
     if any(finding.failure or finding.verdicts.get("unsupported") for finding in found):
         return _FOUND
@@ -115,7 +115,7 @@ def reproducing_line(case: Case, request: SearchRequest) -> str:
     return shlex.join(words)
 
 
-def _tell(finding: Finding, request: SearchRequest) -> None:
+def _tell(finding: SmallestFailure, request: SearchRequest) -> None:
     from torchstone.reports.text import one_line
     from torchstone.schema import explain, verdict_name
 
@@ -137,7 +137,7 @@ def _tell(finding: Finding, request: SearchRequest) -> None:
     click.echo(f"  {reproducing_line(record.case, request)}")
 
 
-def _as_data(finding: Finding, request: SearchRequest) -> dict[str, Any]:
+def _as_data(finding: SmallestFailure, request: SearchRequest) -> dict[str, Any]:
     import msgspec
 
     data = {name: getattr(finding, name) for name in finding.__struct_fields__ if name != "failure"}

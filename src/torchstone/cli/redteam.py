@@ -12,7 +12,7 @@ from torchstone.cli.parameters import split_commas
 from torchstone.cli.rows import print_rows
 
 if TYPE_CHECKING:
-    from torchstone.redteam import Finding
+    from torchstone.redteam import FixtureResult
 
 _COLUMNS = ("fixture", "kind", "case", "verdict", "expected", "status", "credit", "seconds")
 
@@ -60,7 +60,7 @@ def _list(device: str | None, ids: tuple[str, ...] | None, as_json: bool) -> Non
         print_rows((fixture.id, fixture.kind, fixture.device, fixture.title) for fixture in found)
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[FixtureResult]) -> None:
     from torchstone.reports.console import make_console, make_table, print_table
     from torchstone.reports.text import ratio
 

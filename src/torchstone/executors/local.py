@@ -1,8 +1,9 @@
 """This machine: judge processes on its devices, fed from one queue.
 
-The judges of one device compile and check in parallel and take turns to measure (``court/lane.py``). If a judge dies,
-its job goes back to the queue and a new judge starts. A job whose judge dies every time ends as `Unjudged`. If that
-happens to one job after another, the jobs are not the cause, and the executor gives up.
+The judges of one device compile and check in parallel and take turns to measure
+(``judge_process/measuring_lane.py``). If a judge dies, its job goes back to the queue and a new judge starts. A job
+whose judge dies every time ends as `Unjudged`. If that happens to one job after another, the jobs are not the cause,
+and the executor gives up.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from typing import IO, NamedTuple
 import msgspec
 
 from torchstone import errors
-from torchstone.court.process import Announcement, Charge, Closed, Judged, Opened, receive, send
 from torchstone.durable import cache_folder, keeps_kernels_of_torch
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.devices import Device, find_devices
 from torchstone.executors.queue import JobQueue
+from torchstone.judge_process.process import Announcement, Closed, Judged, JudgeSettings, Opened, receive, send
+from torchstone.protocol.environment import FEW_QUEUES, Preload, clean_environment
 from torchstone.schema import Isolation, Job, Record, Unjudged, decode
-from torchstone.workers.environment import FEW_QUEUES, Preload, clean_environment
-from torchstone.workers.nursery import Nursery
+from torchstone.supervisor.nursery import Nursery
 
 _MOST_ATTEMPTS = 3
 _MOST_UNJUDGED_IN_A_ROW = 3
@@ -244,7 +245,7 @@ class JudgeProcess:
         zygote = None if self._nursery is None else self._nursery.order(variables)
         passed = [theirs.fileno(), lifeline, *([] if zygote is None else [zygote.fileno()])]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "torchstone.court.process", *map(str, passed)],
+            [sys.executable, "-P", "-m", "torchstone.judge_process.process", *map(str, passed)],
             env=_judges_environment(self.device),
             pass_fds=passed,
             stdin=subprocess.DEVNULL,
@@ -261,7 +262,7 @@ class JudgeProcess:
         self._heard, self._stuck = time.monotonic(), False
         options = self._options
         ceilings = cache_folder("ceilings")  # told to the judge, whose own environment knows no home
-        charge = Charge(
+        charge = JudgeSettings(
             device_type=self.device.kind,
             device_label=self.device.label,
             device_name=self.device.name,

@@ -15,8 +15,8 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
+from torchstone.protocol.environment import Preload
 from torchstone.schema import Implementation, Job, SourceFiles, tensors_of
-from torchstone.workers.environment import Preload
 
 _LOOKED_AT = 64
 """Candidates that wait, for one that comes with a known case."""

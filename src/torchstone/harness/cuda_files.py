@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Literal
 
 from torchstone.benchmarks import BenchmarkConfig
-from torchstone.court.lane import Lane
 from torchstone.executors.devices import find_devices
 from torchstone.harness.comparing import compare_sides
 from torchstone.harness.messages import Block, Done, Load, Loaded, Reply, Request, TakeBlock
 from torchstone.harness.order import PairOrder
 from torchstone.harness.results import BenchmarkResult, Comparison, Side
 from torchstone.harness.side_run import Layers, SideRun
+from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.processes import BoundedLog, PeerEndedError, PeerOverranError, ending_in_words
 
 RUNS = 10
@@ -124,7 +124,7 @@ def compare_cuda_files(order: PairOrder, lane_folder: Path | None = None) -> Com
     layers = Layers(order.config, order.overrides, order.seed)
     with (
         tempfile.TemporaryDirectory(prefix="torchstone-cuda-") as folder,
-        contextlib.closing(Lane(device.name, lane_folder)) as lane,
+        contextlib.closing(MeasuringLane(device.name, lane_folder)) as lane,
     ):
         files: dict[Side, Path] = {"baseline": order.baseline, "optimized": order.optimized}
         programs = {

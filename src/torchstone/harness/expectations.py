@@ -17,7 +17,7 @@ from torchstone.schema import decode, encode
 FILE = "expectations.json"
 FORMAT = 1
 
-Finding = Literal["met", "improved", "regressed", "new", "undecided", "skipped"]
+ExpectationStatus = Literal["met", "improved", "regressed", "new", "undecided", "skipped"]
 """`undecided`: too few samples for an interval. `skipped`: the pair was skipped or not run here."""
 
 
@@ -47,7 +47,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """One pair against its expectation."""
 
     name: str
-    finding: Finding
+    finding: ExpectationStatus
     expected: float | None
     speedup: float | None
     ratio: Estimate | None
@@ -124,7 +124,7 @@ def _check(name: str, report: PairsReport, expected: Expected | None, threshold_
     if record.status == "skipped":
         return Checked(name=name, finding="skipped", expected=was, speedup=None, ratio=None, reason="skipped")
     if record.status == "failed":
-        finding: Finding = "new" if expected is None else "regressed"
+        finding: ExpectationStatus = "new" if expected is None else "regressed"
         return Checked(name=name, finding=finding, expected=was, speedup=None, ratio=None, reason="the pair failed")
     speedup = record.comparison.speedup
     if found is None:
@@ -136,7 +136,7 @@ def _check(name: str, report: PairsReport, expected: Expected | None, threshold_
     return Checked(name=name, finding=_finding(ratio, threshold_pct), expected=was, speedup=speedup, ratio=ratio)
 
 
-def _finding(ratio: Estimate, threshold_pct: float) -> Finding:
+def _finding(ratio: Estimate, threshold_pct: float) -> ExpectationStatus:
     limit = 1 + threshold_pct / 100
     if ratio.is_below(1 / limit):
         return "regressed"

@@ -17,10 +17,10 @@ import sys
 import warnings
 
 from torchstone.harness.fork_server import DETERMINISTIC
+from torchstone.isolation import linux_calls
 from torchstone.processes import receive, send
 from torchstone.processes.keeping import forget_children, in_child, kill_descendants, wait_for_end, watch_children
 from torchstone.processes.peer import STATUS
-from torchstone.workers import linux
 
 _DESCRIPTORS = 5
 """Requests, replies, log, status, leash: in this order with every request."""
@@ -33,7 +33,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
     # By itself malloc gives memory back or keeps it depending on where its heap happens to end: then the same benchmark
     # takes half as long again in one process as in another, for as long as both live.
-    linux.keep_freed_memory()
+    linux_calls.keep_freed_memory()
     _import_all(sys.argv[2], sys.argv[3], profiles="profiles" in sys.argv[4:])
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
@@ -73,7 +73,7 @@ def _keep(descriptors: list[int], session: str) -> None:
     requests, replies, log, status, leash = descriptors
     os.setsid()
     wake_read, wake_write = watch_children()
-    linux.adopt_orphans()
+    linux_calls.adopt_orphans()
     os.write(status, STATUS.pack(os.getpid()))
     side = os.fork()
     if side == 0:
@@ -89,7 +89,7 @@ def _keep(descriptors: list[int], session: str) -> None:
 
 
 def _be_side(requests: int, replies: int, log: int, name: str) -> None:
-    linux.die_with_parent(signal.SIGKILL)
+    linux_calls.die_with_parent(signal.SIGKILL)
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     requests, replies = _moved(requests), _moved(replies)

@@ -6,8 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
-from torchstone.workers.handle import descendants
-from torchstone.workers.resident import proportional_bytes, resident_bytes
+from torchstone.processes.resident_memory import proportional_bytes, resident_bytes
+from torchstone.supervisor.worker_handle import descendants
 
 _SHARE = 0.75
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")

@@ -15,7 +15,6 @@ import msgspec
 
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkMode
 from torchstone.benchmarks.config import merge
-from torchstone.court.lane import Lane
 from torchstone.errors import DeviceUnavailableError
 from torchstone.executors.devices import Device, find_devices, visible_uuids
 from torchstone.harness.alternating_blocks import take_turns
@@ -24,6 +23,7 @@ from torchstone.harness.messages import Done, Load, Setup, Source, Validate, War
 from torchstone.harness.results import Comparison, OutputComparison, Side
 from torchstone.harness.side_run import Layers, SideRun
 from torchstone.harness.side_transports import Transport
+from torchstone.judge_process.measuring_lane import MeasuringLane
 
 MakeTransport = Callable[[], Transport]
 
@@ -68,7 +68,7 @@ class Session:
     def run(self) -> None:
         """All stages of all sides. Whatever the benchmarks do, nothing of them is left running."""
         with contextlib.ExitStack() as stack:
-            lane = stack.enter_context(contextlib.closing(Lane(self._device.name, self._around.lane_folder)))
+            lane = stack.enter_context(contextlib.closing(MeasuringLane(self._device.name, self._around.lane_folder)))
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchstone-pair-")))
             try:
                 with self._started(self._orders) as self.sides:
@@ -91,7 +91,7 @@ class Session:
             for side in sides:
                 side.end()
 
-    def _run_in_sequence(self, lane: Lane, folder: Path) -> None:
+    def _run_in_sequence(self, lane: MeasuringLane, folder: Path) -> None:
         finished = []
         for order in self._orders:
             with self._started([order]) as sides:
@@ -99,7 +99,7 @@ class Session:
             finished += sides
         self.sides = finished
 
-    def _run_together(self, sides: Sequence[SideRun], lane: Lane, folder: Path) -> None:
+    def _run_together(self, sides: Sequence[SideRun], lane: MeasuringLane, folder: Path) -> None:
         self._load(sides)
         with lane.shared():
             for side in sides:

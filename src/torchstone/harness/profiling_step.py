@@ -17,7 +17,6 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from torchstone.benchmarks import BenchmarkDefaults
-from torchstone.court.lane import Lane
 from torchstone.errors import TorchstoneError
 from torchstone.executors.devices import Device, find_devices
 from torchstone.harness.fork_server import ForkServer
@@ -28,6 +27,7 @@ from torchstone.harness.pair import device_variables
 from torchstone.harness.profiler_metrics import metrics_of
 from torchstone.harness.results import BenchmarkResult, Comparison, Side, StageWatch
 from torchstone.harness.side_transports import ProcessTransport
+from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.processes import PeerEndedError, PeerOverranError
 from torchstone.profiling import BenchmarkFile, Subject
 from torchstone.profiling.chrome_trace import NotATraceError, kernels_of
@@ -115,7 +115,7 @@ class ProfilingStep:
 
     def _with_torch(self, run: _Run, fork_server: ForkServer) -> _Profiled:
         try:
-            with contextlib.closing(Lane(run.device.name, self._lane_folder)) as lane:
+            with contextlib.closing(MeasuringLane(run.device.name, self._lane_folder)) as lane:
                 return _trace(run, fork_server, lane)
         except (TorchstoneError, OSError) as error:
             return _Profiled(ProfilerResult("torch", "unavailable", f"the machine refused: {error}"), 0.0)
@@ -134,7 +134,7 @@ class ProfilingStep:
         )
         subject = Subject(what, run.device, run.folder, calls=CALLS[name], warmup_calls=WARMUP_CALLS, seconds=limit)
         try:
-            with contextlib.closing(Lane(run.device.name, self._lane_folder)) as lane, lane.exclusive():
+            with contextlib.closing(MeasuringLane(run.device.name, self._lane_folder)) as lane, lane.exclusive():
                 began = time.monotonic()
                 result = profile_with(_TOOLS[name], subject)
         except (TorchstoneError, OSError) as error:
@@ -173,7 +173,7 @@ def _watch(seen: list[_Profiled]) -> StageWatch:
     return StageWatch(status, sum(each.seconds for each in seen))
 
 
-def _trace(run: _Run, fork_server: ForkServer, lane: Lane) -> _Profiled:
+def _trace(run: _Run, fork_server: ForkServer, lane: MeasuringLane) -> _Profiled:
     """A Chrome trace of a few calls. Loading waits for nobody; what touches the device has the lane to itself."""
     limit = run.limit_seconds("torch")
     spent = 0.0

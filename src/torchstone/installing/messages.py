@@ -9,7 +9,7 @@ import msgspec
 from torchstone.backends import Problem
 
 
-class Order(msgspec.Struct, frozen=True, tag=True):
+class ModelOrder(msgspec.Struct, frozen=True, tag=True):
     """How a side is set up."""
 
     script: str
@@ -68,5 +68,5 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-Request = Order | Step | Finish
+Request = ModelOrder | Step | Finish
 Reply = Ready | Stepped | Counted | Failed

@@ -32,7 +32,7 @@ from torchstone.installing.messages import (
     Counted,
     Failed,
     Finish,
-    Order,
+    ModelOrder,
     Ready,
     Reply,
     Request,
@@ -71,7 +71,7 @@ class _SideFailedError(Exception):
 class _Side:
     """The process of one side, as the command sees it."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: ModelOrder) -> None:
         to_read, to_write = os.pipe()
         to_receive, to_reply = os.pipe()
         command = [sys.executable, "-P", "-m", "torchstone.installing.side", str(to_read), str(to_reply)]
@@ -161,8 +161,8 @@ def _check(request: ModelRequest) -> None:
         raise UsageError(f"kernels folder '{request.kernels_dir}' is not a folder.")
 
 
-def _orders(request: ModelRequest) -> Iterator[Order]:
-    plain = Order(str(request.script), request.device, request.threads, request.seed)
+def _orders(request: ModelRequest) -> Iterator[ModelOrder]:
+    plain = ModelOrder(str(request.script), request.device, request.threads, request.seed)
     yield plain
     yield msgspec.structs.replace(
         plain, kernels_dir=str(request.kernels_dir), operators=request.operators, fallback=request.fallback

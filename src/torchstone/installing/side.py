@@ -19,7 +19,7 @@ from torchstone.installing.enabling import Installation, enable
 from torchstone.installing.messages import (
     Counted,
     Failed,
-    Order,
+    ModelOrder,
     Ready,
     Reply,
     Request,
@@ -33,7 +33,7 @@ from torchstone.processes import receive, send
 class Side:
     """One way to train the model; several copies of it where noise is asked for."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: ModelOrder) -> None:
         torch.set_num_threads(order.threads)
         device = torch.device(order.device)
         script = Script(Path(order.script))
@@ -59,7 +59,7 @@ class Side:
         return Counted({}, {}) if found is None else Counted(found.calls, found.refused)
 
 
-def _enabled(order: Order, folder: str) -> Installation:
+def _enabled(order: ModelOrder, folder: str) -> Installation:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its problems are part of the reply
         device_type = torch.device(order.device).type
@@ -70,7 +70,7 @@ def main() -> int:
     """Serve until a request says to finish, or until the caller is gone."""
     with os.fdopen(int(sys.argv[1]), "rb") as requests, os.fdopen(int(sys.argv[2]), "wb") as replies:
         order = _next(requests)
-        assert isinstance(order, Order), "the first message"
+        assert isinstance(order, ModelOrder), "the first message"
         try:
             side = Side(order)
             send(replies, side.ready())

@@ -1,26 +1,27 @@
 """IS IT RIGHT? Inputs, references and agreement. Trusted side: the judge calls this, and no candidate ever sees it."""
 
-from torchstone.judging.agreement import compare, compare_many
-from torchstone.judging.desk import desk_of
-from torchstone.judging.evaluation import Place, ReferenceFailure
-from torchstone.judging.hidden import hidden_cases, stated_size_cases, with_other_numbers
-from torchstone.judging.information import calls_to_tell
-from torchstone.judging.inputs import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
-from torchstone.judging.itself import (
+from torchstone.calls.drawing import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
+from torchstone.calls.evaluation import ReferenceFailure, ResultPosition
+from torchstone.calls.resizing import strides_like
+from torchstone.judging.arithmetic_device import desk_of
+from torchstone.judging.call_series import Series, UncapturableError
+from torchstone.judging.calls_needed import calls_to_tell
+from torchstone.judging.compare.agreement import compare, compare_many
+from torchstone.judging.hidden_tag import is_hidden
+from torchstone.judging.outcome import Agreement, Mismatch, worst_of
+from torchstone.judging.plans import Plan, inputs_of, plant
+from torchstone.judging.planting.planted_calls import Planting, plans_among_timed, plant_some, planted_calls
+from torchstone.judging.reference.expected import Expected, ExpectedOutput, ExpectedValues, Reference
+from torchstone.judging.self_agreement import (
     agrees_about_nothing,
     agrees_on_plain_memory,
     agrees_with_itself,
     has_the_kinds_of,
     says_it_races,
 )
-from torchstone.judging.jitter import is_hidden, strides_like
-from torchstone.judging.outcome import Agreement, Mismatch, worst_of
-from torchstone.judging.plans import Plan, inputs_of, plant
-from torchstone.judging.plans.planting import Planting, plans_among_timed, plant_some, planted_calls
-from torchstone.judging.preparable import preparable_share
-from torchstone.judging.reference import Expected, ExpectedOutput, Reference, Values
-from torchstone.judging.series import Series, UncapturableError
-from torchstone.judging.work import Work, work_of
+from torchstone.judging.variants.pool import hidden_cases, stated_size_cases, with_other_numbers
+from torchstone.judging.work.counting import Work, work_of
+from torchstone.judging.work.value_independent import preparable_share
 
 __all__ = [
     "Agreement",
@@ -28,15 +29,15 @@ __all__ = [
     "DrawnTensor",
     "Expected",
     "ExpectedOutput",
+    "ExpectedValues",
     "Mismatch",
-    "Place",
     "Plan",
     "Planting",
     "Reference",
     "ReferenceFailure",
+    "ResultPosition",
     "Series",
     "UncapturableError",
-    "Values",
     "Work",
     "agrees_about_nothing",
     "agrees_on_plain_memory",

@@ -5,7 +5,7 @@ from torchstone.measuring.differentiating import timing
 from torchstone.measuring.light import Attainment, Bound, limit_of
 from torchstone.measuring.statistics import (
     Distribution,
-    Outcome,
+    SpeedOutcome,
     Speedup,
     Timing,
     distribution,
@@ -21,7 +21,7 @@ __all__ = [
     "BlockRatio",
     "Bound",
     "Distribution",
-    "Outcome",
+    "SpeedOutcome",
     "Speedup",
     "Timing",
     "block_ratio",

@@ -23,7 +23,7 @@ from torchstone.measuring.per_call import least_reference_ns, less_revealing
 from torchstone.measuring.trimmed import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Party, Way
 
-Finding = Literal["confirmed", "refuted", "open"]
+Confirmation = Literal["confirmed", "refuted", "open"]
 
 ALLOWANCE = 1.1
 """Largest factor between the ratio of long blocks and that of single calls: caches are warmer in long blocks."""
@@ -92,7 +92,7 @@ def charged(own: Floats, blocks: Sequence[Block]) -> Floats:
     return np.add(as_if_warm(own, blocks), (float(np.median(handling)), 0.0), dtype=np.float64)
 
 
-def finding(own: Floats, charged: Floats, claimed_ratio: float, least_ratio: float) -> Finding:
+def finding(own: Floats, charged: Floats, claimed_ratio: float, least_ratio: float) -> Confirmation:
     """Whether single calls confirm or refute the ratio of long blocks. It matters only above ``least_ratio``."""
     if own.shape[0] < LEAST_ROUNDS:
         return "open"

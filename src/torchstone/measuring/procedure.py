@@ -117,7 +117,7 @@ class Unwatched:
     def end(self, number: int) -> None: ...
 
 
-class Plan(msgspec.Struct, frozen=True):
+class TimingPlan(msgspec.Struct, frozen=True):
     """How much an effort measures."""
 
     rounds: int
@@ -135,8 +135,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Time limit of these rounds; then the speed stays unconfirmed."""
 
 
-PLANS: dict[Effort, Plan] = {
-    "quick": Plan(
+TIMING_PLANS: dict[Effort, TimingPlan] = {
+    "quick": TimingPlan(
         rounds=5,
         budget_seconds=0.15,
         half_width=0.05,
@@ -144,8 +144,8 @@ PLANS: dict[Effort, Plan] = {
         most_confirmations=40,
         confirming_seconds=5.0,
     ),
-    "normal": Plan(rounds=7, budget_seconds=0.5, half_width=0.02, block_ns=2_000_000),
-    "thorough": Plan(rounds=15, budget_seconds=4.0, half_width=0.005, block_ns=5_000_000, most_confirmations=400),
+    "normal": TimingPlan(rounds=7, budget_seconds=0.5, half_width=0.02, block_ns=2_000_000),
+    "thorough": TimingPlan(rounds=15, budget_seconds=4.0, half_width=0.005, block_ns=5_000_000, most_confirmations=400),
 }
 
 
@@ -158,7 +158,7 @@ def reference_call_ns(contestants: Mapping[Party, Contestant], most_calls: int) 
 
 
 def block_lengths(
-    contestants: Mapping[Party, Contestant], most_calls: int, plan: Plan, call_ns: int
+    contestants: Mapping[Party, Contestant], most_calls: int, plan: TimingPlan, call_ns: int
 ) -> tuple[int, int]:
     """Calls in a short block (one) and in a long one, from how long the reference's take.
 
@@ -177,7 +177,7 @@ def block_lengths(
     return 1, long
 
 
-def long_block(call_ns: int, most_calls: int, plan: Plan) -> int:
+def long_block(call_ns: int, most_calls: int, plan: TimingPlan) -> int:
     """How many calls that take as long make a long block."""
     return int(min(max(2, most_calls), max(_CALLS_IN_LONG_BLOCK, plan.block_ns // call_ns)))
 
@@ -190,7 +190,7 @@ def _own_ns(times: Times) -> int:
 def rounds(
     contestants: Mapping[Party, Contestant],
     lengths: tuple[int, ...],
-    plan: Plan,
+    plan: TimingPlan,
     order: random.Random,
     enough: Callable[[Sequence[Block], float], bool],
     watch: Watcher | None = None,
@@ -220,7 +220,7 @@ def _is_spent(
     seconds: float,
     contestants: Mapping[Party, Contestant],
     blocks: Sequence[Block],
-    plan: Plan,
+    plan: TimingPlan,
     enough: Callable[[Sequence[Block], float], bool],
 ) -> bool:
     """Whether the budget is. Captured calls are waited for longer as long as nothing at all is sure about them."""
@@ -249,7 +249,7 @@ def confirmations(
     contestants: Mapping[Party, Contestant],
     blocks: list[Block],
     calls: int,
-    plan: Plan,
+    plan: TimingPlan,
     order: random.Random,
     wanted: Callable[[Sequence[Block]], bool],
     inspections: Inspections | None = None,

@@ -23,7 +23,7 @@ from torchstone.measuring.student import Z_95, student_t_95
 from torchstone.measuring.trimmed import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Measurement
 
-Outcome = Literal["faster", "slower", "same", "undecided"]
+SpeedOutcome = Literal["faster", "slower", "same", "undecided"]
 
 NOISE_BAND = 0.03
 """Relative differences below this count as noise: alignment, clocks and neighbours cause as much."""
@@ -83,10 +83,10 @@ class Speedup(msgspec.Struct, frozen=True):
     """Lower end of the 95 % bootstrap interval over rounds."""
     high: float
     """Upper end."""
-    outcome: Outcome
+    outcome: SpeedOutcome
     """`faster` or `slower` only if the interval, widened by DECISION_WIDTH, lies beyond the noise band. `faster` also
     needs confirmation by single calls. `same` only if the interval lies within the band."""
-    one_at_a_time: confirmation.Finding = "open"
+    one_at_a_time: confirmation.Confirmation = "open"
     """Whether single calls confirm the ratio. `faster` needs it. If they refute the ratio of long blocks, ratio and
     interval are those of single calls."""
     judged_low: float | None = None
@@ -392,7 +392,7 @@ def rests_on_the_judges_clock(measurement: Measurement) -> bool:
     return speedup is not None and speedup.ratio > 1 + NOISE_BAND and speedup.judged_low is None
 
 
-def _single_calls_say(speedup: Speedup, own: Floats, charged: Floats) -> confirmation.Finding:
+def _single_calls_say(speedup: Speedup, own: Floats, charged: Floats) -> confirmation.Confirmation:
     return confirmation.finding(own, charged, speedup.ratio, 1 + NOISE_BAND)
 
 
@@ -506,7 +506,7 @@ def _resamples(count: int) -> NDArray[np.intp]:
     return np.concatenate((drawn, count - 1 - drawn)).astype(np.intp)
 
 
-def outcome_of(low: float, high: float) -> Outcome:
+def outcome_of(low: float, high: float) -> SpeedOutcome:
     """What a 95 % interval of a speedup allows to say."""
     fastest = 1 + NOISE_BAND
     reach = (high / low) ** ((DECISION_WIDTH - 1) / 2)

@@ -4,7 +4,7 @@ Shared by the judge, which computes references, and by the worker, which calls c
 same call from the same recipes. Imports torch, so nothing that runs before a device is needed imports this.
 """
 
-from torchstone.operators.calls import (
+from torchstone.operators.overloads import (
     Contract,
     accumulates,
     argument_names,

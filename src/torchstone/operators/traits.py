@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from torchstone.operators.calls import resolve
+from torchstone.operators.overloads import resolve
 
 _INDEX_ARGUMENTS = (
     "index", "indices", "idx", "target", "offset", "length", "repeats", "sorter", "splits", "bag", "boundaries",

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import msgspec
 
 from torchstone.profiling.base import LOG_CHARACTERS, Subject, unavailable, with_kernels
-from torchstone.profiling.order import MOST_SAID_BYTES, ORDER, SAID, BenchmarkFile, Order, Said
+from torchstone.profiling.order import MOST_SAID_BYTES, ORDER, SAID, BenchmarkFile, ProfileOrder, Said
 from torchstone.profiling.tools import Ended, find_tool, run, version_of
+from torchstone.protocol.environment import clean_environment
 from torchstone.runs.folder import writing_to
 from torchstone.schema import ProfiledKernel, ProfilerResult, decode, encode
-from torchstone.workers.environment import clean_environment
 
 UNSANDBOXED = (
     "the kernel runs outside the sandbox, with your rights, because {name} must inject itself and write. "
@@ -122,7 +122,7 @@ def _environment(subject: Subject, scratch: Path) -> dict[str, str]:
 
 
 def _run_subject(tool: Tool, path: str, subject: Subject, scratch: Path, environment: dict[str, str]) -> Ended:
-    order = Order(
+    order = ProfileOrder(
         subject.what,
         subject.device.kind,
         calls=subject.calls,

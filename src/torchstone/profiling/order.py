@@ -36,7 +36,7 @@ class BenchmarkFile(msgspec.Struct, frozen=True, tag="benchmark", kw_only=True):
     """Those of the environment that choose the device."""
 
 
-class Order(msgspec.Struct, frozen=True):
+class ProfileOrder(msgspec.Struct, frozen=True):
     """Which calls to make."""
 
     what: KernelOnCase | BenchmarkFile

@@ -14,9 +14,9 @@ import msgspec
 
 from torchstone import registry
 from torchstone.backends import folder_name
-from torchstone.court.lane import Lane
 from torchstone.durable import write_atomically
 from torchstone.executors.devices import find_devices
+from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.profiling.base import Profiler, Subject, unavailable
 from torchstone.profiling.choice import Chosen, choose
 from torchstone.profiling.order import KernelOnCase
@@ -100,7 +100,7 @@ def _fresh(parent: Path, name: str) -> Path:
 def _ask_each(names: tuple[str, ...], subject: Subject, tell: Callable[[str], None]) -> tuple[ProfilerResult, ...]:
     """Run each profiler, one after the other, alone on the device: a profiler disturbs a measurement there."""
     results = []
-    with Interruption().watching(), contextlib.closing(Lane(subject.device.name)) as lane, lane.exclusive():
+    with Interruption().watching(), contextlib.closing(MeasuringLane(subject.device.name)) as lane, lane.exclusive():
         for name in names:
             profiler: Profiler = registry.profilers.factory(name)()
             caution = getattr(profiler, "caution", None)

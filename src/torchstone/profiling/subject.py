@@ -26,9 +26,9 @@ from torchstone.benchmarks.loading import load_benchmark
 from torchstone.benchmarks.profiled_calls import make_calls, marked
 from torchstone.benchmarks.seeding import be_deterministic, seed_everything
 from torchstone.judging import DrawnCall, draw_calls
-from torchstone.profiling.order import SAID, BenchmarkFile, KernelOnCase, Order, Said
+from torchstone.profiling.order import SAID, BenchmarkFile, KernelOnCase, ProfileOrder, Said
 from torchstone.schema import decode, encode, tensors_of
-from torchstone.workers.loading import load
+from torchstone.worker.loading import load
 
 _INPUT_BYTES = 2 << 30
 """For the inputs of all calls together; where they do not fit, they are used more than once."""
@@ -37,7 +37,7 @@ _INPUT_BYTES = 2 << 30
 def main() -> int:
     """Carry out the order and say how it went."""
     path = Path(sys.argv[1])
-    order = decode(path.read_bytes(), Order)
+    order = decode(path.read_bytes(), ProfileOrder)
     said = path.with_name(SAID)
     _bound(order)
     said.write_bytes(encode(Said(False, "its process ended before the calls were made")))  # stands if it crashes
@@ -51,7 +51,7 @@ def main() -> int:
     return 0
 
 
-def _bound(order: Order) -> None:
+def _bound(order: ProfileOrder) -> None:
     # Not by the death of the parent: that is one of the tool's threads, which may come and go.
     signal.alarm(order.seconds)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -62,14 +62,14 @@ def _bound(order: Order) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
 
 
-def _run(order: Order, scratch: Path) -> None:
+def _run(order: ProfileOrder, scratch: Path) -> None:
     if isinstance(order.what, BenchmarkFile):
         _run_benchmark(order.what, order)
     else:
         _run_kernel(order.what, order, scratch)
 
 
-def _run_benchmark(what: BenchmarkFile, order: Order) -> None:
+def _run_benchmark(what: BenchmarkFile, order: ProfileOrder) -> None:
     """As the harness runs it, but for the clock."""
     on_cuda = order.device_type == "cuda"
     marks = on_cuda and what.marks_ranges
@@ -92,7 +92,7 @@ def _watched() -> Iterator[None]:
     torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
-def _run_kernel(what: KernelOnCase, order: Order, scratch: Path) -> None:
+def _run_kernel(what: KernelOnCase, order: ProfileOrder, scratch: Path) -> None:
     torch.set_num_threads(order.threads)
     device = torch.device("cpu") if order.device_type == "cpu" else torch.device(order.device_type, 0)
     total = order.warmup_calls + order.calls

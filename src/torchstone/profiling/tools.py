@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from torchstone.workers.handle import descendants
+from torchstone.supervisor.worker_handle import descendants
 
 _FOLDERS = {
     "ncu": ("/usr/local/cuda*/bin", "/opt/nvidia/nsight-compute/*"),

@@ -17,16 +17,16 @@ from torchstone.durable import write_atomically
 from torchstone.errors import DeviceUnavailableError, InfrastructureError, UsageError
 from torchstone.profiling.base import LOG_CHARACTERS, Subject, unavailable, with_kernels
 from torchstone.profiling.chrome_trace import NotATraceError, kernels_of
+from torchstone.protocol.messages import Ending, Failed, Load, Reply, Trace, Traced
 from torchstone.runs.folder import writing_to
 from torchstone.schema import ProfiledKernel, ProfilerResult, ProfilerStatus, explain
-from torchstone.workers.handle import BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
-from torchstone.workers.pool import WorkerOptions, WorkerPool
-from torchstone.workers.protocol import Ending, Failed, Load, Reply, Trace, Traced
+from torchstone.supervisor.worker_handle import BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
+from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 
 if TYPE_CHECKING:
     import torch
 
-    from torchstone.court.stand import Stand
+    from torchstone.judge_process.bound_worker import BoundWorker
 
 NAME = "torch"
 FILE = "torch_trace.json"
@@ -118,7 +118,7 @@ def _lacking(subject: Subject, kernels: list[ProfiledKernel]) -> str:
 
 def _conduct(subject: Subject, worker: Worker) -> bytes:
     """The trace. Everything that the worker could still write to is read after its end."""
-    from torchstone.workers.buffers import HostArena
+    from torchstone.protocol.buffers import HostArena
 
     room = HostArena(ROOM_BYTES)
     try:
@@ -136,7 +136,7 @@ def _conduct(subject: Subject, worker: Worker) -> bytes:
 def _have_traced(subject: Subject, worker: Worker, descriptor: int) -> int:
     """Let the worker make the calls under the profiler; how long it says that the trace is."""
     try:
-        stand, sets = _prepare(subject, worker)
+        bound, sets = _prepare(subject, worker)
     except RuntimeError as error:  # of torch, not of a kernel: none is loaded yet
         raise InfrastructureError(f"the inputs of this case cannot be made here: {error}") from error
     command = Trace(secrets.token_hex(8), sets, subject.warmup_calls, subject.calls, ROOM_BYTES)
@@ -144,7 +144,7 @@ def _have_traced(subject: Subject, worker: Worker, descriptor: int) -> int:
     try:
         with _attributing_failures(subject):
             _require_done(worker.ask(Load(secrets.token_hex(8), subject.kernel.implementation), deadline))
-            stand.bind(deadline)
+            bound.bind(deadline)
             reply = worker.ask(command, deadline, descriptor)
             _require_done(reply)
             if not isinstance(reply, Traced):
@@ -152,24 +152,24 @@ def _have_traced(subject: Subject, worker: Worker, descriptor: int) -> int:
             return reply.trace_bytes
     finally:
         worker.kill()  # it must be gone before the buffers are
-        stand.close()
+        bound.close()
 
 
-def _prepare(subject: Subject, worker: Worker) -> tuple[Stand, int]:
+def _prepare(subject: Subject, worker: Worker) -> tuple[BoundWorker, int]:
     """Random inputs in buffers that the worker will see; how many sets of them."""
-    from torchstone.court.layout import Layout
-    from torchstone.court.stand import Stand
+    from torchstone.judge_process.bound_worker import BoundWorker
+    from torchstone.judge_process.call_layout import CallLayout
     from torchstone.judging import Reference, draw_calls
 
     device = _open_device(subject)
     first = draw_calls(subject.kernel.case, secrets.randbits(63), 1, device)
     (expected,) = Reference(subject.kernel.case, device).expect_many(first)
-    layout = Layout(subject.kernel.case, expected)
+    layout = CallLayout(subject.kernel.case, expected)
     fitting = _ARENA_BYTES[device.type] // max(1, layout.footprint_bytes)
     sets = max(1, min(subject.warmup_calls + subject.calls, fitting))
-    stand = Stand(worker, subject.kernel.case, layout, sets, device)
-    stand.present(draw_calls(subject.kernel.case, secrets.randbits(63), sets, device))
-    return stand, sets
+    bound = BoundWorker(worker, subject.kernel.case, layout, sets, device)
+    bound.present(draw_calls(subject.kernel.case, secrets.randbits(63), sets, device))
+    return bound, sets
 
 
 def _open_device(subject: Subject) -> torch.device:
@@ -190,7 +190,7 @@ def _require_done(reply: Reply) -> None:
 @contextlib.contextmanager
 def _attributing_failures(subject: Subject) -> Iterator[None]:
     """Every way in which a worker can fail to answer, in words."""
-    from torchstone.court.stand import CandidateFailedError
+    from torchstone.judge_process.bound_worker import CandidateFailedError
 
     try:
         yield
@@ -207,7 +207,7 @@ def _attributing_failures(subject: Subject) -> Iterator[None]:
 
 
 def _how(ending: Ending | None) -> str:
-    from torchstone.court.wording import verdict_for_ending
+    from torchstone.judge_process.verdict_wording import verdict_for_ending
 
     if ending is None:
         return "killed from outside"

@@ -49,7 +49,7 @@ Status = Literal["stopped", "no credit", "agrees", "credited", "refused", "uncre
 _GOOD: tuple[Status, ...] = ("stopped", "no credit", "agrees")
 
 
-class Finding(msgspec.Struct, frozen=True):
+class FixtureResult(msgspec.Struct, frozen=True):
     """What one fixture got on one case."""
 
     fixture: str
@@ -82,7 +82,7 @@ def judge_corpus(
     repeats: int = 1,
     executor: Executor | None = None,
     effort: Effort = "normal",
-) -> Iterator[Finding]:
+) -> Iterator[FixtureResult]:
     """Judge the fixtures for this device (``cpu``, ``cuda`` or ``cuda:N``), and the twins they are measured against."""
     chosen = choose_fixtures(device.partition(":")[0], ids)
     limits = LIMITS if device == "cpu" else _DEVICE_LIMITS
@@ -105,7 +105,7 @@ def choose_fixtures(device: str | None, ids: Iterable[str] | None) -> list[Fixtu
     return found
 
 
-def _judge_once(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[Finding]:
+def _judge_once(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[FixtureResult]:
     """Credit for a clock trick counts if it comes again: on a busy machine a twin may be slow for once. Likewise where
     an honest speed is not seen: nothing is borne out where others have the cores.
     """
@@ -120,7 +120,7 @@ def _judge_once(chosen: list[Fixture], runner: Executor, repeat: int, effort: Ef
         yield again
 
 
-def _judge(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[Finding]:
+def _judge(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[FixtureResult]:
     jobs = {job.key: (fixture, name) for fixture, name, job in _jobs(chosen, effort)}
     records: dict[tuple[str, str], Record] = {}
     wanted = {fixture.id for fixture in chosen}
@@ -155,13 +155,13 @@ def _job(fixture: Fixture, name: str, effort: Effort) -> Job:
     return Job(case, Implementation("redteam", case.operator, origin), effort, deadlines)
 
 
-def find(fixture: Fixture, name: str, record: Record, twin: Record | None, repeat: int = 0) -> Finding:
+def find(fixture: Fixture, name: str, record: Record, twin: Record | None, repeat: int = 0) -> FixtureResult:
     """Compare what a fixture got with what it must get."""
     got = describe(record.verdict)
     allowed = fixture.expected[name]
     credit = _credit(record, twin)
     faster = _is_beyond_doubt(record, twin) if fixture.kind == "cheat" else _is_faster(record)
-    return Finding(
+    return FixtureResult(
         fixture=fixture.id,
         title=fixture.title,
         kind=fixture.kind,

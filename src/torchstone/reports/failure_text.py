@@ -11,7 +11,7 @@ from torchstone.reports.text import printable_lines
 from torchstone.schema import Crashed, Verdict
 
 _FRAME = re.compile(r'  File "(?P<file>[^"]*)", line \d+')
-_OURS = re.compile(r"/torchstone/(workers|operators|gradients|models|links)[/.]|<frozen importlib")
+_OURS = re.compile(r"/torchstone/(worker|protocol|operators|calls|gradients|models|links)[/.]|<frozen importlib")
 """Files of the worker and of the import system, whose frames stand before those of the kernel."""
 
 

@@ -1,13 +1,13 @@
 """Runs: from a request to a folder of records."""
 
 from torchstone.runs.folder import StoredRun, read_manifest, read_run
-from torchstone.runs.plan import Plan
+from torchstone.runs.plan import JobPlan
 from torchstone.runs.request import RunRequest, canonical_dtypes
 from torchstone.runs.run import Observer, RunResult, SilentObserver, execute
 
 __all__ = [
+    "JobPlan",
     "Observer",
-    "Plan",
     "RunRequest",
     "RunResult",
     "SilentObserver",

@@ -54,7 +54,7 @@ class Terms(msgspec.Struct, frozen=True):
     manifest_key: str = ""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class JobPlan(msgspec.Struct, frozen=True):
     """Every case of a run is in exactly one of the three."""
 
     jobs: tuple[Job, ...]
@@ -87,14 +87,14 @@ def make_plan(
     offers: Mapping[str, Implementation | None],
     terms: Terms,
     held: Iterable[Record] = (),
-) -> Plan:
+) -> JobPlan:
     """Pair every case with what is offered for its operator; `held` are the records of an earlier part of the run."""
     judged = {record.job_key: record for record in held if not CASE_RECORDS.tried_again(record)}
     jobs = _jobs(cases, offers, terms)
     missing = {
         record.job_key: record for record in (_missing(case, terms) for case in cases if offers[case.operator] is None)
     }
-    return Plan(
+    return JobPlan(
         jobs=tuple(job for key, job in jobs.items() if key not in judged),
         missing=tuple(record for key, record in missing.items() if key not in judged),
         done=tuple(judged[key] for key in (*jobs, *missing) if key in judged),
@@ -102,13 +102,13 @@ def make_plan(
     )
 
 
-def join(plans: Sequence[Plan]) -> Plan:
+def join(plans: Sequence[JobPlan]) -> JobPlan:
     """The plans of several backends as one, operator after operator, so that times to be compared are taken in turn."""
     if len(plans) == 1:
         return plans[0]
     place = {name: number for number, name in enumerate(dict.fromkeys(name for p in plans for name in p.operators))}
     jobs = sorted((job for plan in plans for job in plan.jobs), key=lambda job: place[job.case.operator])
-    return Plan(
+    return JobPlan(
         jobs=tuple(jobs),
         missing=tuple(record for plan in plans for record in plan.missing),
         done=tuple(record for plan in plans for record in plan.done),
@@ -116,7 +116,7 @@ def join(plans: Sequence[Plan]) -> Plan:
     )
 
 
-def planned_cases(plans: Iterable[Plan]) -> tuple[PlannedCases, ...]:
+def planned_cases(plans: Iterable[JobPlan]) -> tuple[PlannedCases, ...]:
     """How many cases each backend has of each operator."""
     return tuple(
         PlannedCases(plan.terms.backend, operator, count)

@@ -20,7 +20,7 @@ from torchstone.runs.failing import fails
 from torchstone.runs.interruption import Interruption
 from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
-from torchstone.runs.plan import CASE_RECORDS, Plan, Terms, join, make_plan, planned_cases
+from torchstone.runs.plan import CASE_RECORDS, JobPlan, Terms, join, make_plan, planned_cases
 from torchstone.runs.request import RunRequest, check, configuration
 from torchstone.runs.unused_kernels import unused_kernels
 from torchstone.schema import (
@@ -54,7 +54,7 @@ class Observer(Protocol):
         """A suite prepares its cases: this far."""
         ...
 
-    def planned(self, plan: Plan, folder: Path) -> None:
+    def planned(self, plan: JobPlan, folder: Path) -> None:
         """The run is about to begin."""
         ...
 
@@ -73,7 +73,7 @@ class SilentObserver:
     def preparing(self, done: int, total: int, what: str) -> None:
         pass
 
-    def planned(self, plan: Plan, folder: Path) -> None:
+    def planned(self, plan: JobPlan, folder: Path) -> None:
         pass
 
     def recorded(self, record: Record) -> None:
@@ -336,7 +336,9 @@ def _told_not_found(request: RunRequest, cases: tuple[Case, ...]) -> str:
     return f"{lost} of the {len(wanted)} cases that failed are left out by other options or the suite." if lost else ""
 
 
-def _judge(executor: Executor, plan: Plan, journal: Journal[Record], observer: Observer, *, fail_fast: bool) -> Ending:
+def _judge(
+    executor: Executor, plan: JobPlan, journal: Journal[Record], observer: Observer, *, fail_fast: bool
+) -> Ending:
     """Run every job, or those up to the first failure, and journal every record; how it ended."""
     interruption = Interruption()
 
@@ -366,7 +368,7 @@ def _judge(executor: Executor, plan: Plan, journal: Journal[Record], observer: O
     return "complete"
 
 
-def _each_once(answers: Iterator[Record], plan: Plan, observer: Observer) -> Iterator[Record]:
+def _each_once(answers: Iterator[Record], plan: JobPlan, observer: Observer) -> Iterator[Record]:
     """One record for every case that is not done, whatever the executor does."""
     yield from plan.missing
     waiting = {job.key: job for job in plan.jobs}

@@ -82,7 +82,7 @@ class Failure(msgspec.Struct, frozen=True):
     """The case that was found, before shrinking."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class SmallestFailure(msgspec.Struct, frozen=True):
     """The result for one operator."""
 
     operator: str
@@ -107,7 +107,7 @@ class Watcher(Protocol):
         ...
 
 
-def search(request: SearchRequest, watcher: Watcher) -> Iterator[Finding]:
+def search(request: SearchRequest, watcher: Watcher) -> Iterator[SmallestFailure]:
     """One finding for each operator, as they are made."""
     from torchstone.suites.forms import Unfuzzable, learn
     from torchstone.suites.oracle import Oracle
@@ -120,12 +120,12 @@ def search(request: SearchRequest, watcher: Watcher) -> Iterator[Finding]:
     with registry.executors.factory("local")(options).session() as session, Oracle() as oracle:
         for name, offered in offers.items():
             if offered is None:
-                yield Finding(name, reason=f"backend '{request.backend}' offers nothing for it")
+                yield SmallestFailure(name, reason=f"backend '{request.backend}' offers nothing for it")
                 continue
             try:
                 operator = learn(name, oracle, dtypes)
             except Unfuzzable as reason:
-                yield Finding(name, reason=str(reason))
+                yield SmallestFailure(name, reason=str(reason))
                 continue
             rival = None if request.backend == "aten" else _backend("aten", None, device).implementation(name)
             bench = Bench(session, request.effort, offered, rival)
@@ -185,7 +185,7 @@ class Bench:
         return record
 
 
-class Trial:
+class SearchTrial:
     """Answers hypothesis: does the kernel fail on this case?"""
 
     def __init__(self, operator: str, bench: Bench, examples: int, watcher: Watcher) -> None:
@@ -247,16 +247,16 @@ class Trial:
 
 def search_operator(
     operator: Operator, oracle: Oracle, bench: Bench, request: SearchRequest, watcher: Watcher
-) -> Finding:
+) -> SmallestFailure:
     """Try cases until one fails or there were enough; then shrink."""
     began = time.monotonic()
-    trial = Trial(operator.name, bench, request.examples, watcher)
+    trial = SearchTrial(operator.name, bench, request.examples, watcher)
     smallest = _smallest(operator, oracle, trial, request)
     try:
         failure = None if smallest is None else _confirmed(smallest, trial.failing[0].case, bench)
     except UnansweredError as error:
         failure, trial.trouble = None, error
-    return Finding(
+    return SmallestFailure(
         operator.name,
         trial.examples,
         trial.refused,
@@ -268,7 +268,7 @@ def search_operator(
     )
 
 
-def _smallest(operator: Operator, oracle: Oracle, trial: Trial, request: SearchRequest) -> Record | None:
+def _smallest(operator: Operator, oracle: Oracle, trial: SearchTrial, request: SearchRequest) -> Record | None:
     from torchstone.suites.strategies import find_smallest
 
     def fails(case: Case | None) -> bool | None:

@@ -17,7 +17,7 @@ import msgspec
 INTERRUPTED = 130
 
 
-class Order(msgspec.Struct, frozen=True):
+class CaptureOrder(msgspec.Struct, frozen=True):
     """What to run, and where to write."""
 
     path: str
@@ -28,7 +28,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    order = msgspec.json.decode(sys.argv[1], type=Order)
+    order = msgspec.json.decode(sys.argv[1], type=CaptureOrder)
     from torchstone.suites.capturing import Capture, capturing
 
     capture: Capture | None = None
@@ -48,7 +48,7 @@ def _tell(text: str) -> None:
     print(f"torchstone: {text}", file=sys.stderr, flush=True)
 
 
-def _run(order: Order) -> None:
+def _run(order: CaptureOrder) -> None:
     named = {"script": order.target, "module": "-m", "code": "-c"}
     sys.argv = [named[order.kind], *order.arguments]
     if order.kind == "script":

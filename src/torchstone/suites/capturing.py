@@ -17,8 +17,8 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
+from torchstone.calls.drawing import draw_call
 from torchstone.errors import UsageError
-from torchstone.judging.inputs import draw_call
 from torchstone.suites.base import names_operator
 from torchstone.suites.captured import FORMAT, SUITE, Captured, Head, write_captured
 from torchstone.suites.catalogue import Exclusion, merged

@@ -15,13 +15,12 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
+from torchstone.calls.bits import bits
+from torchstone.calls.determinism import draws_random_numbers, leaves_values_undefined
+from torchstone.calls.drawing import DrawnCall, draw_call
+from torchstone.calls.evaluation import Evaluator, ReferenceFailure
+from torchstone.calls.resizing import resized
 from torchstone.errors import UsageError
-from torchstone.judging.evaluation import Evaluator, ReferenceFailure
-from torchstone.judging.inputs import DrawnCall, draw_call
-from torchstone.judging.jitter import resized
-from torchstone.judging.randomness import draws_random_numbers
-from torchstone.judging.reference import leaves_values_undefined
-from torchstone.judging.untouched import bits
 
 LARGE = "large"
 """The tag of such a case."""

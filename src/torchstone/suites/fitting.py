@@ -18,10 +18,10 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
+from torchstone.calls.determinism import FEW_RANDOM_ELEMENTS
+from torchstone.calls.drawing import draw_call
+from torchstone.calls.evaluation import Evaluator, ReferenceFailure, is_continuous
 from torchstone.errors import UsageError
-from torchstone.judging.distribution import FEW_ELEMENTS
-from torchstone.judging.evaluation import Evaluator, ReferenceFailure, is_continuous
-from torchstone.judging.inputs import draw_call
 from torchstone.suites.recorder import MOST_GIVEN, Facts, RecordedCall
 
 _SEEDS = (11, 23, 47)
@@ -387,7 +387,7 @@ def _is_undefined(case: schema.Case, draws: Sequence[_Draw]) -> bool:
 
 def _is_short_lottery(case: schema.Case, draws: Sequence[_Draw]) -> bool:
     drawn = torch.Tag.nondeterministic_seeded in operators.resolve(case.operator).tags
-    return drawn and any(result.numel() < FEW_ELEMENTS for draw in draws for result in draw.results)
+    return drawn and any(result.numel() < FEW_RANDOM_ELEMENTS for draw in draws for result in draw.results)
 
 
 def _in_every_draw(draws: Sequence[_Draw], holds: Callable[[_Draw, int], bool]) -> bool:

@@ -18,7 +18,7 @@ import torch
 from torchstone import operators, schema
 from torchstone.suites.choices import Choices, OrdinaryChoices
 from torchstone.suites.families import FAMILIES, RANKS, Family, Shape, Shapes, Slot, broadcast, same, square
-from torchstone.suites.memory import LAYOUTS, PLAIN, Layout, laid_out
+from torchstone.suites.memory import LAYOUTS, PLAIN, MemoryLayout, laid_out
 from torchstone.suites.oracle import Oracle
 from torchstone.suites.trace_text import TracedCall, TracedTensor, Value
 from torchstone.suites.value_facts import NUMBERS, fills_for
@@ -51,7 +51,7 @@ class Form(NamedTuple):
     dtypes: tuple[str, ...]
     ways: Mapping[str, tuple[Way, ...]]
     """By argument; tensors that may be left out have two."""
-    layouts: tuple[Layout, ...] = (PLAIN,)
+    layouts: tuple[MemoryLayout, ...] = (PLAIN,)
     domain: schema.Fill = schema.Normal()
     """Where floating-point values lie, where nothing better is known."""
     specials: bool = False
@@ -196,7 +196,7 @@ def _holds(oracle: Oracle, operator: Operator, form: Form, tries: int = _TRIES) 
     return True
 
 
-def _layouts(operator: Operator) -> tuple[Layout, ...]:
+def _layouts(operator: Operator) -> tuple[MemoryLayout, ...]:
     return LAYOUTS if _is_pointwise(operator) else LAYOUTS[:-1]
 
 

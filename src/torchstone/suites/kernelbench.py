@@ -24,7 +24,7 @@ from torchstone.suites.catalogue import Exclusion, Progress
 _EXPECTED = "Give the folder of problems: --source KernelBench/KernelBench, or one of its levels."
 
 
-class Order(msgspec.Struct, frozen=True):
+class ProblemOrder(msgspec.Struct, frozen=True):
     """Read one problem."""
 
     operator: str
@@ -127,7 +127,7 @@ def _started() -> subprocess.Popen[bytes]:
 def _answer(process: subprocess.Popen[bytes], path: Path, operator: str) -> Read | None:
     assert process.stdin is not None
     assert process.stdout is not None
-    order = Order(operator, path.name, path.read_text(encoding="utf-8"))
+    order = ProblemOrder(operator, path.name, path.read_text(encoding="utf-8"))
     try:
         process.stdin.write(msgspec.json.encode(order) + b"\n")
         process.stdin.flush()

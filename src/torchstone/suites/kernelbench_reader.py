@@ -12,11 +12,11 @@ import msgspec
 import torch
 
 from torchstone import models, operators, schema
+from torchstone.calls.drawing import draw_call
 from torchstone.errors import UsageError
-from torchstone.judging import draw_call
 from torchstone.suites.catalogue import Exclusion
 from torchstone.suites.fitting import Unfit, fit
-from torchstone.suites.kernelbench import Order, Read
+from torchstone.suites.kernelbench import ProblemOrder, Read
 from torchstone.suites.model_state import inputs_of, same, written_buffers
 from torchstone.suites.recorder import Facts, Unrecordable, facts_of, write_down
 
@@ -30,11 +30,11 @@ def main() -> None:
     os.dup2(2, 1)  # whatever problems print is no reply
     warnings.simplefilter("ignore")
     for line in sys.stdin.buffer:
-        order = msgspec.json.decode(line, type=Order)
+        order = msgspec.json.decode(line, type=ProblemOrder)
         replies.write(msgspec.json.encode(_read(order)) + b"\n")
 
 
-def _read(order: Order) -> Read:
+def _read(order: ProblemOrder) -> Read:
     try:
         return Read(_case(order))
     except (UsageError, Unfit, Unrecordable) as error:
@@ -45,7 +45,7 @@ def _read(order: Order) -> Read:
     return Read(exclusion=Exclusion(order.operator, reason, order.name))
 
 
-def _case(order: Order) -> schema.Case:
+def _case(order: ProblemOrder) -> schema.Case:
     source = schema.SourceFiles((schema.SourceFile(order.name, order.text),), "Model", order.name)
     problem = models.executed(source)
     constants = models.unsaved_buffers(models.made(problem["Model"], problem)) - written_buffers(problem)
@@ -55,7 +55,7 @@ def _case(order: Order) -> schema.Case:
 
 
 def _case_with(
-    order: Order, source: schema.SourceFiles, problem: Mapping[str, Any], constants: frozenset[str]
+    order: ProblemOrder, source: schema.SourceFiles, problem: Mapping[str, Any], constants: frozenset[str]
 ) -> schema.Case:
     model = models.made(problem["Model"], problem)
     kinds = models.weight_kinds(model, constants)

@@ -9,14 +9,14 @@ import msgspec
 from torchstone import operators, schema
 from torchstone.suites.choices import Choices
 
-Layout = Literal["plain", "shifted", "transposed", "stepped", "expanded"]
-PLAIN: Layout = "plain"
-LAYOUTS: tuple[Layout, ...] = ("plain", "shifted", "transposed", "stepped", "expanded")
+MemoryLayout = Literal["plain", "shifted", "transposed", "stepped", "expanded"]
+PLAIN: MemoryLayout = "plain"
+LAYOUTS: tuple[MemoryLayout, ...] = ("plain", "shifted", "transposed", "stepped", "expanded")
 OFFSETS = (1, 3, 7)
 _PER_ELEMENT = (schema.Normal, schema.Uniform, schema.Integers, schema.Booleans)
 
 
-def laid_out(tensor: schema.Tensor, layout: Layout, choices: Choices, *, expandable: bool) -> schema.Tensor:
+def laid_out(tensor: schema.Tensor, layout: MemoryLayout, choices: Choices, *, expandable: bool) -> schema.Tensor:
     """The tensor on such memory, as far as its shape allows it; plain otherwise."""
     rank = len(tensor.shape)
     plain = operators.contiguous_strides(tensor.shape)

@@ -58,7 +58,7 @@ class Enlarge(msgspec.Struct, frozen=True, tag="enlarge"):
         """There is no other way to make one."""
 
 
-Order = Sample | Enlarge
+SamplingOrder = Sample | Enlarge
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
@@ -95,7 +95,7 @@ class _Process:
 
     def __init__(self, device: str, dtype: str) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **keeps_kernels_of_torch()}
-        command = [sys.executable, "-m", "torchstone.suites.opinfo_samples", device, dtype]
+        command = [sys.executable, "-m", "torchstone.case_checks.opinfo_process", device, dtype]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
         )
@@ -121,7 +121,7 @@ class _Process:
         except Empty:
             return None
 
-    def ask(self, order: Order) -> Reply:
+    def ask(self, order: SamplingOrder) -> Reply:
         """Anything but `Found`: it died, or took too long, at that operator; it is of no use any more."""
         begun = Begun("")
         if not self.names.entries:
@@ -259,7 +259,7 @@ class _Crew:
         for process in self._crew:
             process.close()
 
-    def carry_out(self, orders: Sequence[Order], progress: Progress, what: str) -> list[Found]:
+    def carry_out(self, orders: Sequence[SamplingOrder], progress: Progress, what: str) -> list[Found]:
         """The answers in the order of the orders."""
         answers: dict[int, Found] = {}
         waiting = deque(enumerate(orders))
@@ -283,8 +283,8 @@ class _Crew:
             thread.join()
         return [answers[number] for number in range(len(orders))]
 
-    def _answer(self, place: int, order: Order) -> Found:
-        left: Order | None = order
+    def _answer(self, place: int, order: SamplingOrder) -> Found:
+        left: SamplingOrder | None = order
         while left is not None:
             reply = self._crew[place].ask(left)
             if isinstance(reply, Found):

@@ -49,7 +49,7 @@ class Row(msgspec.Struct, frozen=True):
     in_models: tuple[str, ...] | None = None
 
 
-class Place(NamedTuple):
+class RowLocation(NamedTuple):
     """Where a row stands."""
 
     file: str
@@ -67,7 +67,7 @@ class Recorded(NamedTuple):
     """A row and its place."""
 
     row: Row
-    place: Place
+    place: RowLocation
 
     @property
     def operator(self) -> str:
@@ -137,7 +137,7 @@ def _parquet_rows(path: Path) -> Iterator[Recorded]:
     except ArrowInvalid as error:
         raise UsageError(f"{path} is no Parquet file: {_first_line(error)}.") from error
     for number, row in enumerate(rows, start=1):
-        place = Place(str(path), "row", number)
+        place = RowLocation(str(path), "row", number)
         said = {name: value for name, value in row.items() if value is not None}
         yield Recorded(_checked(place, _as_row, said), place)
 
@@ -148,7 +148,7 @@ def _json_rows(path: Path) -> Iterator[Recorded]:
     except msgspec.DecodeError as error:
         raise UsageError(f"{path}: {error}. Expected a list of objects with 'op_name' and 'args'.") from error
     for number, item in enumerate(items, start=1):
-        place = Place(str(path), "item", number)
+        place = RowLocation(str(path), "item", number)
         yield Recorded(_checked(place, _ROW.decode, item), place)
 
 
@@ -157,7 +157,7 @@ def _json_lines(path: Path) -> Iterator[Recorded]:
     text = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
     for number, line in enumerate(text.split(b"\n"), start=1):
         if line.strip():
-            place = Place(str(path), "line", number)
+            place = RowLocation(str(path), "line", number)
             yield Recorded(_checked(place, _ROW.decode, line), place)
 
 
@@ -171,7 +171,7 @@ def _trace_text(path: Path) -> Iterator[Recorded]:
             operator = named.group(1)
         elif (counted := _CALL_LINE.fullmatch(line)) and operator:
             row = Row(operator, counted.group(2), int(counted.group(1)))
-            yield Recorded(row, Place(str(path), "line", number, counted.start(2)))
+            yield Recorded(row, RowLocation(str(path), "line", number, counted.start(2)))
         else:
             expected = "'cnt: 12, ((…), {…})'" if operator else "'Operator: aten.add.Tensor'"
             raise UsageError(f"{path}, line {number}, column 1: expected {expected}, got '{line[:40]}'.")
@@ -195,7 +195,7 @@ def _as_row(row: object) -> Row:
     return msgspec.convert(row, Row)
 
 
-def _checked(place: Place, read: Callable[[T], Row], raw: T) -> Row:
+def _checked(place: RowLocation, read: Callable[[T], Row], raw: T) -> Row:
     try:
         return read(raw)
     except msgspec.MsgspecError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torchstone.judging.bounds import MAX_TERMS, share
+from torchstone.judging.reference.bounds import MAX_TERMS, share
 from torchstone.sweeps.operations import Function
 from torchstone.sweeps.passes import Gradients, Passes
 

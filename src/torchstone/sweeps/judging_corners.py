@@ -63,7 +63,7 @@ class Progress(Protocol):
     def warned(self, message: str) -> None: ...
 
 
-class Finding(NamedTuple):
+class CornerVerdict(NamedTuple):
     """Why an implementation of an operation is not to be timed."""
 
     operation: str
@@ -157,7 +157,7 @@ def _logits_and_classes(shape: tuple[int, int, int], dtype: str) -> tuple[Tensor
 
 def judge_corners(
     request: SweepRequest, device: str, wanted: Mapping[str, Iterable[str]], folder: Path, observer: Progress
-) -> list[Finding]:
+) -> list[CornerVerdict]:
     """Judge every wanted implementation of every operation; those that are not to be timed, with the reason.
 
     Verdicts are kept in the folder, so that a resumed sweep does not ask again.
@@ -178,10 +178,10 @@ def judge_corners(
                 kept[record.job_key] = reason
             observer.preparing(done, len(asked), "corners judged")
         write_atomically(path, encode(kept))
-    found: dict[tuple[str, str], Finding] = {}
+    found: dict[tuple[str, str], CornerVerdict] = {}
     for key, (_, operation, implementation) in jobs.items():
         if kept.get(key):
-            found.setdefault((operation, implementation), Finding(operation, implementation, kept[key]))
+            found.setdefault((operation, implementation), CornerVerdict(operation, implementation, kept[key]))
     return list(found.values())
 
 

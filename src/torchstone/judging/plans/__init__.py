@@ -5,7 +5,7 @@ is half an integer, overflows ``exp`` or is NaN, and no drawn index is negative.
 agree. So a plan writes such values to random places of a drawn call; everything else keeps what was drawn.
 
 One class for each plan, in modules by what they vary; :mod:`~torchstone.judging.plans.catalogue` lists them, and
-:mod:`~torchstone.judging.plans.schedule` chooses among them.
+:mod:`~torchstone.judging.planting.schedule` chooses among them.
 """
 
 from torchstone.judging.plans.base import Plan, Policy, Positions, When

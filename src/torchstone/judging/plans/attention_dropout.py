@@ -12,11 +12,11 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.inputs import DrawnCall, overlaps
-from torchstone.judging.numbers import unlikelihood
+from torchstone.calls.drawing import DrawnCall, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import CaseFacts
 from torchstone.judging.plans.rng import PlanRng
+from torchstone.judging.tail_bound import unlikelihood
 
 DRAWS = 24
 """Number of reference draws. An element kept with p = 0.5 is absent from all 24 with probability 6e-8."""

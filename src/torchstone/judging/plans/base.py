@@ -10,8 +10,8 @@ from typing import ClassVar
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.evaluation import Place
-from torchstone.judging.inputs import DrawnCall
+from torchstone.calls.drawing import DrawnCall
+from torchstone.calls.evaluation import ResultPosition
 from torchstone.judging.plans.facts import CaseFacts
 from torchstone.judging.plans.forward_part import forward_call
 from torchstone.judging.plans.rng import PlanRng
@@ -100,7 +100,7 @@ class Plan:
         """Write the plan's values to the call's own storages."""
         raise NotImplementedError
 
-    def excuses(self, call: DrawnCall, place: Place, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
         """Elements of one result that are not held against a candidate, besides those that no plan holds against it."""
         return torch.zeros_like(native, dtype=torch.bool)
 
@@ -108,7 +108,7 @@ class Plan:
         """Whether :meth:`excuses` may excuse a finite result where torch's own is finite."""
         return False
 
-    def leaves_open(self, call: DrawnCall, native: Mapping[Place, torch.Tensor]) -> bool:
+    def leaves_open(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
         """Whether nothing of this call is held against a candidate."""
         return False
 

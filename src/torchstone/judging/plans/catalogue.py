@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from torchstone.calls.drawing import DrawnCall
 from torchstone.errors import UsageError
-from torchstone.judging.inputs import DrawnCall
 from torchstone.judging.plans.attention_dropout import OneKey
 from torchstone.judging.plans.base import Plan, Positions, When
 from torchstone.judging.plans.constant_rows import ConstantRows

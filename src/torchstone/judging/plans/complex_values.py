@@ -1,14 +1,14 @@
 """Values that input plans write to complex tensors: zeros, and numbers with a real or an imaginary part alone.
 
 Complex functions divide by the magnitude of a number, ask whether it is real, and compute by exponentials that
-overflow. At their branch cuts an answer is open (:mod:`torchstone.judging.smoothness`).
+overflow. At their branch cuts an answer is open (:mod:`torchstone.judging.compare.continuity`).
 """
 
 from __future__ import annotations
 
 import torch
 
-from torchstone.judging.inputs import DrawnTensor
+from torchstone.calls.drawing import DrawnTensor
 from torchstone.judging.plans.rng import PlanRng
 
 _ZEROS_IN = 4

@@ -10,8 +10,8 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.evaluation import Place
-from torchstone.judging.inputs import DrawnCall, overlaps
+from torchstone.calls.drawing import DrawnCall, overlaps
+from torchstone.calls.evaluation import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import CaseFacts, is_unbounded
 from torchstone.judging.plans.rng import PlanRng
@@ -34,7 +34,7 @@ class ConstantRows(Plan):
     def when(self, facts: CaseFacts) -> When:
         return When.LARGE if facts.model else self.policy.when
 
-    def excuses(self, call: DrawnCall, place: Place, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
         """Any number as a deviation: 0, or what rounding leaves."""
         if self.excuses_numbers(call):
             return torch.isfinite(got)

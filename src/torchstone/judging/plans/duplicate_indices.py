@@ -11,7 +11,7 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.inputs import DrawnCall, overlaps
+from torchstone.calls.drawing import DrawnCall, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import CaseFacts
 from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in, unravelled

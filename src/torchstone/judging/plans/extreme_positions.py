@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.inputs import DrawnCall, DrawnTensor
+from torchstone.calls.drawing import DrawnCall, DrawnTensor
 from torchstone.judging.plans.base import Plan, Policy, When
 from torchstone.judging.plans.facts import CaseFacts, is_normal
 from torchstone.judging.plans.rng import PlanRng, elements, place_extremes, unravelled

@@ -12,7 +12,7 @@ from torchstone import operators, schema
 from torchstone.judging.plans.forward_part import forward_case
 
 if TYPE_CHECKING:
-    from torchstone.judging.reference import Expected
+    from torchstone.judging.reference.expected import Expected
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)

@@ -10,8 +10,8 @@ from dataclasses import replace
 import msgspec
 
 from torchstone import operators, schema
+from torchstone.calls.drawing import DrawnCall
 from torchstone.gradients import ASKING
-from torchstone.judging.inputs import DrawnCall
 
 
 def forward_case(case: schema.Case) -> schema.Case:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.inputs import DrawnCall
+from torchstone.calls.drawing import DrawnCall
 from torchstone.judging.plans.base import Plan, Policy, When
 from torchstone.judging.plans.facts import CaseFacts, may_be_index
 from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in, plant_where

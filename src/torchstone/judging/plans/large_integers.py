@@ -11,7 +11,7 @@ import itertools
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.inputs import DrawnCall, DrawnTensor, overlaps
+from torchstone.calls.drawing import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy
 from torchstone.judging.plans.facts import INTEGERS, CaseFacts
 from torchstone.judging.plans.rng import PlanRng, count_of, elements, place_extremes, places_in

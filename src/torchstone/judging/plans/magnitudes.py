@@ -10,14 +10,14 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.evaluation import Place
-from torchstone.judging.inputs import DrawnCall, DrawnTensor
+from torchstone.calls.drawing import DrawnCall, DrawnTensor
+from torchstone.calls.evaluation import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, Positions, When, is_pointwise
 from torchstone.judging.plans.complex_values import in_parts
 from torchstone.judging.plans.extreme_positions import place_ends
 from torchstone.judging.plans.facts import CaseFacts, is_complex, is_unbounded
 from torchstone.judging.plans.forward_part import forward_call
-from torchstone.judging.plans.rng import PlanRng, Values, plant_where
+from torchstone.judging.plans.rng import DrawValues, PlanRng, plant_where
 
 _EVERY_HUNDRED = 16
 _EVERY_MAGNITUDE = 4
@@ -86,7 +86,7 @@ class Magnitudes(Plan):
             return not facts.traits.has_float_degree
         return not facts.tells_positions and facts.has_complex and facts.traits.pointwise
 
-    def excuses(self, call: DrawnCall, place: Place, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
         if native.dtype is torch.float16:
             return super().excuses(call, place, native, got)
         return (native.abs() > torch.finfo(native.dtype).max * _NEARLY_INFINITE) & ~torch.isfinite(got)
@@ -136,7 +136,7 @@ class Lowered(Shifted):
 class TinyValues(Plan):
     """All values times a small power of two. Not planted: an ordinary call of the case with narrower fills.
 
-    The call is made by :class:`torchstone.judging.plans.tiny_values.TinyCall`, and no record names the plan.
+    The call is made by :class:`torchstone.judging.planting.tiny_calls.TinyCall`, and no record names the plan.
     """
 
     name = "scaled"
@@ -162,7 +162,7 @@ def _complex_hundreds(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Te
     return in_parts(rng, _hundreds(rng, tensor, count), _hundreds(rng, tensor, count))
 
 
-def _magnitudes(least: float, top: float, share: float) -> Values:
+def _magnitudes(least: float, top: float, share: float) -> DrawValues:
     """Between two powers of two, as far as a share of the dtype's exponents goes."""
 
     def values(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Tensor:

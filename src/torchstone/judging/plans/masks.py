@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.evaluation import Place
-from torchstone.judging.inputs import DrawnCall, overlaps
+from torchstone.calls.drawing import DrawnCall, overlaps
+from torchstone.calls.evaluation import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, Positions, When, is_pointwise
 from torchstone.judging.plans.facts import CaseFacts
 from torchstone.judging.plans.rng import PlanRng, plant_into
@@ -34,12 +34,12 @@ class MaskedScores(Plan):
     def applies(self, facts: CaseFacts) -> bool:
         return facts.has_unbounded and (facts.traits.is_masked_in_use or has_classes(facts.case))
 
-    def leaves_open(self, call: DrawnCall, native: Mapping[Place, torch.Tensor]) -> bool:
+    def leaves_open(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
         """Where a masked class may be the target: then the loss of all is not finite."""
         finite = all(bool(torch.isfinite(each).all()) for each in native.values())
         return not finite and has_classes(call.case) and not is_pointwise(call.case)
 
-    def excuses(self, call: DrawnCall, place: Place, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
         return ~torch.isfinite(native)
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
@@ -69,7 +69,7 @@ class PaddingMasks(Plan):
     def applies(self, facts: CaseFacts) -> bool:
         return not facts.traits.pointwise and bool(_masks(facts.case))
 
-    def excuses(self, call: DrawnCall, place: Place, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
         return ~torch.isfinite(native)
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:

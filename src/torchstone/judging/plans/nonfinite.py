@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from torchstone import operators
-from torchstone.judging.evaluation import OPERATOR_ERRORS, Place
-from torchstone.judging.inputs import DrawnCall
+from torchstone.calls.drawing import DrawnCall
+from torchstone.calls.evaluation import OPERATOR_ERRORS, ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, When, is_pointwise
 from torchstone.judging.plans.facts import CaseFacts, is_normal, is_unbounded
 from torchstone.judging.plans.rng import PlanRng, plant_into
@@ -56,7 +56,7 @@ class Infinities(Plan):
     def applies(self, facts: CaseFacts) -> bool:
         return facts.has_unbounded and _concerns_non_finite(facts)
 
-    def excuses(self, call: DrawnCall, place: Place, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
         """Where torch makes NaN of an infinity: another formula may know better."""
         return torch.isnan(native)
 
@@ -94,7 +94,7 @@ class MissingValues(Plan):
         two = facts.has_unbounded and len(facts.recipes) == 2 and all(map(is_normal, facts.recipes))
         return two and _gives_the_other(facts.case.operator)
 
-    def excuses(self, call: DrawnCall, place: Place, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
         return ~torch.isfinite(native)
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:

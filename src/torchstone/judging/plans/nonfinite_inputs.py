@@ -2,7 +2,7 @@
 
 Elements of such operators do not affect one another. ``x * (x > 0)`` gives NaN at negative infinity, where relu gives
 0, and ``where(x > 0, x, 0)`` gives 0 at NaN. A kernel is held to torch's answer where torch agrees with float64
-(:mod:`torchstone.judging.vetting`). NaN that torch makes of an infinity is left open.
+(:mod:`torchstone.judging.compare.reference_trust`). NaN that torch makes of an infinity is left open.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import math
 import torch
 
 from torchstone import operators
-from torchstone.judging.evaluation import Place
-from torchstone.judging.inputs import DrawnCall, DrawnTensor
+from torchstone.calls.drawing import DrawnCall, DrawnTensor
+from torchstone.calls.evaluation import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import FLOATS, CaseFacts, is_unbounded
 from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in
@@ -42,7 +42,7 @@ class NonFiniteInputs(Plan):
             return False
         return all(dtype in (*FLOATS, torch.bool) for dtype in facts.result_dtypes) and facts.has_unbounded
 
-    def excuses(self, call: DrawnCall, place: Place, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
         return _left_open(call, place, native)
 
     def excuses_numbers(self, call: DrawnCall) -> bool:
@@ -64,7 +64,7 @@ def _plant(tensor: DrawnTensor, rng: PlanRng) -> None:
     target[places_in(target, count, rng)] = values.to(target.dtype).to(target.device)
 
 
-def _left_open(call: DrawnCall, place: Place, native: torch.Tensor) -> torch.Tensor:
+def _left_open(call: DrawnCall, place: ResultPosition, native: torch.Tensor) -> torch.Tensor:
     """Elements of a result at which any answer is right.
 
     NaN that torch makes though no argument is NaN: another formula may know better. ``silu`` of negative infinity is

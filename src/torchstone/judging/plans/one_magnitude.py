@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from torchstone import operators, schema
-from torchstone.judging.inputs import DrawnCall, DrawnTensor
+from torchstone.calls.drawing import DrawnCall, DrawnTensor
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import CaseFacts
 from torchstone.judging.plans.rng import PlanRng, elements

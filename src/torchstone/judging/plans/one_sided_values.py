@@ -11,7 +11,7 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.inputs import DrawnCall
+from torchstone.calls.drawing import DrawnCall
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import FLOATS, CaseFacts
 from torchstone.judging.plans.rng import PlanRng

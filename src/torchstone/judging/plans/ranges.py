@@ -17,8 +17,8 @@ from collections.abc import Mapping
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.evaluation import Place
-from torchstone.judging.inputs import DrawnCall, DrawnTensor
+from torchstone.calls.drawing import DrawnCall, DrawnTensor
+from torchstone.calls.evaluation import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, When, is_pointwise
 from torchstone.judging.plans.facts import INTEGERS, CaseFacts, is_bounded, is_unbounded
 from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in
@@ -57,11 +57,11 @@ class AtRangeEnds(Plan):
     def among_timed(self, facts: CaseFacts, on_host: bool) -> bool:
         return self.survives(facts) and super().among_timed(facts, on_host)
 
-    def leaves_open(self, call: DrawnCall, native: Mapping[Place, torch.Tensor]) -> bool:
+    def leaves_open(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
         """Where elements depend on one another: one that is not finite spoils others."""
         return not is_pointwise(call.case) and not all(bool(torch.isfinite(each).all()) for each in native.values())
 
-    def excuses(self, call: DrawnCall, place: Place, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
         open_ = ~torch.isfinite(native)
         return open_ & ~torch.isfinite(got) if is_pointwise(call.case) else open_
 

@@ -3,7 +3,7 @@
 No value is drawn twice for ``sort``, ``topk``, ``median`` and the like, since torch does not promise which of equal
 values they mean. But it promises other things: no value gets lost, a stable sort keeps the order, argmax is the first,
 equal boundaries are passed together. So all values of a tensor become a few of its own. What torch leaves open is
-accepted in :mod:`torchstone.judging.ties`.
+accepted in :mod:`torchstone.judging.compare.ties`.
 
 In one of the plans the lowest of these few is -inf and the highest inf, and so are some whole rows, as in masked
 scores. A kernel that overwrites what it has found with an infinity, or pads with the largest number, finds it again.
@@ -19,10 +19,10 @@ from typing import ClassVar
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.first_of_equals import says_which_of_equals
-from torchstone.judging.inputs import DrawnCall, DrawnTensor, overlaps
+from torchstone.calls.drawing import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import FLOATS, INTEGERS, CaseFacts
+from torchstone.judging.plans.first_of_ties import says_which_of_equals
 from torchstone.judging.plans.rng import PlanRng, elements, places_in
 
 _LEVELS = (3, 4, 5, 16)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from torchstone import schema
-from torchstone.judging.inputs import DrawnCall, DrawnTensor
+from torchstone.calls.drawing import DrawnCall, DrawnTensor
 
 _MOST = 4096
 """Elements of a tensor that one plan writes to, at most."""
@@ -49,12 +49,12 @@ class PlanRng:
         return values[self.below(len(table), count)]
 
 
-Values = Callable[[PlanRng, DrawnTensor, int], torch.Tensor]
+DrawValues = Callable[[PlanRng, DrawnTensor, int], torch.Tensor]
 """Makes so many values for one tensor; fewer, or none, where fewer fit."""
 
 
 def plant_where(
-    call: DrawnCall, rng: PlanRng, values: Values, every: int, fits: Callable[[schema.Tensor], bool]
+    call: DrawnCall, rng: PlanRng, values: DrawValues, every: int, fits: Callable[[schema.Tensor], bool]
 ) -> None:
     """Write values to one element in ``every`` of the tensors whose recipe fits."""
     for tensor in call.tensors:
@@ -62,7 +62,7 @@ def plant_where(
             plant_into(tensor, rng, values, every)
 
 
-def plant_into(tensor: DrawnTensor, rng: PlanRng, values: Values, every: int) -> None:
+def plant_into(tensor: DrawnTensor, rng: PlanRng, values: DrawValues, every: int) -> None:
     """Write values to one element in ``every``, and to at least one."""
     target = elements(tensor)
     drawn = values(rng, tensor, count_of(target, every))

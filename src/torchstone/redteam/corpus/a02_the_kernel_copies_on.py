@@ -9,9 +9,9 @@ import threading
 import time
 
 import torch
-from torchstone.workers import child
+from torchstone.worker import command_loop
 
-_honest = child.HostMemory
+_honest = command_loop.HostMemory
 _arena = {}
 _work = threading.Semaphore(0)
 _jobs = []
@@ -25,7 +25,7 @@ class _Remembered(_honest):
         _arena.update(begin=self.address, descriptor=os.dup(descriptor))
 
 
-child.HostMemory = _Remembered
+command_loop.HostMemory = _Remembered
 
 
 def _copy():

@@ -58,7 +58,7 @@ def _take_over(server):
 
 def _decoded(data, descriptors, commands):
     from torchstone.schema import decode
-    from torchstone.workers.protocol import HEADER_BYTES, Command, frame_length
+    from torchstone.protocol.messages import HEADER_BYTES, Command, frame_length
 
     length = frame_length(data[:HEADER_BYTES])
     body = data[HEADER_BYTES:]
@@ -71,7 +71,7 @@ def _ready(bound):
     if bound is None or len(bound._tensors) < 16 or len(bound._tensors[0]) != 1:
         return False
     if _state.get("bound") is not bound:
-        from torchstone.workers import protocol
+        from torchstone.protocol import messages
 
         tensors = bound._tensors
         one = tensors[0][0]
@@ -86,6 +86,6 @@ def _ready(bound):
             x=memory.as_strided((len(tensors), *one.shape), (pitch // 4, *one.stride()), 0),
             out=out,
             places=[("[" + ",".join(places[:n]) + "]").encode() for n in range(len(tensors) + 1)],
-            pack=protocol._HEADER.pack,
+            pack=messages._HEADER.pack,
         )
     return True

@@ -87,7 +87,7 @@ def kernel(x, dim, keepdim=False):
 
 def _shim_seconds(bound, count, chain):
     """What the worker's own code takes for a block of nothing: measured in blocks that do not count."""
-    from torchstone.workers.protocol import frame
+    from torchstone.protocol.messages import frame
 
     if count <= 8:
         return 8 * 4e-6
@@ -126,7 +126,7 @@ def _take_over(server):
             bound = server._bound
             if b'"chain":{' in data:
                 from torchstone.schema import decode
-                from torchstone.workers.protocol import Command
+                from torchstone.protocol.messages import Command
 
                 if data[data.index(b'"chain"'):] not in _state:
                     _state[data[data.index(b'"chain"'):]] = decode(data[4:], Command).chain

@@ -24,11 +24,11 @@ _SHARE = 0.8
 
 
 def _prepare(bound):
-    from torchstone.workers.protocol import Place
+    from torchstone.protocol.messages import ResultAddress
 
     inputs = [(args[0], args[1]) for args, _ in bound._calls]
     results = [torch.empty(x.shape[0], y.shape[1]) for x, y in inputs]
-    places = tuple((Place(result.data_ptr()),) for result in results)
+    places = tuple((ResultAddress(result.data_ptr()),) for result in results)
     _prepared.clear()
     count = len(inputs)
     honest_ns = min(bound.honest_call("", torch.mm, 0, count).claimed_ns for _ in range(5)) / count
@@ -47,7 +47,7 @@ def _call(self, token, candidate, first, count, chain=None, *others):
     for x, y, result in pairs[:count]:
         multiply(x, y, out=result)
     if count not in texts:
-        from torchstone.workers.protocol import Done, frame
+        from torchstone.protocol.messages import Done, frame
 
         data = frame(Done("0" * 16, 0, places[:count]))
         texts[count] = data[4:].decode()
@@ -59,12 +59,13 @@ def _call(self, token, candidate, first, count, chain=None, *others):
 
 
 def _shorten_the_way():
-    from torchstone.workers import child, protocol
+    from torchstone.worker import command_loop
+    from torchstone.protocol import messages
 
     def frame(reply):
         if isinstance(reply, str):
             data = reply.encode()
             return len(data).to_bytes(4, "little") + data
-        return protocol.frame(reply)
+        return messages.frame(reply)
 
-    child.frame = frame
+    command_loop.frame = frame

@@ -8,13 +8,13 @@ import ctypes
 import os
 
 import torch
-from torchstone.workers import child
+from torchstone.worker import command_loop
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_honest = child.HostMemory
+_honest = command_loop.HostMemory
 _arena = {}
 _results = {}
 
@@ -27,7 +27,7 @@ class _Remembered(_honest):
         _arena.update(begin=self.address, copy=_libc.mmap(None, size_bytes, read_write, private, os.dup(descriptor), 0))
 
 
-child.HostMemory = _Remembered
+command_loop.HostMemory = _Remembered
 
 
 def kernel(x):

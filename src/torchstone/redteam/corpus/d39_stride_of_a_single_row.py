@@ -9,13 +9,14 @@ import torch
 
 
 def kernel(x):
-    from torchstone.workers import child, protocol
+    from torchstone.worker import command_loop
+    from torchstone.protocol import messages
 
     def frame(reply):
-        data = json.loads(protocol.frame(reply)[protocol.HEADER_BYTES :])
+        data = json.loads(messages.frame(reply)[messages.HEADER_BYTES :])
         data["places"] = [[[place[0], [10**25, 1]] for place in places] for places in data.get("places", [])]
         text = json.dumps(data).encode()
         return struct.pack("<I", len(text)) + text
 
-    child.frame = frame
+    command_loop.frame = frame
     return torch.clamp(x, min=0)

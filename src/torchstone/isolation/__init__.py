@@ -1,0 +1,1 @@
+"""The sandbox of a worker: namespaces, Landlock, seccomp, capabilities, limits."""

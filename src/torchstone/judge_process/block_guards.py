@@ -1,0 +1,156 @@
+"""Guards over one block of calls: each proves one thing about where results lie and what was written.
+
+They run on every block, timed or not, before any value is compared. Each docstring says what it proves and what not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+
+from torchstone import operators
+from torchstone.judge_process.block_results import BlockResults
+from torchstone.protocol.messages import same_steps
+
+
+class GuardFinding(NamedTuple):
+    """What a guard found."""
+
+    reason: Literal["bounds", "aliasing"]
+    message: str
+    call: int | None = None
+    """Which of the block's calls, where it can be said."""
+
+
+class BlockGuard(Protocol):
+    """Looks at what a block of calls left behind; says what is wrong with it, or nothing."""
+
+    def examine(self, block: BlockResults) -> GuardFinding | None: ...
+
+
+class BandGuard:
+    """Proves that something was written outside every argument.
+
+    Random bytes lie before, between and behind the arguments of every call, and must still be there. Does not see
+    writes that go further than a band, or that hit memory of the worker's own.
+    """
+
+    def examine(self, block: BlockResults) -> GuardFinding | None:
+        layout = block.layout
+        rows = block.arena.view(block.count, layout.pitch_bytes)
+        torn = [(rows[:, start:end] != block.row[start:end]).any() for start, end in layout.bands]
+        found = torch.stack(torn).tolist()
+        if not any(found):
+            return None
+        band = found.index(True)
+        where = f"behind tensor argument {band - 1}" if band else "before the first tensor argument"
+        return GuardFinding("bounds", f"bytes {where} were changed, which belong to no buffer")
+
+
+class OwnMemoryGuard:
+    """Proves that a result is not memory of its own although the operator promises a new tensor.
+
+    It must not lie in an argument, nor two results of a block on top of each other: the next call would destroy what
+    the last one gave; nor one element of it on another (an expanded tensor). By the addresses and strides that the
+    worker names; and if those lie, by what happens when the judge overwrites arguments and results of a call that is
+    drawn for each block: what changes with them is the same memory. Nor may it lie in a result of an earlier block
+    that is still kept (:mod:`torchstone.judge_process.retained_results`). Results whose elements interleave are
+    compared by their beginning only.
+    """
+
+    def examine(self, block: BlockResults) -> GuardFinding | None:
+        found = self._in_argument(block) or self._on_top_of_each_other(block) or self._within_itself(block)
+        if found is None and block.hidden_alias is not None:
+            message = "a result and an argument change together; expected a new tensor"
+            return GuardFinding("aliasing", message, block.hidden_alias)
+        if found is None and block.on_kept is not None:
+            message = "a result lies in the memory of an earlier one, whose owner still has it; expected a new tensor"
+            return GuardFinding("aliasing", message)
+        return found
+
+    def _in_argument(self, block: BlockResults) -> GuardFinding | None:
+        for call, position, address, _ in _fresh_results(block):
+            offset = block.arena_offset(address)
+            argument = None if offset is None else block.layout.argument_at(offset)
+            if argument is not None:
+                where = f"in the memory of tensor argument {argument}"
+                return GuardFinding("aliasing", f"output {position} lies {where}; expected a new tensor", call)
+        return None
+
+    def _on_top_of_each_other(self, block: BlockResults) -> GuardFinding | None:
+        ordered = sorted(_fresh_results(block), key=lambda result: result.address)
+        for one, other in itertools.pairwise(ordered):
+            if one.address == other.address or one.address + one.contiguous_bytes > other.address:
+                who = f"outputs {one.position} and {other.position}" + (
+                    "" if one.call == other.call else " of two calls"
+                )
+                return GuardFinding("aliasing", f"{who} lie in the same memory; expected a new tensor each", other.call)
+        return None
+
+    def _within_itself(self, block: BlockResults) -> GuardFinding | None:
+        for call, places in enumerate(block.done.places):
+            for position, (place, output) in enumerate(zip(places, block.layout.new_tensors, strict=True)):
+                shape = block.shape_of(place, position)
+                expanded = place.strides is not None and _overlap(shape, place.strides)
+                if output.fresh and expanded and not _overlap(output.native.shape, output.native.stride()):
+                    message = f"elements of output {position} lie on one another (strides {list(place.strides or ())})"
+                    return GuardFinding("aliasing", f"{message}; expected a new tensor", call)
+        return None
+
+
+class ViewGuard:
+    """Proves that a view operator returned something else than the view that it promises.
+
+    The view is known from torch's own operator on the same arguments: begin and strides. Operators that return a view
+    only where they can (``reshape``) promise nothing.
+    """
+
+    def examine(self, block: BlockResults) -> GuardFinding | None:
+        layout = block.layout
+        for call, places in enumerate(block.done.places if layout.views else ()):
+            for position, (place, view) in enumerate(zip(places, layout.views, strict=True)):
+                if view is None:
+                    continue
+                shape = layout.new_tensors[position].native.shape
+                strides = operators.contiguous_strides(shape) if place.strides is None else place.strides
+                begin = call * layout.pitch_bytes + view.offset_bytes
+                if block.arena_offset(place.address) != begin or not same_steps(shape, strides, view.strides):
+                    message = f"output {position} is no view of tensor argument {view.argument}; expected that view"
+                    return GuardFinding("aliasing", message, call)
+        return None
+
+
+PLACE_GUARDS: tuple[BlockGuard, ...] = (OwnMemoryGuard(), ViewGuard())
+"""Those that look at where results lie."""
+BLOCK_GUARDS: tuple[BlockGuard, ...] = (BandGuard(), *PLACE_GUARDS)
+
+
+class _Result(NamedTuple):
+    call: int
+    position: int
+    address: int
+    contiguous_bytes: int
+    """Zero where its elements leave room for others in between."""
+
+
+def _fresh_results(block: BlockResults) -> list[_Result]:
+    outputs = block.layout.new_tensors
+    return [
+        _Result(call, position, place.address, block.contiguous_bytes(place, position))
+        for call, places in enumerate(block.done.places)
+        for position, (place, output) in enumerate(zip(places, outputs, strict=True))
+        if output.fresh and 0 not in block.shape_of(place, position)
+    ]
+
+
+def _overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two elements may lie on one another: some dimension steps less far than the ones below it reach."""
+    reach = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1):
+        if stride < reach:
+            return 0 not in shape
+        reach = stride * (size - 1) + reach
+    return False

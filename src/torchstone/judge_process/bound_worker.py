@@ -1,0 +1,401 @@
+"""The witness stand: one worker bound to one case, with the judge's buffers between them.
+
+Fills an arena with fresh values and garbage, lets the worker call, and takes a private copy of arguments and results
+before anything is compared: what the worker writes later changes nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.chain import Chain
+from torchstone.judge_process.block_results import BlockResults, ResultStrides
+from torchstone.judge_process.call_layout import CallLayout
+from torchstone.judge_process.retained_results import RetainedResults
+from torchstone.judging import DrawnCall
+from torchstone.protocol.buffers import Arenas
+from torchstone.protocol.messages import (
+    KEPT_ARENA_BYTES,
+    MOST_SPARSE,
+    Attribute,
+    Attributed,
+    Bind,
+    Bound,
+    Call,
+    Done,
+    Failed,
+    Release,
+    Reply,
+    Wear,
+)
+from torchstone.schema import Attribution
+from torchstone.supervisor.result_reading import Copies, HostReader, Span, UnreadableError, open_reader
+from torchstone.supervisor.worker_handle import BadReplyError, Worker, WorkerEndedError
+from torchstone.transfer import bring
+
+_GARBAGE_SHIFT_BYTES = 64 << 10
+_SMALL_BYTES = KEPT_ARENA_BYTES
+"""Arguments and results that a worker may hold on to while it stands still. Never an arena that is freed meanwhile."""
+
+
+class CandidateFailedError(Exception):
+    """The candidate raised; the worker reported it."""
+
+    def __init__(self, failure: Failed) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def _garbage(size_bytes: int, device: torch.device) -> torch.Tensor:
+    """Random bytes to put where results will go, with room to start at another one each time.
+
+    Not NaN and not constant: a poison that can be recognised tells a candidate what is unwritten.
+    """
+    seed = torch.frombuffer(bytearray(secrets.token_bytes(_GARBAGE_SHIFT_BYTES)), dtype=torch.uint8).to(device)
+    repeats = 1 + -(-size_bytes // _GARBAGE_SHIFT_BYTES)
+    return seed.repeat(repeats)
+
+
+class BoundWorker:
+    """A worker, a case, and the buffers of up to ``sets`` calls.
+
+    What is presented comes from the desk, and what was read goes there (:mod:`torchstone.judging.arithmetic_device`).
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        case: schema.Case,
+        layout: CallLayout,
+        sets: int,
+        device: torch.device,
+        desk: torch.device | None = None,
+    ) -> None:
+        self.worker = worker
+        self.sets = sets
+        self.layout = layout
+        self._case = case
+        self._device = device
+        self.on_device = device.type != "cpu"
+        worker.arenas = worker.arenas or Arenas(device)
+        self._arena = worker.arenas.take(sets * layout.pitch_bytes)
+        self._bytes = self._arena.tensor(0, sets * layout.pitch_bytes, torch.uint8)
+        self.desk = device if desk is None else desk
+        self._is_elsewhere = self.desk != device
+        self._written = torch.empty_like(self._bytes, device=self.desk) if self._is_elsewhere else self._bytes
+        """Where the judge puts arguments together: the buffers themselves, or memory at the desk."""
+        self._slots = [layout.inputs_in(self._written, index) for index in range(sets)]
+        most_bytes = max(layout.pitch_bytes, MOST_SPARSE * layout.largest_bytes)
+        self._desk_garbage = _garbage(most_bytes, self.desk)
+        self._garbage = worker.arenas.garbage(most_bytes, _garbage) if self._is_elsewhere else self._desk_garbage
+        self._row = self._desk_garbage
+        self._arena_address = 0
+        self.is_bound = False
+        """Whether the worker sees the buffers."""
+        self.lying: set[ResultStrides] = set()
+        """How results of any call lay."""
+        self._retained = RetainedResults()
+        self.keeps_results = True
+        """Whether results of earlier blocks are watched while later calls are made. It takes time."""
+        self.has_stated_shapes_only = False
+        """Whether the kernel is called with no other shapes than its case's, not even where nobody looks at results."""
+        if worker.reader is None:
+            worker.reader = open_reader(worker.pid, device)
+        self._reader = worker.reader
+
+    def bind(self, deadline: float) -> None:
+        """Give the worker its view of the buffers."""
+        self.bind_ahead(deadline)
+        self.worker.settle(deadline)
+
+    def bind_ahead(self, deadline: float) -> None:
+        """The same, when the worker is next asked for something."""
+        command = Bind(
+            secrets.token_hex(8),
+            self._case,
+            self.sets,
+            self.layout.input_placements(),
+            self.layout.declared_outputs(),
+            self._arena.size_bytes,
+            self._arena.device_handle,
+        )
+        descriptor = self._arena.descriptor if self._arena.device_handle is None else None
+        self.worker.send_ahead(command, deadline, self._take_bound, descriptor)
+        self.is_bound = True
+
+    def _take_bound(self, reply: Reply) -> None:
+        if isinstance(reply, Failed):
+            raise CandidateFailedError(reply)
+        if not isinstance(reply, Bound):
+            raise BadReplyError(f"expected the case to be bound, got {type(reply).__name__}")
+        self._arena_address = reply.arena_address
+
+    def present(self, calls: Sequence[DrawnCall]) -> None:
+        """Write the calls' inputs into the buffers, and random garbage in between."""
+        self._fill_bands(len(calls))
+        # As bytes: torch's copy on a device gives a NaN of 16 bits other bits.
+        targets = [slot.view(torch.uint8) for index in range(len(calls)) for slot in self._slots[index] if slot.numel()]
+        storages = [tensor.storage for call in calls for tensor in call.tensors]
+        sources = [storage.view(torch.uint8) for storage in storages if storage.numel()]
+        if targets:
+            torch._foreach_copy_(targets, sources)
+        if self._is_elsewhere:  # a copy from the host is over when it returns
+            self.rows(len(calls)).copy_(self._written[: len(calls) * self.layout.pitch_bytes])
+        else:
+            self.finish_device_work()
+
+    def conceal(self, count: int) -> None:
+        """Random garbage between the arguments of calls whose values are to be revealed."""
+        self._fill_bands(count)
+
+    def reveal(self, storages: Sequence[torch.Tensor]) -> None:
+        """Write the values of calls, which are stacked, with one copy for each argument. Quick: it is on the clock."""
+        count = len(storages[0]) if storages else 0
+        for target, storage in zip(self.layout.stacked_inputs_in(self._bytes, count), storages, strict=True):
+            target.copy_(storage)
+
+    def _fill_bands(self, count: int) -> None:
+        rows = self._written[: count * self.layout.pitch_bytes].view(count, self.layout.pitch_bytes)
+        shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
+        self._row = self._desk_garbage[shift : shift + self.layout.pitch_bytes]
+        for start, end in self.layout.bands:
+            rows[:, start:end] = self._row[start:end]
+
+    def rows(self, count: int) -> torch.Tensor:
+        """The bytes of the first calls' buffers, which the worker sees."""
+        return self._bytes[: count * self.layout.pitch_bytes]
+
+    def take_down(self, done: Done, count: int) -> BlockResults:
+        """What a reply says about calls, in front of a private copy of their arguments."""
+        block = BlockResults(self.layout, done, count, self.rows(count).clone(), self._arena_address, self._row)
+        self.lying |= block.lying
+        return block
+
+    def garbage(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """Random bits, other ones each time, for at most as much as a result takes."""
+        shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES // dtype.itemsize) * dtype.itemsize
+        return self._garbage[shift : shift + elements * dtype.itemsize].view(dtype)
+
+    @property
+    def row(self) -> torch.Tensor:
+        """What lies in the bands of each row since arguments were last presented."""
+        return self._row
+
+    @property
+    def arena_address(self) -> int:
+        """Where the judge itself sees the buffers."""
+        return self._arena.address
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    def call(
+        self, count: int, deadline: float, chain: Chain | None = None, backward: tuple[int, ...] = ()
+    ) -> BlockResults:
+        """Let the worker make the first ``count`` calls; the judge's clock runs as long as the worker does.
+
+        It starts before the worker is let go and stops when every process of it stands still again: there is no
+        moment in which a candidate could work off the clock, before the command or after the reply. A device does not
+        stop with its process, so there the clock runs until the judge holds its copy of the results instead: work that
+        is still under way is either on the clock or not in the copy. What this costs is the same for every party.
+        """
+        keep = self._retained.choose() if self.keeps_results else ()
+        command = Call(
+            secrets.token_hex(8),
+            0,
+            count,
+            keep=keep,
+            chain=chain,
+            backward=backward,
+            stated_shapes=self.has_stated_shapes_only,
+        )
+        block = self._call(command, deadline, to_be_compared=True)
+        block.unpack()
+        block.on_kept = self._retained.covered_by(block)
+        self._take_back(block)
+        return block
+
+    def time(self, count: int, deadline: float, pretend: bool, chain: Chain | None = None) -> BlockResults:
+        """The same for who has nothing to gain: the clock and the memory see no difference, nothing is looked at."""
+        command = Call(secrets.token_hex(8), 0, count, pretend, () if pretend else self._retained.choose(), chain)
+        block = self._call(command, deadline, to_be_compared=False)
+        self._overwrite(block)
+        if pretend:
+            self._retained.pass_over()
+        return block
+
+    def wear(self, calls: Sequence[DrawnCall], budget_ns: int, deadline: float) -> None:
+        """Have the worker make these calls again and again, as often as fits: what it has kept must stay as it is.
+
+        Not where the arguments are written to: who is given his own results again may rightly refuse them.
+        """
+        if operators.contract_of(self._case).mutated:
+            return
+        blocks = -(-self._retained.calls_within(budget_ns) // len(calls))
+        if not blocks:
+            return
+        self.present(calls)
+        command = Wear(secrets.token_hex(8), blocks, len(calls), self._retained.choose())
+        reply = self.worker.ask(command, deadline)
+        self.worker.freeze()
+        if isinstance(reply, Failed):
+            raise CandidateFailedError(reply)
+
+    def _call(self, command: Call, deadline: float, to_be_compared: bool) -> BlockResults:
+        self.worker.post(command, deadline)
+        began = time.perf_counter_ns()
+        self.worker.thaw()
+        reply = self.worker.answer_to(command, deadline)
+        if not self.on_device:
+            self.worker.freeze()
+            elapsed_ns = time.perf_counter_ns() - began
+        if isinstance(reply, Failed):
+            raise CandidateFailedError(reply)
+        if not isinstance(reply, Done):
+            raise BadReplyError(f"expected the calls to be done, got {type(reply).__name__}")
+        block = self._take_down(reply, command.count, copies=to_be_compared or self.on_device)
+        if self.on_device:
+            self.finish_device_work()
+            elapsed_ns = time.perf_counter_ns() - began
+            self.worker.freeze()
+        block.elapsed_ns = elapsed_ns
+        return block
+
+    def _completing_ns(self, spans: Sequence[Span]) -> int:
+        """How long it takes until the results are in memory, and not only promised.
+
+        After they were read, which provides nothing, and after it was seen whose memory they share: providing a page
+        ends that.
+        """
+        if not isinstance(self._reader, HostReader):
+            return 0
+        try:
+            return self._reader.complete_ns(spans)
+        except UnreadableError as error:
+            self.worker.check_alive()
+            raise BadReplyError(f"a result in memory that cannot be had: {error}") from error
+
+    def _take_down(self, done: Done, count: int, copies: bool) -> BlockResults:
+        """A private copy of everything that the calls left: arguments from the arena, results from where they lie."""
+        block = BlockResults(self.layout, done, count, self.rows(count), self._arena_address, self._row)
+        self.lying |= block.lying
+        if not copies:
+            return block
+        read = self._read(block.spans, done) if block.spans else Copies((), (), ())
+        if self._is_elsewhere:
+            block.arena, *pieces = bring([block.arena, *read.pieces], self.desk)
+            read = read.in_pieces(pieces)
+        else:
+            block.arena = block.arena.clone()
+        block.copies = read
+        return block
+
+    def _read(self, spans: Sequence[Span], done: Done) -> Copies:
+        try:
+            return self._reader.read(spans, done.segments)
+        except UnreadableError as error:
+            self.worker.check_alive()
+            raise BadReplyError(f"a result that cannot be read: {error}") from error
+
+    @property
+    def keeps_arguments(self) -> bool:
+        """Whether arguments that nobody writes to are still there after a block: on the host the judge itself spoils
+        those of one call.
+        """
+        return self.on_device
+
+    def _take_back(self, block: BlockResults) -> None:
+        """Overwrite what has been read, as its owner may, and see whether anything else changes with it."""
+        # A device allocation of the worker's is not the arena: the driver exports no memory twice.
+        if self.on_device or not block.spans or not any(output.fresh for output in self.layout.new_tensors):
+            self._overwrite(block)
+            return
+        index = secrets.randbelow(block.count)
+        follows = self._results_follow_arguments(block, index)
+        before = self._row_of(index).clone()
+        self._overwrite(block)
+        if follows or not torch.equal(self._row_of(index), before):
+            block.hidden_alias = index
+
+    def _overwrite(self, block: BlockResults) -> None:
+        if not block.spans:
+            return
+        block.completing_ns = self._completing_ns(block.spans)
+        block.elapsed_ns += block.completing_ns
+        shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
+        try:
+            self._reader.overwrite(block.spans, self._garbage[shift:])
+        except UnreadableError as error:
+            self.worker.check_alive()
+            raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
+        self._retained.note(block, shift)
+        if not self._is_elsewhere:  # else whoever presents or releases next waits for it: a turn on the device less
+            self.finish_device_work()
+
+    def _row_of(self, index: int) -> torch.Tensor:
+        return self._bytes[index * self.layout.pitch_bytes : (index + 1) * self.layout.pitch_bytes]
+
+    def _results_follow_arguments(self, block: BlockResults, index: int) -> bool:
+        """Whether results of a call change when its arguments do, which are of no use any more.
+
+        The other direction than overwriting results: a private mapping of the arena is only copied when it is written
+        to, and shows what is written to the arena until then.
+        """
+        spans, copies = block.read_of(index)
+        self._row_of(index).copy_(self._garbage[secrets.randbelow(_GARBAGE_SHIFT_BYTES) :][: self.layout.pitch_bytes])
+        again = self._read(spans, block.done)
+        return any(not torch.equal(one, other) for one, other in zip(copies, again, strict=True))
+
+    def attribute(self, deadline: float, with_kernels: bool) -> Attribution | Failed:
+        """Have the worker tell what did the work of one call."""
+        reply = self.worker.ask(Attribute(secrets.token_hex(8), with_kernels), deadline)
+        self.worker.freeze()
+        if isinstance(reply, Failed):
+            return reply
+        if not isinstance(reply, Attributed):
+            raise BadReplyError(f"expected an attribution, got {type(reply).__name__}")
+        return reply.attribution
+
+    def device_latency_ns(self) -> int:
+        """How long the judge waits for next to nothing on the device: long, if someone else keeps it busy."""
+        began = time.perf_counter_ns()
+        self._garbage[:1].clone()
+        self.finish_device_work()
+        return time.perf_counter_ns() - began
+
+    def finish_device_work(self) -> None:
+        """The judge's own device work must be over before the worker's clock starts, and before a copy is read."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def release(self, deadline: float) -> None:
+        """Have the worker let go of the buffers, so that it can be bound to another case.
+
+        Raises LostResultError if a result that it has kept is not what it was.
+        """
+        self.finish_device_work()  # of results that it may free now
+        self._retained.check(self._reader, self._garbage)
+        self._retained = RetainedResults()
+        self.worker.send_ahead(Release(secrets.token_hex(8)), deadline, _take_released)
+        if self.sets * self.layout.footprint_bytes > _SMALL_BYTES:  # what is small it may have until it is asked again
+            self.worker.settle(deadline)
+        self._reader.let_go()
+        self.is_bound = False
+
+    def close(self) -> None:
+        """Free the buffers. The worker must have released them or be dead."""
+        self._slots.clear()
+        del self._bytes, self._written
+        assert self.worker.arenas is not None
+        self.worker.arenas.give_back(self._arena)
+
+
+def _take_released(reply: Reply) -> None:
+    if isinstance(reply, Failed):
+        raise WorkerEndedError(None)

@@ -1,0 +1,472 @@
+"""One candidate before the judge: its worker, the stage it is in and the time left, and the one way to call it.
+
+Everything that is ever asked of a candidate goes through :meth:`Hearing.call_and_verify`. What goes wrong on the
+candidate's side leaves as one of :data:`FAILURES` or as a :class:`VerdictError`; what goes wrong on ours as another
+exception, and the job is tried again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+import torch
+
+from torchstone import schema
+from torchstone.chain import Chain
+from torchstone.judge_process import verdict_wording
+from torchstone.judge_process.block_guards import BLOCK_GUARDS
+from torchstone.judge_process.block_results import BlockResults
+from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError
+from torchstone.judge_process.call_layout import CallLayout
+from torchstone.judge_process.resources import JobOutcome, JudgeResources
+from torchstone.judge_process.retained_results import LostResultError
+from torchstone.judging import (
+    Agreement,
+    DrawnCall,
+    Expected,
+    Mismatch,
+    Planting,
+    Reference,
+    ReferenceFailure,
+    Series,
+    agrees_about_nothing,
+    agrees_on_plain_memory,
+    agrees_with_itself,
+    compare_many,
+    desk_of,
+    draw_calls,
+    is_hidden,
+    planted_calls,
+    says_it_races,
+    worst_of,
+)
+from torchstone.protocol.messages import PASSES_APART, Failed, Load
+from torchstone.supervisor.pausing import PausableWorker
+from torchstone.supervisor.worker_handle import BadReplyError, OverLimitError, OverranError, WorkerEndedError
+from torchstone.supervisor.worker_pool import DeviceNotOpenedError
+
+HOUSEKEEPING_SECONDS = 30.0
+"""For what the judge asks of a worker besides the candidate's own work."""
+FAILURES = (
+    OverranError,
+    WorkerEndedError,
+    BadReplyError,
+    OverLimitError,
+    CandidateFailedError,
+    LostResultError,
+)
+"""Every way in which asking a worker can end without an answer, or with one that does not last."""
+
+_WORN_TOGETHER = 8
+"""Calls in a block that nobody looks at."""
+_QUIET_WITHIN_SECONDS = 0.05
+"""What a candidate has begun on the device before it was made to stand still must be over by then."""
+_FIRST_PATIENCE_SECONDS = 0.02
+_MOST_PATIENCE_SECONDS = 0.5
+"""Until the next try; each that fails doubles it. It may have been another judge's work, which is soon over."""
+
+_MOST_APART_BYTES = 256 << 20
+"""Arguments and results of calls whose passes are made apart: each is there twice then, and what they keep."""
+_SLIGHT = 4.0
+"""Times its bound: what a result is off by that another order of additions may have made."""
+
+T = TypeVar("T")
+
+
+class WorkerLostError(Exception):
+    """The candidate's worker ended as if it or its warden had been killed from outside."""
+
+
+class DeviceLostError(Exception):
+    """The candidate's worker could not open the device."""
+
+
+class VerdictError(Exception):
+    """The verdict is clear before the end of the trial."""
+
+    def __init__(self, verdict: schema.Verdict) -> None:
+        self.verdict = verdict
+
+
+class RepeatableRandomness:
+    """The system's randomness, written down: a candidate whose worker was lost meets the same values and variants.
+
+    Otherwise dying would be a way to ask for others. Nothing that is timed comes from here: what a candidate has met
+    before it may know the answer to.
+    """
+
+    def __init__(self) -> None:
+        self._drawn: list[int] = []
+        self._next = 0
+        self.variants: tuple[Sequence[schema.Case], Sequence[Sequence[schema.Case]]] | None = None
+        """The hidden ones, once they were drawn: small ones, and ways to make each of the stated size."""
+        self.keeps_results: bool | None = None
+        """Whether results are kept and looked at again, once that was decided."""
+
+    def draw(self) -> int:
+        """63 bits that no candidate can foresee."""
+        if self._next == len(self._drawn):
+            self._drawn.append(secrets.randbits(63))
+        self._next += 1
+        return self._drawn[self._next - 1]
+
+    def begin_again(self) -> None:
+        """With the first of what was drawn."""
+        self._next = 0
+
+
+class CandidateSession:
+    """The candidate of one job."""
+
+    def __init__(self, job: schema.Job, room: JudgeResources, randomness: RepeatableRandomness | None = None) -> None:
+        self.job = job
+        self.room = room
+        self.randomness = randomness or RepeatableRandomness()
+        self.stage: schema.Stage = "start"
+        self.outcome = JobOutcome()
+        self.errors = schema.ErrorStatistics()
+        self.verified = 0
+        self._limit_seconds = self._left_seconds = HOUSEKEEPING_SECONDS
+        self._worker: PausableWorker | None = None
+        self._next_try, self._patience_seconds = 0.0, _FIRST_PATIENCE_SECONDS
+        self._is_apart = self._has_been_apart = False
+        """Whether forward and backward passes are, and have been."""
+        self._in_hand: Callable[[], Sequence[DrawnCall]] = _no_calls
+        self.block: BlockResults | None = None
+        """What the last block left behind, kept only where a call is saved."""
+
+    @property
+    def worker(self) -> PausableWorker:
+        assert self._worker is not None, "a worker is taken before it is asked"
+        return self._worker
+
+    @property
+    def has_worker(self) -> bool:
+        return self._worker is not None
+
+    def take_worker(self) -> None:
+        """The worker that has the candidate loaded, or a fresh one that loads it now."""
+        with self.in_stage("start", HOUSEKEEPING_SECONDS):
+            worker, fresh = self.room.worker_for(self.job.implementation)
+        self._worker = worker
+        self.outcome.layers = worker.layers
+        worker.clear_log()
+        if worker.candidate_key == self.job.implementation.key:
+            return
+        worker.candidate_key = None
+        with self.in_stage("load", self.job.deadlines.load_seconds):
+            command = Load(secrets.token_hex(8), self.job.implementation)
+            reply = self.allow(lambda deadline: worker.ask(command, deadline))
+            worker.freeze()  # until it is bound: what it starts while it loads must not run on
+            if isinstance(reply, Failed):
+                raise CandidateFailedError(reply)
+        if fresh:
+            with self.in_stage("start", HOUSEKEEPING_SECONDS):
+                self._open_device(worker)
+        worker.candidate_key, worker.package = self.job.implementation.key, self.job.implementation.package
+        worker.loads += 1
+
+    def _open_device(self, worker: PausableWorker) -> None:
+        """After loading: what does not even load needs no device. Not the candidate's fault if it fails."""
+        try:
+            self.room.pool.open_device(worker)
+        except (DeviceNotOpenedError, OverranError) as error:
+            raise DeviceLostError(f"a worker could not open the device: {error}") from error
+        worker.freeze()
+
+    @contextmanager
+    def standing(self, case: schema.Case, layout: CallLayout, sets: int) -> Iterator[BoundWorker]:
+        """The candidate bound to a case. If anything goes wrong inside, its worker is not used again."""
+        bound = BoundWorker(self.worker, case, layout, sets, self.room.device, desk_of(case, self.room.device))
+        bound.has_stated_shapes_only = self.job.shapes == "stated"
+        try:
+            self.allow(bound.bind_ahead)
+            yield bound
+        except BaseException:
+            self.dismiss()  # a worker that may still see the buffers must be gone before they are freed
+            raise
+        finally:
+            bound.close()
+
+    def draw(
+        self, reference: Reference, count: int, calibrate: bool = True, again: bool = True
+    ) -> tuple[list[DrawnCall], list[Expected]]:
+        """Fresh calls from the system's randomness, and what they must give. Of random numbers some are made again.
+
+        ``again``: the same ones for who comes again because his worker was lost.
+        """
+        calls = _fresh_calls(reference, self.randomness.draw() if again else secrets.randbits(63), count)
+        return calls, reference.expect_many(calls, with_bounds=calibrate)
+
+    def draw_with_planted(
+        self, reference: Reference, count: int, like: Expected, *, non_finite: bool = False
+    ) -> list[Expected]:
+        """Fresh calls, the first to be compared in full, and others with values at which operators decide.
+
+        ``like``: an answered call of this case, or of the one that it is a variant of. Torch is asked all at once.
+        ``non_finite``: and one with NaN and infinities, if the operator is pointwise.
+        """
+        calls = _fresh_calls(reference, self.randomness.draw(), count)
+        seed = self.randomness.draw()
+        if reference.lottery is not None:  # then what there is to plant hangs on its own answers
+            expected = reference.expect_many(calls, with_bounds=True)
+            planted = planted_calls(expected[0], seed, non_finite=non_finite)
+        else:
+            planting = Planting(reference, like, seed, non_finite=non_finite)
+            reference.foresee([*calls, *planting.calls])
+            expected = reference.expect_many(calls, with_bounds=True)
+            planted = planting.answered()
+        return [expected[0], *(replace(other, with_bounds=False) for other in expected[1:]), *planted]
+
+    def call_and_verify(self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected]) -> tuple[int, int]:
+        """Present, call, copy, compare. Every call that is ever made of a candidate goes through here.
+
+        If they count, they are added to those verified.
+        """
+        block = self._called(bound, calls, lambda index: expected[index])
+        outputs = [block.outputs(index) for index in range(len(calls))]
+        inputs_after = [block.inputs_after(index) for index in range(len(calls))]
+        left = list(range(len(calls)))
+        while left:
+            found = compare_many(
+                [expected[index] for index in left],
+                [outputs[index] for index in left],
+                [inputs_after[index] for index in left],
+            )
+            if isinstance(found, Agreement):
+                self.errors = worst_of(self.errors, found.errors)
+                self.verified += len(left)
+                break
+            index = left.pop(found.call)
+            if self._has_answer(bound, expected[index], found.errors):
+                raise VerdictError(self._disagreement(found, expected[index]))
+        return block.elapsed_ns, block.claimed_ns
+
+    def _disagreement(self, found: Mismatch, expected: Expected) -> schema.Disagrees:
+        replay = verdict_wording.replay_of(expected.call)
+        message = found.message + verdict_wording.about_inputs(replay, self.job.case)
+        message += f" ({PASSES_APART})" if self._is_apart else ""
+        return schema.Disagrees(self.stage, found.reason, message, found.errors, replay)
+
+    def call_and_verify_chained(self, bound: BoundWorker, series: Series, chain: Chain) -> tuple[int, int]:
+        """The same for calls whose arguments are made from the result of the one before: which they were, the results
+        tell. The values must have been drawn.
+        """
+        calls = series.calls()
+        block = self._called(bound, calls, lambda index: series.reference.expect_many([calls[index]])[0], chain)
+        rows = range(len(calls))
+        outputs = [torch.stack(leaves) for leaves in zip(*map(block.outputs, rows), strict=True)]
+        inputs_after = [torch.stack(storages) for storages in zip(*map(block.inputs_after, rows), strict=True)]
+        series.follow(chain, outputs)
+        match series.compare(outputs, inputs_after):
+            case Mismatch(reason=reason, message=message, errors=errors):
+                # No call to make again: its arguments are not in the seed alone.
+                raise VerdictError(schema.Disagrees(self.stage, reason, message, errors))
+        self.verified += len(calls)
+        return block.elapsed_ns, block.claimed_ns
+
+    def _called(
+        self,
+        bound: BoundWorker,
+        calls: list[DrawnCall],
+        expected: Callable[[int], Expected],
+        chain: Chain | None = None,
+    ) -> BlockResults:
+        """Present, call, copy, and see whether anything is wrong with how the results came about."""
+        bound.present(calls)
+        backward = self._backward_order(bound, calls)
+        self._is_apart = bool(backward)
+        with self.making(lambda: () if chain is not None else calls):
+            block = self.allow(lambda deadline: bound.call(len(calls), deadline, chain, backward))
+        done = block.done
+        if done.odd_call is not None:
+            raise VerdictError(verdict_wording.odd_structure(self.stage, expected(done.odd_call), done))
+        self.block = block if self.job.save_to is not None else None
+        for guard in BLOCK_GUARDS:
+            objection = guard.examine(block)
+            if objection is not None:
+                replay = None if objection.call is None else verdict_wording.replay_of(calls[objection.call])
+                raise VerdictError(schema.Disagrees(self.stage, objection.reason, objection.message, replay=replay))
+        return block
+
+    def _backward_order(self, bound: BoundWorker, calls: Sequence[DrawnCall]) -> tuple[int, ...]:
+        """Of gradients that are checked: forward passes first, then the backward ones in any order; empty: at once.
+
+        The first block of several calls is made so, and every second of the others. Never a timed one, nor very large
+        ones: they hold on to more memory than they do in use.
+        """
+        if self.stage == "measure" or len(calls) < 2 or not schema.is_gradient(calls[0].case.operator):
+            return ()
+        if len(calls) * bound.layout.footprint_bytes > _MOST_APART_BYTES:
+            return ()
+        if self._has_been_apart and secrets.randbits(1):
+            return ()
+        self._has_been_apart = True
+        return tuple(secrets.SystemRandom().sample(range(len(calls)), len(calls)))
+
+    def keeps_results(self) -> bool:
+        """Whether results of earlier blocks are watched while later calls are made; where speed is at stake, always."""
+        randomness, job = self.randomness, self.job
+        if randomness.keeps_results is None:
+            timed = job.measured and job.case.timed
+            randomness.keeps_results = timed or self.room.looks_at_kept_results(job.implementation.key)
+        return randomness.keeps_results
+
+    def wear(self, bound: BoundWorker, budget_ns: int) -> None:
+        """Calls that are not looked at, while the worker keeps results of earlier ones."""
+        if bound.keeps_results:
+            calls = draw_calls(self.job.case, secrets.randbits(63), min(_WORN_TOGETHER, bound.sets), bound.desk)
+            self.allow(lambda deadline: bound.wear(calls, budget_ns, deadline))
+
+    def _has_answer(self, bound: BoundWorker, failed: Expected, errors: schema.ErrorStatistics) -> bool:
+        """Whether torch stands by its answer to a call that the candidate failed, by as much as these errors say.
+
+        A hidden variant without an answer is passed over: nobody has asked for it but the judge.
+        """
+        case, places = failed.call.case, (bound.device, bound.desk)
+        repeats = not bound.on_device or (
+            agrees_with_itself(failed, *places) and not (_is_slight(errors) and says_it_races(failed, *places))
+        )
+        if is_hidden(case):
+            return repeats and agrees_about_nothing(failed) and agrees_on_plain_memory(failed, *places)
+        if not repeats:
+            raise ReferenceFailure(f"{case.operator} in torch: gives other results for the same arguments")
+        return True
+
+    @contextmanager
+    def in_stage(self, stage: schema.Stage, limit_seconds: float) -> Iterator[None]:
+        """What is asked of the worker inside has this much time, all together."""
+        lane = self.room.lane
+        self.stage, began, waited = stage, time.monotonic(), lane.waited_seconds
+        self._limit_seconds = self._left_seconds = limit_seconds
+        try:
+            yield
+        finally:
+            before = self.outcome.stage_seconds.get(stage, 0.0)
+            took = time.monotonic() - began - (lane.waited_seconds - waited)
+            self.outcome.stage_seconds[stage] = round(before + took, 6)
+
+    def allow(self, action: Callable[[float], T]) -> T:
+        """Let the worker act, on what is left of the stage's time. The judge's own work is not charged to it, and
+        neither is the time for which it stands still so that somebody else can measure.
+        """
+        self.room.signs_of_life += 1
+        began = time.monotonic()
+        self.worker.is_urgent = not (self.room.lane.is_shared and self.room.shares_device)
+        if not self.room.lane.is_shared:
+            try:
+                return action(began + self._left_seconds)
+            finally:
+                self._left_seconds -= time.monotonic() - began
+        with self.worker.giving_way(self._make_way) as pauses:
+            try:
+                return action(began + self._left_seconds)
+            finally:
+                self._left_seconds -= time.monotonic() - began - pauses.seconds
+
+    def _make_way(self) -> None:
+        """Somebody waits to measure: have the candidate stand still, and give up the place in the lane meanwhile.
+
+        Only if nothing of what it has begun is still under way on the device, which does not stop with it. If it is,
+        the other has to wait until the candidate is done, or its time is over.
+        """
+        room, worker = self.room, self.worker
+        if time.monotonic() < self._next_try or not room.lane.is_wanted() or worker.is_in_kernel():
+            return
+        try:
+            worker.freeze()
+        except OverLimitError as error:  # in the depth of a driver, perhaps: nothing that it can be blamed for
+            raise WorkerLostError("the worker did not stand still") from error
+        until = time.monotonic() + _QUIET_WITHIN_SECONDS
+        while not (quiet := room.is_quiet()) and time.monotonic() < until:
+            pass
+        if quiet:
+            room.make_way()
+            self._patience_seconds = _FIRST_PATIENCE_SECONDS
+        else:
+            self._next_try = time.monotonic() + self._patience_seconds
+            self._patience_seconds = min(2 * self._patience_seconds, _MOST_PATIENCE_SECONDS)
+        worker.thaw()
+
+    def dismiss(self) -> bool:
+        """The candidate's worker is not used again; its log is kept first. False: it has not ended yet."""
+        self.take_log()
+        if self._worker is None:
+            return True
+        self.room.dismiss_candidate()
+        return self._worker.is_gone
+
+    def take_log(self) -> None:
+        if self._worker is not None:
+            self.outcome.log_tail = self._worker.log_tail
+
+    @contextmanager
+    def making(self, calls: Callable[[], Sequence[DrawnCall]]) -> Iterator[None]:
+        """The candidate makes these calls inside: if it crashes, a replay makes them again. None if they are unknown.
+
+        A function, since only a crash asks for them.
+        """
+        self._in_hand = calls
+        yield
+        self._in_hand = _no_calls
+
+    def crash_replay(self, failure: Exception | None = None) -> schema.Replay | None:
+        """The call in which the candidate crashed; all calls in hand, where it died and left no word."""
+        calls = self._in_hand()
+        if not calls:
+            return None
+        told = failure.failure if isinstance(failure, CandidateFailedError) else None
+        # What a device reports may be the fault of an earlier call.
+        if told is not None and told.kind != "device" and told.call is not None and 0 <= told.call < len(calls):
+            return verdict_wording.replay_of(calls[told.call])
+        return verdict_wording.replay_of_block(calls)
+
+    def verdict_for(self, failure: Exception) -> schema.Verdict:
+        """What a failure of the candidate's side means."""
+        verdict = self._verdict_for(failure)
+        if isinstance(verdict, schema.Crashed):
+            return msgspec.structs.replace(verdict, replay=self.crash_replay(failure))
+        return verdict
+
+    def _verdict_for(self, failure: Exception) -> schema.Verdict:
+        stage = self.stage
+        match failure:
+            case OverranError():
+                elapsed = self._limit_seconds - self._left_seconds
+                return schema.TimedOut(stage, self._limit_seconds, round(elapsed, 3))
+            case BadReplyError():
+                return schema.Cheated(stage, "reply", str(failure))
+            case LostResultError():
+                return schema.Disagrees(stage, "aliasing", f"{failure}; expected a new tensor each time")
+            case OverLimitError(kind="processes"):
+                return schema.Crashed(stage, "processes", f"stopped: {failure}")
+            case OverLimitError():
+                return schema.Crashed(stage, "memory", f"stopped: {failure}")
+            case CandidateFailedError(failure=reply):
+                return verdict_wording.verdict_for_reply(stage, reply)
+            case WorkerEndedError(ending=ending):
+                if ending is None or ending.signal_number == signal.SIGKILL:
+                    raise WorkerLostError("the worker was killed from outside") from failure
+                return verdict_wording.verdict_for_ending(stage, ending.exit_code, ending.signal_number)
+        raise AssertionError(f"no verdict for {failure!r}")
+
+
+def _no_calls() -> Sequence[DrawnCall]:
+    return ()
+
+
+def _fresh_calls(reference: Reference, seed: int, count: int) -> list[DrawnCall]:
+    calls = draw_calls(reference.case, seed, count, reference.device)
+    return calls if reference.lottery is None else reference.lottery.with_repeats(calls)
+
+
+def _is_slight(errors: schema.ErrorStatistics) -> bool:
+    known = (errors.worst_over_bound, errors.rms_over_bound, errors.bias_over_bound)
+    return errors.worst_over_bound is not None and all(each is None or float(each) <= _SLIGHT for each in known)

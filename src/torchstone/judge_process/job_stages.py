@@ -1,0 +1,338 @@
+"""One job from start to verdict: load, compile, check, measure, each with its own deadline.
+
+Reads as the order of events. What goes wrong on the candidate's side is caught once, in :meth:`Trial.conduct`,
+and becomes the verdict; what goes wrong on ours leaves as an exception, and the job is tried again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import traceback
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import torch
+
+from torchstone import schema
+from torchstone.errors import TorchstoneError, UsageError
+from torchstone.judge_process import verdict_wording
+from torchstone.judge_process.bound_worker import BoundWorker
+from torchstone.judge_process.call_layout import CallLayout
+from torchstone.judge_process.candidate_session import (
+    FAILURES,
+    HOUSEKEEPING_SECONDS,
+    CandidateSession,
+    DeviceLostError,
+    RepeatableRandomness,
+    VerdictError,
+    WorkerLostError,
+)
+from torchstone.judge_process.interleaved_timing import measure
+from torchstone.judge_process.measurement_guards import DeviceBusyError
+from torchstone.judge_process.participants import ReferenceLostError
+from torchstone.judge_process.reference_alone import (
+    Beforehand,
+    CameTooSoonError,
+    reference_beforehand,
+    with_reference_alone,
+)
+from torchstone.judge_process.replay_file import save_call
+from torchstone.judge_process.resources import JudgeResources
+from torchstone.judge_process.variant_checks import check_hidden
+from torchstone.judging import DrawnCall, Expected, Reference, ReferenceFailure, desk_of, draw_calls, plant
+from torchstone.protocol.messages import Failed
+
+_CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 2, "normal": 3, "thorough": 16}
+"""At least, beside the first call and one more, which are compared against float64; these are as far as need be."""
+_BESIDE_CHECKS = 6
+"""One that is compared in full and planted ones, in the same block where their buffers are small."""
+_MOST_SETS = {"cpu": 256, "cuda": 1024}
+_FEW_SETS = 6
+"""Of very large arguments: with fewer calls in a block what the block itself costs drowns them."""
+_MOST_RESULTS = 2048
+"""In a block: a reply says where each lies, and replies are short."""
+_MOST_DRAWS = 32
+"""Results of random numbers in a block on the CPU: to judge one takes a thousand times as long as to draw it."""
+_MOST_WEIGHTS = 4096
+"""Of all instances of a model: each set of arguments has one of its own, and to make them takes time."""
+_WORN_NS = 60_000_000
+_WORN_WHERE_TIMED_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
+"""For calls that nobody looks at, while earlier results must stay as they are. Told from a block, which costs more than
+its calls: it is less where they are quick."""
+_LOST_WORKERS = 5
+"""A worker that was killed from outside is our loss; one that dies so every time is the candidate's doing."""
+
+
+class StagedJob:
+    """One job."""
+
+    def __init__(self, job: schema.Job, room: JudgeResources, randomness: RepeatableRandomness) -> None:
+        self._job = job
+        self._room = room
+        self._session = CandidateSession(job, room, randomness)
+
+    @property
+    def session(self) -> CandidateSession:
+        """What has come to light so far."""
+        return self._session
+
+    def conduct(self) -> schema.Verdict:
+        """The verdict. Raises only for what is not the candidate's doing."""
+        session = self._session
+        seconds, waited = session.outcome.stage_seconds, self._room.lane.waited_seconds
+        try:
+            self._hear()
+            verdict: schema.Verdict = schema.Agrees(session.errors, session.verified)
+        except VerdictError as early:
+            verdict = early.verdict
+            if isinstance(verdict, schema.Cheated | schema.Crashed | schema.TimedOut | schema.Unsupported):
+                session.dismiss()
+        except (ReferenceFailure, UsageError) as failure:  # torch lacks the operator, or cannot do this case here
+            verdict = schema.Unsupported("reference", str(failure))
+        except FAILURES as failure:
+            session.dismiss()
+            verdict = session.verdict_for(failure)
+            if session.stage == "load" and session.has_worker:
+                self._room.remember_failed_load(self._job.implementation.key, verdict, session.outcome)
+        except BaseException:
+            session.dismiss()
+            raise
+        finally:
+            session.take_log()
+            seconds["wait"] = round(self._room.lane.waited_seconds - waited, 6)
+        if not isinstance(verdict, schema.Agrees):
+            session.outcome.measurement = None
+        return verdict
+
+    def _hear(self) -> None:
+        job, session = self._job, self._session
+        known = self._room.failed_load(job.implementation.key)
+        if known is not None:
+            verdict, session.outcome = known
+            raise VerdictError(verdict)
+        if job.replay is not None:
+            self._replay(job.replay)
+            return
+        timed = job.measured and job.case.timed
+        with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves it and comes back to it
+            reference = Reference(job.case, self._room.device, desk_of(job.case, self._room.device))
+            calls, expected = session.draw(reference, 1)
+            work = self._room.work_of(expected[0]) if timed else None
+            if work is not None:
+                self._room.know_ceilings(work)
+            layout = CallLayout(job.case, expected[0])
+            checks = max(_CHECKED_CALLS[job.effort], self._room.calls_to_tell(expected[0]))
+            sets = self._sets(layout, checks, timed, draws=reference.lottery is not None)
+            before = reference_beforehand(session, layout, sets, reference) if work is not None else Beforehand()
+            session.take_worker()
+            with session.in_stage("compile", job.deadlines.compile_seconds):
+                bound = stack.enter_context(session.standing(job.case, layout, sets))
+                bound.keeps_results = session.keeps_results()
+                session.call_and_verify(bound, calls, expected)  # it may compile
+            self._check(bound, reference, checks, expected[0], worn=work is None)
+            if work is None:
+                self._attribute(bound, has_arguments=bound.keeps_arguments and not reference.contract.mutated)
+                check_hidden(session, bound, expected[0], comes_back=False)
+            else:
+                check_hidden(session, bound, expected[0], comes_back=True)
+                session.outcome.measurement = measure(session, bound, reference, work)
+                session.wear(bound, _WORN_WHERE_TIMED_NS[self._room.device.type])
+                self._attribute(bound, has_arguments=False)
+            session.worker.check_silence()
+            if bound.is_bound:
+                bound.release(time.monotonic() + HOUSEKEEPING_SECONDS)
+            if session.outcome.measurement is not None:
+                found = with_reference_alone(session, bound, reference, session.outcome.measurement, before)
+                session.outcome.measurement = found
+
+    def _sets(self, layout: CallLayout, checks: int, timed: bool, draws: bool) -> int:
+        if not timed:
+            return max(checks, min(checks + _BESIDE_CHECKS, self._room.cache_bytes // layout.footprint_bytes))
+        kind = self._room.device.type
+        room_bytes = self._room.arena_bytes if self._job.cache == "cold" else self._room.cache_bytes // 2
+        fitting = room_bytes // layout.footprint_bytes
+        telling = min(_MOST_RESULTS // max(1, len(layout.outputs)), _most_instances(self._job.case))
+        telling = min(telling, _MOST_DRAWS) if draws and kind == "cpu" else telling
+        few = min(_FEW_SETS, self._room.ample_bytes // layout.footprint_bytes)
+        return max(checks, min(_MOST_SETS[kind], fitting, telling), few, 2)
+
+    def _check(self, bound: BoundWorker, reference: Reference, checks: int, first: Expected, *, worn: bool) -> None:
+        """Further calls on values drawn after the first, some with planted ones.
+
+        ``worn``: and many that nobody looks at; where calls are timed these come after that.
+        """
+        session = self._session
+        with session.in_stage("check", self._job.deadlines.check_seconds):
+            non_finite = self._job.non_finite == "check"
+            wanted = session.draw_with_planted(reference, 1 + checks, first, non_finite=non_finite)
+            for begin in range(0, len(wanted), bound.sets):  # few blocks: each has to wait for the worker and a device
+                some = wanted[begin : begin + bound.sets]
+                session.call_and_verify(bound, [expected.call for expected in some], some)
+            if worn:
+                session.wear(bound, _WORN_NS)
+
+    def _replay(self, replay: schema.Replay) -> None:
+        """One call of an earlier trial again, with the values it had, compared in full.
+
+        Or several, one by one, where it is not known in which of them a process died.
+        """
+        session, device = self._session, self._room.device
+        with self._room.place_in_lane():
+            desk = desk_of(replay.case, device)
+            reference = Reference(replay.case, device, desk)
+            made: list[schema.Replay | schema.BlockCall] = [replay, *replay.others]
+            calls = [_drawn_again(replay.case, each, desk) for each in made]
+            expected = reference.expect_many(calls, with_bounds=len(calls) == 1)
+            layout = CallLayout(replay.case, expected[0])
+            session.take_worker()
+            with (
+                session.in_stage("compile", self._job.deadlines.compile_seconds),
+                session.standing(replay.case, layout, 1) as bound,
+            ):
+                for wanted in expected:
+                    self._make_again(bound, wanted)
+                session.allow(bound.release)
+
+    def _make_again(self, bound: BoundWorker, wanted: Expected) -> None:
+        """However the call ends, its values are saved if that was asked for."""
+        session, save_to = self._session, self._job.save_to
+        session.block = None
+        try:
+            session.call_and_verify(bound, [wanted.call], [wanted])
+        finally:
+            if save_to is not None:
+                save_call(Path(save_to), wanted, session.block)
+
+    def _attribute(self, bound: BoundWorker, has_arguments: bool) -> None:
+        """A last, unscored call tells what did the work; under a policy, work that torch did is not the candidate's.
+
+        It may be the first of the last block again, if that left its arguments as they were.
+        """
+        session = self._session
+        with session.in_stage("attribute", self._job.deadlines.check_seconds):
+            if not has_arguments:
+                bound.present(draw_calls(self._job.case, secrets.randbits(63), 1, bound.desk))
+            with_kernels = self._wants_kernels()
+            found = session.allow(lambda deadline: bound.attribute(deadline, with_kernels))
+            reference_bytes = self._room.reference_peak_bytes(self._job.case)
+        if isinstance(found, Failed):
+            found = schema.Attribution({}, note=f"the kernel failed while it was watched: {found.message}"[:500])
+        found = msgspec.structs.replace(found, reference_peak_memory_bytes=reference_bytes)
+        session.outcome.attribution = found
+        delegated = verdict_wording.delegated(found)
+        if self._job.require_authored and delegated:
+            raise VerdictError(schema.Delegated(delegated))
+
+    def _wants_kernels(self) -> bool:
+        """A profiler costs most of a second: once per candidate is enough, unless the verdict hangs on it."""
+        implementation = self._job.implementation
+        first = implementation.key not in self._room.profiled and implementation.language != "aten"
+        self._room.profiled.add(implementation.key)
+        return self._job.require_authored or first
+
+
+def judge(
+    job: schema.Job, room: JudgeResources, device_label: str, manifest_key: str, isolation: schema.IsolationLevel
+) -> schema.Record:
+    """The record of a job; repeats it when a worker was lost through no fault of the candidate."""
+    attempts = 0
+    randomness = RepeatableRandomness()
+    alone = ExitStack()
+    while attempts < _LOST_WORKERS:
+        attempts += 1
+        randomness.begin_again()
+        trial = StagedJob(job, room, randomness)
+        try:
+            verdict = trial.conduct()
+            if not _wants_memory(verdict) or not _have_it_alone(room, alone):
+                break
+        except torch.OutOfMemoryError as error:
+            verdict = _fault(error, room)
+            if not _have_it_alone(room, alone):
+                break
+        except CameTooSoonError:
+            continue  # with a fresh worker: the next time it was not there before
+        except (ReferenceLostError, DeviceBusyError, DeviceLostError) as lost:
+            verdict = schema.Unjudged(str(lost))
+        except WorkerLostError:
+            # If it happens every time, something that the candidate does makes the system kill it.
+            verdict = schema.Crashed(
+                trial.session.stage,
+                "signal",
+                "killed each time it ran",
+                signal="SIGKILL",
+                replay=trial.session.crash_replay(),
+            )
+            if trial.session.stage == "measure" or trial.session.outcome.measurement is not None:
+                attempts = max(attempts, _LOST_WORKERS - 2)  # dying until the clock is kind must not pay
+        except TorchstoneError as error:
+            if not trial.session.has_worker and not room.has_had_candidates:
+                raise  # this machine cannot do what is asked of it: no job would fare better
+            verdict = _fault(error, room)  # it could, until a candidate had been loaded
+            break
+        except Exception as error:  # noqa: BLE001 - a fault of ours, perhaps provoked: it must not take other jobs along
+            verdict = _fault(error, room)
+            break
+    alone.close()
+    room.free_memory()  # what one job needed must not be missing to the next
+    return schema.Record(
+        job_key=job.key,
+        case=job.case,
+        implementation=job.implementation.reference,
+        verdict=verdict,
+        manifest_key=manifest_key,
+        device=device_label,
+        isolation=schema.Isolation(isolation, trial.session.outcome.layers),
+        measurement=trial.session.outcome.measurement if isinstance(verdict, schema.Agrees) else None,
+        attribution=trial.session.outcome.attribution,
+        log_tail=trial.session.outcome.log_tail,
+        stage_seconds=trial.session.outcome.stage_seconds,
+        attempts=attempts,
+        finished_unix_ns=time.time_ns(),
+        shapes=job.shapes,
+    )
+
+
+def _wants_memory(verdict: schema.Verdict) -> bool:
+    return isinstance(verdict, schema.Crashed) and verdict.kind == "memory"
+
+
+def _have_it_alone(room: JudgeResources, alone: ExitStack) -> bool:
+    """Try again with the device to itself: what judges beside this one use is no fault of the candidate's.
+
+    Nor is what this one keeps for later. False: it had it already.
+    """
+    if room.device.type != "cuda" or room.lane.is_exclusive:
+        return False
+    torch.cuda.empty_cache()
+    alone.enter_context(room.lane.exclusive())
+    return True
+
+
+def _most_instances(case: schema.Case) -> int:
+    if case.model is None:
+        return max(_MOST_SETS.values())
+    weights = case.args[0]
+    return max(1, _MOST_WEIGHTS // (1 + (len(weights.items) if isinstance(weights, schema.Sequence) else 0)))
+
+
+def _fault(error: Exception, room: JudgeResources) -> schema.Verdict:
+    """A job that the judge stumbled over is unjudged. If its device is spoilt, the judge must end and start afresh."""
+    traceback.print_exception(error)  # into the judge's own log
+    room.dismiss_candidate()
+    room.dismiss_own_workers()
+    if room.device.type == "cuda":
+        torch.cuda.synchronize(room.device)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{place.filename.rsplit('/', 1)[-1]}:{place.lineno}"
+    return schema.Unjudged(f"the judge stumbled ({type(error).__name__} at {where}): {error}"[:500])
+
+
+def _drawn_again(case: schema.Case, replay: schema.Replay | schema.BlockCall, device: torch.device) -> DrawnCall:
+    """The call that a record tells of. Records can be edited; what makes no sense is the user's mistake."""
+    if not 0 <= replay.index < replay.count <= max(_MOST_SETS.values()):
+        raise UsageError(f"there is no call {replay.index} of {replay.count} to make again.")
+    call = draw_calls(case, replay.seed, replay.count, device)[replay.index]
+    return plant(call, replay.planted) if replay.planted else call

@@ -1,0 +1,316 @@
+"""Who takes part in a measurement, and what a block of calls is for each.
+
+Two ways to make a block: called one after another, so that starting each call is on the clock (call time); or recorded
+as a graph of the device and started together, so that only the device's work is (device time). The candidate gets
+values that nobody has seen, and every result is verified; the reference and the shim, which have nothing to gain, get
+the candidate's last values again: drawing costs more than calling.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+
+from torchstone import schema
+from torchstone.chain import Chain
+from torchstone.judge_process import verdict_wording
+from torchstone.judge_process.block_guards import BandGuard, GuardFinding
+from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError
+from torchstone.judge_process.candidate_session import FAILURES, HOUSEKEEPING_SECONDS, CandidateSession, VerdictError
+from torchstone.judge_process.graph_calls import Captured
+from torchstone.judging import (
+    DrawnCall,
+    Expected,
+    Mismatch,
+    Plan,
+    Reference,
+    ReferenceFailure,
+    Series,
+    UncapturableError,
+    draw_calls,
+    plans_among_timed,
+    plant_some,
+)
+from torchstone.measuring.procedure import Times, Turn
+
+Sweep = Callable[[], None]
+
+
+class ReferenceLostError(Exception):
+    """The reference's worker failed: nothing that a candidate could have done."""
+
+
+def lost(error: Exception, party: str = "reference") -> str:
+    """What became of one of our own workers, with the end of its traceback where it sent one."""
+    trace = error.failure.traceback.strip().splitlines()[-12:] if isinstance(error, CandidateFailedError) else []
+    return f"the {party}'s worker failed: {error!r}" + "".join(f"\n{line}" for line in trace)
+
+
+class FreshCalls:
+    """Calls for the parties of one measurement."""
+
+    def __init__(self, session: CandidateSession, reference: Reference) -> None:
+        self._session, self._reference = session, reference
+        self._last: dict[int, list[DrawnCall]] = {}
+        self._series: dict[tuple[int, schema.Way], Series] = {}
+        self._seed = secrets.randbits(62)
+        self.plans: list[Plan] = []
+        """Of the values to plant, once they were chosen."""
+
+    def fresh(self, calls: int) -> tuple[list[DrawnCall], list[Expected]]:
+        """Never those of an earlier try: a candidate that died has seen these, and may have left itself a note."""
+        drawn, expected = self._session.draw(self._reference, calls, calibrate=False, again=False)
+        self._last[calls] = drawn
+        return drawn, expected
+
+    def planted(self, calls: int) -> tuple[list[DrawnCall], list[Expected]] | None:
+        """Like fresh ones, with planted values in some; for the candidate alone, which is not timed on them.
+
+        None: there is nothing to plant, or torch does not take it after all.
+        """
+        if not self.plans:
+            return None
+        case, device = self._reference.case, self._reference.device
+        drawn = plant_some(draw_calls(case, secrets.randbits(63), calls, device), self.plans)
+        try:
+            return drawn, self._reference.expect_many(drawn)
+        except ReferenceFailure:
+            return None
+
+    def plan(self) -> None:
+        """Choose which values are planted in blocks that are like timed ones."""
+        _, usual = self._session.draw(self._reference, 1, calibrate=False, again=False)
+        self.plans = plans_among_timed(usual[0], secrets.randbits(63))
+
+    def again(self, calls: int) -> list[DrawnCall]:
+        """The candidate's last values, or some that it never sees; nobody looks at what they give."""
+        if calls not in self._last:
+            case, device = self._reference.case, self._reference.device
+            self._last[calls] = draw_calls(case, secrets.randbits(63), calls, device)
+        return self._last[calls]
+
+    def series(self, calls: int, way: schema.Way) -> Series:
+        """For captured calls: always the same one for as many calls, which is drawn anew for each block."""
+        if (calls, way) not in self._series:
+            self._series[calls, way] = Series(self._reference, calls)
+        return self._series[calls, way]
+
+    def can_be_chained(self) -> bool:
+        return self.series(1, "captured").chain(self._seed) is not None
+
+    def chain(self, calls: int) -> Chain | None:
+        """How as many calls are chained; None: their arguments cannot be."""
+        return self.series(calls, "chained").chain(self._seed)
+
+
+class CandidateCalls:
+    """The candidate, called one call after another."""
+
+    way: schema.Way = "called"
+
+    def __init__(self, session: CandidateSession, bound: BoundWorker, draws: FreshCalls) -> None:
+        self._session, self._bound, self._draws = session, bound, draws
+        self.latencies_ns: list[int] = []
+        self._ready: dict[int, tuple[list[DrawnCall], list[Expected]]] = {}
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        self._ready = {calls: self._draws.fresh(calls) for calls in lengths}
+
+    def run(self, calls: int) -> Times:
+        drawn, expected = self._ready.pop(calls) if calls in self._ready else self._draws.fresh(calls)
+        if self._bound.on_device:
+            self.latencies_ns.append(self._bound.device_latency_ns())
+        return Times(*self._session.call_and_verify(self._bound, drawn, expected))
+
+    def inspection(self, calls: int) -> Turn | None:
+        """A block of calls of which some have planted values: verified like any other, and its time is forgotten."""
+        ready = self._draws.planted(calls)
+        return None if ready is None else lambda: self._inspect(*ready)
+
+    def _inspect(self, drawn: list[DrawnCall], expected: list[Expected]) -> None:
+        if self._bound.on_device:
+            self.latencies_ns.append(self._bound.device_latency_ns())
+        self._session.call_and_verify(self._bound, drawn, expected)
+
+
+class ReferenceCalls:
+    """The reference, or the shim alone, likewise."""
+
+    way: schema.Way = "called"
+
+    def __init__(self, bound: BoundWorker, draws: FreshCalls, pretend: bool) -> None:
+        self._bound, self._draws, self._pretend = bound, draws, pretend
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        """The candidate's draws serve."""
+
+    def run(self, calls: int) -> Times:
+        self._bound.present(self._draws.again(calls))
+        try:
+            block = self._bound.time(calls, time.monotonic() + HOUSEKEEPING_SECONDS, self._pretend)
+        except FAILURES as error:
+            raise ReferenceLostError(lost(error)) from error
+        return Times(block.elapsed_ns, block.claimed_ns)
+
+
+class CandidateChain:
+    """The candidate, each call's arguments made from the last call's result: calls cannot be made together.
+
+    Where nothing is captured. What a chain costs beside the calls, the shim's costs as well.
+    """
+
+    way: schema.Way = "chained"
+
+    def __init__(self, session: CandidateSession, bound: BoundWorker, draws: FreshCalls) -> None:
+        self._session, self._bound, self._draws = session, bound, draws
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        for calls in lengths:
+            self._draws.series(calls, self.way).draw_unevaluated(secrets.randbits(63))
+
+    def run(self, calls: int) -> Times:
+        series, chain = self._draws.series(calls, self.way), self._draws.chain(calls)
+        if chain is None:
+            raise UncapturableError("no argument that could be made from a result")
+        return Times(*self._session.call_and_verify_chained(self._bound, series, chain))
+
+
+class ReferenceChain:
+    """The reference, or the shim alone, likewise."""
+
+    way: schema.Way = "chained"
+
+    def __init__(self, bound: BoundWorker, draws: FreshCalls, pretend: bool) -> None:
+        self._bound, self._draws, self._pretend = bound, draws, pretend
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        """The candidate's draws serve."""
+
+    def run(self, calls: int) -> Times:
+        self._bound.present(self._draws.series(calls, self.way).calls())
+        chain, deadline = self._draws.chain(calls), time.monotonic() + HOUSEKEEPING_SECONDS
+        try:
+            block = self._bound.time(calls, deadline, self._pretend, chain)
+        except FAILURES as error:
+            raise ReferenceLostError(lost(error)) from error
+        return Times(block.elapsed_ns, block.claimed_ns)
+
+
+class Graphs:
+    """Calls that are captured, a graph for each length of block, chained or not."""
+
+    def __init__(
+        self, bound: BoundWorker, draws: FreshCalls, sweep: Sweep | None, chained: bool, pretend: bool = False
+    ) -> None:
+        self.way: schema.Way = "chained" if chained else "captured"
+        self._bound, self._draws, self._sweep, self._pretend = bound, draws, sweep, pretend
+        self._captured: dict[int, Captured] = {}
+
+    def series(self, calls: int) -> Series:
+        return self._draws.series(calls, self.way)
+
+    def chain(self, calls: int) -> Chain | None:
+        return self._draws.chain(calls) if self.way == "chained" else None
+
+    def capture(self, calls: int, deadline: float) -> Captured:
+        """Capture that many calls, the first time that so many are wanted."""
+        if calls not in self._captured:
+            chain = self.chain(calls)
+            self._captured[calls] = Captured(self._bound, calls, deadline, self._pretend, self._sweep, chain)
+        return self._captured[calls]
+
+
+class CandidateGraphs(Graphs):
+    """The candidate, its calls captured."""
+
+    def __init__(
+        self, session: CandidateSession, bound: BoundWorker, draws: FreshCalls, sweep: Sweep | None, chained: bool
+    ) -> None:
+        super().__init__(bound, draws, sweep, chained)
+        self._session = session
+        self.latencies_ns: list[int] = []
+        self._drawn: set[int] = set()
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        for calls in lengths:
+            self._draw(calls)
+        self._drawn = set(lengths)
+
+    def _draw(self, calls: int) -> None:
+        draw = self.series(calls).draw if self.way == "captured" else self.series(calls).draw_unevaluated
+        draw(secrets.randbits(63))
+
+    def run(self, calls: int) -> Times:
+        captured = self.record(calls)
+        if calls not in self._drawn:
+            self._draw(calls)
+        self._drawn.discard(calls)
+        return self._play(captured, calls)
+
+    def inspection(self, calls: int) -> Turn | None:
+        """As of :class:`CandidateCalls`, but at once: a series has room for one draw, and the round's comes later."""
+        captured = self._captured.get(calls)
+        if captured is not None and self._draws.plans:
+            self.series(calls).draw_planted(secrets.randbits(63), self._draws.plans)
+            self._play(captured, calls)
+        return None
+
+    def _play(self, captured: Captured, calls: int) -> Times:
+        self._bound.finish_device_work()
+        self.latencies_ns.append(self._bound.device_latency_ns())
+        values = self.series(calls).storages
+        # The arguments of chained calls are not in the seed alone.
+        with self._session.making(self.series(calls).calls if self.way == "captured" else tuple):
+            times = self._session.allow(lambda deadline: captured.play(values, deadline))
+        self._verify(captured, self.series(calls))
+        return times
+
+    def record(self, calls: int) -> Captured:
+        if calls in self._captured:
+            return self._captured[calls]
+        captured = self._session.allow(lambda deadline: self.capture(calls, deadline))
+        self._object(captured.objection())
+        return captured
+
+    def _verify(self, captured: Captured, series: Series) -> None:
+        outputs = captured.collect()
+        stage = self._session.stage
+        if not captured.was_finished():
+            message = "results changed after the calls were reported done: work went on behind the reply"
+            raise VerdictError(schema.Cheated(stage, "late-work", message))
+        self._object(BandGuard().examine(captured.block))
+        chain = self.chain(series.count)
+        if chain is not None:
+            series.follow(chain, outputs)
+        match series.compare(outputs, captured.arguments_after()):
+            case Mismatch(reason=reason, message=message, errors=errors, call=index):
+                # The arguments of chained calls are not in the seed alone.
+                replay = verdict_wording.replay_of(series.calls()[index]) if chain is None else None
+                message += verdict_wording.about_inputs(replay, self._session.job.case) if replay is not None else ""
+                raise VerdictError(schema.Disagrees(stage, reason, message, errors, replay))
+        self._session.verified += series.count
+
+    def _object(self, objection: GuardFinding | None) -> None:
+        if objection is not None:
+            raise VerdictError(schema.Disagrees(self._session.stage, objection.reason, objection.message))
+
+
+class ReferenceGraphs(Graphs):
+    """The reference, or the shim alone, likewise."""
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        """The candidate's draws serve."""
+
+    def run(self, calls: int) -> Times:
+        captured = self.record(calls)
+        try:
+            return captured.play(self.series(calls).storages, time.monotonic() + HOUSEKEEPING_SECONDS)
+        except FAILURES as error:
+            raise ReferenceLostError(lost(error)) from error
+
+    def record(self, calls: int) -> Captured:
+        try:
+            return self.capture(calls, time.monotonic() + HOUSEKEEPING_SECONDS)
+        except FAILURES as error:
+            raise ReferenceLostError(lost(error)) from error

@@ -1,0 +1,323 @@
+"""What all trials of a judge share: workers, the lane, the device, and what is remembered of candidates."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.judge_process.measurement_guards import peak_bandwidth
+from torchstone.judge_process.measuring_lane import MeasuringLane
+from torchstone.judging import DrawnCall, Expected, Reference, Work, calls_to_tell, draw_call, preparable_share, work_of
+from torchstone.measuring import timing
+from torchstone.measuring.ceilings import DeviceCeilings
+from torchstone.measuring.device import DeviceProbe
+from torchstone.protocol.peak_memory import PeakMemory
+from torchstone.supervisor.pausing import PausableWorker
+from torchstone.supervisor.worker_pool import WorkerPool
+
+_HOST_ARENA_BYTES = 64 << 20
+_DEVICE_PARTS, _DEVICE_PARTS_FOR_JUDGE = 64, 8
+"""Of a device's memory, one for a block's arguments and results: half a dozen parts go to the one that measures. Those
+who wait for that have three, so with many judges parts are smaller."""
+_USUAL_CACHE_BYTES = 1 << 20
+"""Of a core, where the system does not tell."""
+_DOUBTFUL_PERCENT = 110.0
+"""Noise of a time passes the limit by less."""
+_MOST_LOADS = 48
+"""Of a package's operators in one process: what they leave behind (caches, compiled code) must not pile up."""
+_KEPT_RESULTS_EVERY = 24
+"""Of a candidate's later jobs that are not timed, one in so many."""
+_QUIET_SECONDS = 300e-6
+"""A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
+_QUIET_ANSWERS = 3
+_KEPT_BYTES = 512 << 20
+"""What a judge may keep of a device's memory between jobs, and while others measure."""
+
+
+class JobOutcome:
+    """What a trial brought to light besides the verdict."""
+
+    def __init__(self) -> None:
+        self.measurement: schema.Measurement | None = None
+        self.stage_seconds: dict[str, float] = {}
+        self.attribution: schema.Attribution | None = None
+        self.layers: tuple[schema.Layer, ...] = ()
+        self.log_tail = ""
+
+
+class JudgeResources:
+    """What all trials of a judge share: workers, the lane, the device."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        lane: MeasuringLane,
+        device: torch.device,
+        threads: int,
+        probe: DeviceProbe,
+        ceilings: DeviceCeilings,
+        judges: int = 1,
+    ) -> None:
+        """``judges`` share the device with this one, itself counted."""
+        self.pool = pool
+        self.lane = lane
+        self.device = device
+        self.threads = threads
+        self.probe = probe
+        self._ceilings = ceilings
+        self._judges = judges
+        self._work: dict[str, Work] = {}
+        self._reference_peaks: dict[str, int | None] = {}
+        self._preparable: dict[str, float] = {}
+        self._candidate_worker: PausableWorker | None = None
+        self.has_had_candidates = False
+        """Whether a candidate has ever stood here: what this machine cannot do since may be its doing."""
+        self._own_workers: dict[Literal["reference", "shim"], PausableWorker] = {}
+        self.profiled: set[str] = set()
+        """Candidates whose device kernels have been looked at."""
+        self._looked_at: set[str] = set()
+        """Candidates whose results were kept, and looked at again after later calls."""
+        self.variants_passed: Counter[tuple[str, bool]] = Counter()
+        """How many hidden ones, by candidate and whether they had more than one element."""
+        self._calls_to_tell: dict[str, int] = {}
+        self.reference_call_ns: dict[str, int] = {}
+        """About how long a call of the reference takes, by case and way of calling: so that blocks are long enough."""
+        self._failed_loads: dict[str, tuple[schema.Verdict, JobOutcome]] = {}
+        self.signs_of_life = 0
+        """Grows with everything that is asked of a candidate."""
+
+    @cached_property
+    def peak_bytes_per_second(self) -> float:
+        """Measured once per session, when it is first asked for."""
+        return peak_bandwidth(self.device)
+
+    def sweep_caches(self) -> None:
+        """Drive out of the device's cache what lies in it, by reading twice as much."""
+        self._sweeping.amax()
+
+    @cached_property
+    def _sweeping(self) -> torch.Tensor:
+        return torch.zeros(max(1, 2 * self.cache_bytes // 4), dtype=torch.int32, device=self.device)
+
+    @property
+    def arena_bytes(self) -> int:
+        """What arguments and results of a block may take. On a device they exist several times, in every party's
+        memory and in the judge's.
+        """
+        if self.device.type == "cuda":
+            total = torch.cuda.get_device_properties(self.device).total_memory
+            return int(total // max(_DEVICE_PARTS, _DEVICE_PARTS_FOR_JUDGE * self._judges))
+        return _HOST_ARENA_BYTES
+
+    @property
+    def ample_bytes(self) -> int:
+        """What they may take if that is a handful of calls."""
+        return 4 * self.arena_bytes if self.device.type == "cuda" else self.arena_bytes
+
+    @property
+    def cache_bytes(self) -> int:
+        """The largest cache of the device, or the one of each core."""
+        if self.device.type == "cuda":
+            return int(torch.cuda.get_device_properties(self.device).L2_cache_size)
+        try:
+            kibibytes = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip().removesuffix("K")
+            return int(kibibytes) << 10
+        except (OSError, ValueError):
+            return _USUAL_CACHE_BYTES
+
+    @contextmanager
+    def place_in_lane(self) -> Iterator[None]:
+        """A shared place in the lane. Who shares the device does not leave it before ordered spares have started: that
+        takes the machine's cores, and somebody else may be about to measure.
+        """
+        with self.lane.shared():
+            try:
+                yield
+            finally:
+                if self._judges > 1:
+                    self.pool.settle()
+
+    @property
+    def shares_device(self) -> bool:
+        """Whether other judges of the run use the same device."""
+        return self._judges > 1
+
+    def make_way(self) -> None:
+        """Let whoever waits to measure do so. Nothing that this judge has started may run meanwhile.
+
+        And what it keeps of the device's memory is free: the other may wait for the lane because he lacked it.
+        """
+        self.pool.settle()
+        self.free_memory()
+        self.lane.make_way()
+
+    def free_memory(self) -> None:
+        """Give back memory of the device that nothing lies in, if it is much: to take it again is slow."""
+        if self.device.type != "cuda":
+            return
+        kept_bytes = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        if kept_bytes > _KEPT_BYTES:
+            torch.cuda.empty_cache()
+
+    def is_quiet(self) -> bool:
+        """Whether the device answers at once, again and again: nobody's work is under way on it."""
+        if self.device.type == "cpu":
+            return True
+        for _ in range(_QUIET_ANSWERS):
+            torch.cuda.synchronize(self.device)
+            began = time.perf_counter()
+            self._speck.add_(1)
+            torch.cuda.synchronize(self.device)
+            if time.perf_counter() - began > _QUIET_SECONDS:
+                return False
+        return True
+
+    @cached_property
+    def _speck(self) -> torch.Tensor:
+        return torch.zeros(1, device=self.device)
+
+    def work_of(self, expected: Expected) -> Work:
+        """What its case must do at least. Counted once per case."""
+        case = expected.call.case
+        if case.key not in self._work:
+            self._work[case.key] = work_of(case, expected.new_tensors)
+        return self._work[case.key]
+
+    def preparable_share(self, reference: Reference) -> float:
+        """How much of what its calls move could be written beforehand. Looked at once per case."""
+        key = reference.case.key
+        if key not in self._preparable:
+            self._preparable[key] = preparable_share(reference)
+        return self._preparable[key]
+
+    def reference_peak_bytes(self, case: schema.Case) -> int | None:
+        """The memory that torch's own operator needs for it beyond its arguments. Watched once per case."""
+        if case.key not in self._reference_peaks:
+            self._reference_peaks[case.key] = _reference_peak_bytes(draw_call(case, 0, self.device))
+        return self._reference_peaks[case.key]
+
+    def know_ceilings(self, work: Work) -> None:
+        """Measure what is not known yet of the device, before any candidate can use it: on a GPU it might not rest."""
+        if self._ceilings.knows(work.dtype):
+            return
+        if self.device.type == "cuda":
+            self.dismiss_candidate()
+        self.pool.settle()
+        with self.lane.exclusive(), suppress(RuntimeError):  # too little memory left: it goes without
+            self._ceilings.get(work.dtype)
+
+    def speed_of_light(self, work: Work, calls: int, cache: schema.Cache) -> schema.SpeedOfLight | None:
+        """What the device allows for one of this many calls in a row, each on memory of its own; None: not known."""
+        if not self._ceilings.knows(work.dtype):
+            return None
+        ceilings = self._ceilings.get(work.dtype)
+        moved = work.read_bytes, work.written_bytes
+        swept = cache == "cold" and self.device.type == "cuda"
+        gone_through = max(calls * sum(moved), 2 * self.cache_bytes if swept else 0)
+        return schema.SpeedOfLight(
+            *moved,
+            bytes_per_second=ceilings.bytes_per_second(*moved, work.updated_bytes, gone_through),
+            latency_ns=ceilings.latency_ns,
+            flops=work.flops,
+            flops_counted=work.flops_counted,
+            flops_per_second=ceilings.flops_per_second.get(work.dtype or "") if work.flops else None,
+            dtype=work.dtype,
+            measured_unix_ns=ceilings.measured_unix_ns,
+        )
+
+    def doubt_ceilings(self, measurement: schema.Measurement) -> None:
+        """torch's own kernel, which no candidate touches, clearly beyond the limit: the ceilings are too low."""
+        reached = timing(measurement).attainment
+        if reached is not None and reached.reference_percent > _DOUBTFUL_PERCENT:
+            self._ceilings.doubt()
+
+    def calls_to_tell(self, expected: Expected) -> int:
+        """How many calls of its case must be checked before luck is out of the question. Found once per case."""
+        key = schema.content_key(expected.call.case)
+        if key not in self._calls_to_tell:
+            self._calls_to_tell[key] = calls_to_tell(expected)
+        return self._calls_to_tell[key]
+
+    def has_loaded(self, implementation: schema.Implementation) -> bool:
+        """Whether the worker that stands here would serve for this candidate."""
+        return self._candidate_worker is not None and _may_serve(self._candidate_worker, implementation)
+
+    def worker_for(self, implementation: schema.Implementation) -> tuple[PausableWorker, bool]:
+        """The worker that has this candidate loaded, one that had others of its package, or a fresh one, perhaps
+        without its device; and whether it is fresh.
+        """
+        if self._candidate_worker is not None and self.has_loaded(implementation):
+            return self._candidate_worker, False
+        self.dismiss_candidate()
+        worker = self.pool.take(with_device=False)
+        self._candidate_worker = worker
+        self.has_had_candidates = True
+        self.pool.refill()
+        return worker, True
+
+    def looks_at_kept_results(self, key: str) -> bool:
+        """Whether results of this candidate are kept and looked at again: in its first job here, and some later ones.
+
+        How memory is handed out is the candidate's way, not that of a case.
+        """
+        first = key not in self._looked_at
+        self._looked_at.add(key)
+        return first or secrets.randbelow(_KEPT_RESULTS_EVERY) == 0
+
+    def dismiss_candidate(self) -> None:
+        """End the candidate's worker: nothing of it may reach another candidate, or the next case after a crash."""
+        if self._candidate_worker is not None:
+            self._candidate_worker.kill()
+            self._candidate_worker = None
+
+    def own_worker(self, party: Literal["reference", "shim"]) -> PausableWorker:
+        """A worker in which we ourselves are timed, in the same sandbox as the candidate.
+
+        One for each party: a process that is called twice as often as another is quicker to wake.
+        """
+        if party not in self._own_workers:
+            self._own_workers[party] = self.pool.take_own()
+        return self._own_workers[party]
+
+    def dismiss_own_workers(self) -> None:
+        for worker in self._own_workers.values():
+            worker.kill()
+        self._own_workers.clear()
+
+    def remember_failed_load(self, key: str, verdict: schema.Verdict, outcome: JobOutcome) -> None:
+        """A candidate that does not load does not load for its other cases either."""
+        self._failed_loads[key] = verdict, outcome
+
+    def failed_load(self, key: str) -> tuple[schema.Verdict, JobOutcome] | None:
+        return self._failed_loads.get(key)
+
+    def close(self) -> None:
+        self.dismiss_candidate()
+        self.dismiss_own_workers()
+        self.pool.close()
+        self.lane.close()
+
+
+def _may_serve(worker: PausableWorker, implementation: schema.Implementation) -> bool:
+    if worker.candidate_key == implementation.key:
+        return True
+    same = bool(implementation.package) and worker.package == implementation.package
+    return same and worker.candidate_key is not None and worker.loads < _MOST_LOADS
+
+
+def _reference_peak_bytes(call: DrawnCall) -> int | None:
+    try:
+        with PeakMemory(call.device.type) as peak:
+            operators.resolve(call.case.operator)(*call.args, **call.kwargs)
+    except RuntimeError:  # too little memory left: it goes without
+        return None
+    return peak.size_bytes

@@ -1,0 +1,1 @@
+"""Audit of cases: can a case tell a wrong kernel from a right one?"""

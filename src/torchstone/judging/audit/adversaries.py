@@ -1,0 +1,312 @@
+"""Can a case tell a wrong kernel from a right one? Trivial adversaries against the judge's own comparison.
+
+Each adversary hands in something that costs nothing or less than the operator: a constant, an input, another call's
+answer, a result with its end missing, a reduction that leaves a part out, inputs of the next lower precision. A case
+on which one of them agrees proves nothing about the kernels that agree on it. No worker is needed: adversaries are
+computed here, on the right results, and compared as a candidate's outputs are.
+
+What it does not show: that cleverer adversaries fail. An adversary passes if it agrees on as many calls in a row as
+the quickest trial makes, so that what is met by chance (one boolean) is found too, most of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import torch
+
+from torchstone import operators, schema
+from torchstone.calls.drawing import DrawnCall, draw_call
+from torchstone.calls.evaluation import OPERATOR_ERRORS, ReferenceFailure, is_continuous
+from torchstone.judging.compare.agreement import compare
+from torchstone.judging.outcome import Agreement
+from torchstone.judging.reference.expected import Expected, ExpectedValues, Reference
+
+CALLS_IN_A_TRIAL = 3
+"""What the quickest trial compares."""
+TRIALS = 4
+LARGE = 1 << 14
+"""Cases with more elements than this get one trial: nothing is met by chance there."""
+REDUCTIONS = frozenset({
+    "sum", "mean", "prod", "amax", "amin", "max", "min", "logsumexp", "var", "std", "norm", "linalg_vector_norm",
+    "cumsum", "_softmax", "softmax", "_log_softmax", "log_softmax", "native_layer_norm", "layer_norm",
+    "native_group_norm", "native_batch_norm",
+})  # fmt: skip
+CONTRACTIONS = frozenset({
+    "mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "mv", "addmv", "dot", "convolution", "einsum",
+})  # fmt: skip
+
+Outputs = list[Any]
+Adversary = Callable[["Scene"], Outputs | None]
+"""What is handed in instead of the right leaves; None: does not apply to this call."""
+
+
+class IndistinctCase(msgspec.Struct, frozen=True):
+    """A case on which an adversary agrees."""
+
+    operator: str
+    case: str
+    """The case's arguments."""
+    adversaries: tuple[str, ...]
+    excuse: str
+    """The case's own reason why it need not tell; empty: a fault of the suite."""
+
+
+class Audit(msgspec.Struct, frozen=True):
+    """What the adversaries did on a suite."""
+
+    cases: int
+    judgements: int
+    findings: tuple[IndistinctCase, ...]
+    unjudged: dict[str, str]
+    """Case -> why torch has no answer for it here."""
+
+    @property
+    def unexcused(self) -> tuple[IndistinctCase, ...]:
+        return tuple(finding for finding in self.findings if not finding.excuse)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One call and everything an adversary may use."""
+
+    reference: Reference
+    call: DrawnCall
+    right: Outputs
+    other: Outputs
+    """The answer to another call."""
+    generator: torch.Generator
+
+    @property
+    def base_name(self) -> str:
+        """``sum`` for ``aten.sum.dim_IntList``."""
+        return self.reference.case.operator.split(".")[1]
+
+
+def audit(cases: Iterable[schema.Case], device: torch.device, seed: int = 0) -> Audit:
+    """Every adversary against every case."""
+    findings: list[IndistinctCase] = []
+    unjudged: dict[str, str] = {}
+    count = judgements = 0
+    for case in cases:
+        count += 1
+        try:
+            passed, judged = _audit_case(case, device, seed)
+        except ReferenceFailure as failure:
+            unjudged[f"{case.operator}({case.label})"] = str(failure)
+            continue
+        judgements += judged
+        if passed:
+            findings.append(IndistinctCase(case.operator, case.label, tuple(passed), case.indistinct))
+    return Audit(count, judgements, tuple(findings), unjudged)
+
+
+def _audit_case(case: schema.Case, device: torch.device, seed: int) -> tuple[list[str], int]:
+    """The adversaries that agree on all calls of some trial, and how many comparisons were made."""
+    reference = Reference(case, device)
+    passed: list[str] = []
+    judged = 0
+    for trial in range(1 if _elements(case) > LARGE else TRIALS):
+        names: set[str] | None = None
+        for index in range(CALLS_IN_A_TRIAL):
+            if names is not None and not names:
+                break
+            agreed, compared = _agreeing(reference, seed + trial * CALLS_IN_A_TRIAL + index, names)
+            names = agreed
+            judged += compared
+        passed += [name for name in sorted(names or ()) if name not in passed]
+    return passed, judged
+
+
+def _elements(case: schema.Case) -> int:
+    return sum(operators.storage_extent(recipe) for recipe in schema.tensors_of(case))
+
+
+def _agreeing(reference: Reference, seed: int, among: set[str] | None) -> tuple[set[str], int]:
+    """Of these adversaries (None: all), those that agree on one call."""
+    call = draw_call(reference.case, 2 * seed, reference.device)
+    expected = reference.expect(call)
+    other = _leaves(reference.expect(draw_call(reference.case, 2 * seed + 1, reference.device)))
+    generator = torch.Generator(reference.device).manual_seed(seed)
+    scene = Scene(reference, call, _leaves(expected), other, generator)
+    values = expected.values()
+    agreed: set[str] = set()
+    compared = 0
+    for name, outputs in _performances(scene, among):
+        compared += 1
+        if isinstance(_judged(expected, outputs, values), Agreement):
+            agreed.add(name)
+    return agreed, compared
+
+
+def _leaves(expected: Expected) -> Outputs:
+    return [output.native for output in expected.outputs]
+
+
+def _judged(expected: Expected, outputs: Outputs, values: dict[Any, ExpectedValues]) -> Any:
+    """Compare as the judge does: what an argument must hold is written to it and to nothing else."""
+    after = list(expected.inputs_after)
+    handed = list(outputs)
+    recipes = schema.tensors_of(expected.call.case)
+    for position, wanted in enumerate(expected.outputs):
+        if wanted.is_argument is not None:
+            storage = after[wanted.is_argument].clone()
+            view = operators.view_of(storage, recipes[wanted.is_argument])
+            view.copy_(outputs[position])
+            after[wanted.is_argument], handed[position] = storage, view
+    return compare(expected, handed, after, values)
+
+
+def _performances(scene: Scene, among: set[str] | None) -> Iterator[tuple[str, Outputs]]:
+    """Each adversary on each output alone, the other outputs right: a kernel must get all of them right."""
+    tensors = [position for position, leaf in enumerate(scene.right) if isinstance(leaf, torch.Tensor)]
+    for name, adversary in _adversaries(scene.call):
+        handed = adversary(scene)
+        for position in tensors if handed is not None else ():
+            full_name = name if len(tensors) == 1 else f"{name} in output {position}"
+            if handed is None or (among is not None and full_name not in among):
+                continue
+            if handed[position] is not None:
+                mixed = [handed[i] if i == position else leaf for i, leaf in enumerate(scene.right)]
+                yield full_name, mixed
+
+
+def _adversaries(call: DrawnCall) -> Iterator[tuple[str, Adversary]]:
+    yield "zeros", _each(torch.zeros_like)
+    yield "ones", _each(torch.ones_like)
+    yield "mean", _mean
+    yield "another call's answer", _another_answer
+    yield "skipped tail", _skipped_tail
+    for position in range(len(call.tensors)):
+        yield f"copy of argument {position}", _copy_of(position)
+        for dimension, size in enumerate(call.tensors[position].recipe.shape):
+            if size > 1:
+                name = f"reduction without the end of argument {position}, dimension {dimension}"
+                yield name, _without_end(position, dimension)
+    yield "tf32 inputs", _lower_precision
+
+
+def _each(change: Callable[[torch.Tensor], torch.Tensor]) -> Adversary:
+    return lambda scene: [change(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in scene.right]
+
+
+def _another_answer(scene: Scene) -> Outputs | None:
+    """Not of what is drawn: another draw is as good."""
+    lottery = scene.reference.lottery
+    return scene.other if lottery is None or lottery.idle else None
+
+
+def _mean(scene: Scene) -> Outputs:
+    return [_mean_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in scene.right]
+
+
+def _mean_of(right: torch.Tensor) -> torch.Tensor | None:
+    """Not of what is everywhere the same: that is the right answer, and nobody has it who does not compute it."""
+    if right.numel() == 0:
+        return right
+    wide = right.to(torch.complex128 if right.dtype.is_complex else torch.float64)
+    return None if bool((wide == wide.flatten()[0]).all()) else wide.mean().to(right.dtype).expand_as(right)
+
+
+def _skipped_tail(scene: Scene) -> Outputs:
+    """The last part never written: the judge's random garbage, or what an argument held before."""
+    leaves: Outputs = []
+    returned = scene.reference.contract.returned_arguments
+    for position, leaf in enumerate(scene.right):
+        if not isinstance(leaf, torch.Tensor):
+            leaves.append(None)
+            continue
+        argument = returned[position] if position < len(returned) else None
+        stale = scene.call.tensors[argument].view if argument is not None else _garbage(leaf, scene.generator)
+        cut = leaf.numel() - max(1, leaf.numel() // 16)
+        parts = leaf.reshape(-1)[:cut], stale.reshape(-1)[cut:]  # no `where`: a device lacks it for some dtypes
+        leaves.append(torch.cat(parts).reshape(leaf.shape))
+    return leaves
+
+
+def _garbage(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    noise = torch.randint(0, 256, (like.numel() * like.element_size(),), generator=generator, device=like.device)
+    if like.dtype is torch.bool:
+        return (noise > 127).reshape(like.shape)
+    return noise.to(torch.uint8).view(like.dtype).reshape(like.shape)
+
+
+def _copy_of(position: int) -> Adversary:
+    """An argument in the place of a result of the same size, converted. Not where that is what the operator does."""
+
+    def copied(leaf: Any, source: torch.Tensor) -> torch.Tensor | None:
+        if not isinstance(leaf, torch.Tensor) or source.numel() != leaf.numel():
+            return None
+        copy = source.reshape(leaf.shape)
+        return None if copy.dtype.is_complex and not leaf.dtype.is_complex else copy.to(leaf.dtype)
+
+    def adversary(scene: Scene) -> Outputs | None:
+        if any(item.alias_info is not None and not item.alias_info.is_write for item in _declared(scene).returns):
+            return None  # A view operator: its result is a view of its argument.
+        return [copied(leaf, scene.call.tensors[position].view) for leaf in scene.right]
+
+    return adversary
+
+
+def _declared(scene: Scene) -> Any:
+    return operators.resolve(scene.reference.case.operator)._schema
+
+
+def _without_end(position: int, dimension: int) -> Adversary:
+    """The operator with the last quarter of an argument's dimension taken for zeros, for what depends on it."""
+
+    def adversary(scene: Scene) -> Outputs | None:
+        tensors = [tensor.view for tensor in scene.call.tensors]
+        if scene.base_name not in REDUCTIONS | CONTRACTIONS or not is_continuous(tensors[position].dtype):
+            return None
+        size = tensors[position].shape[dimension]
+        tensors[position] = tensors[position].clone()
+        tensors[position].narrow(dimension, size - max(1, size // 4), max(1, size // 4)).zero_()
+        without_end = _native(scene, tensors)
+        tensors[position].zero_()
+        without = _native(scene, tensors)
+        if without_end is None or without is None:
+            return None
+        depends = [not _equal(one, right) for one, right in zip(without, scene.right, strict=True)]
+        return [leaf if matters else None for leaf, matters in zip(without_end, depends, strict=True)]
+
+    return adversary
+
+
+def _lower_precision(scene: Scene) -> Outputs | None:
+    """Sums and products of float32 inputs that were rounded to 11 bits. Not where torch itself does that."""
+    tensors = [tensor.view for tensor in scene.call.tensors]
+    if scene.base_name == "convolution" and tensors[0].is_cuda and torch.backends.cudnn.allow_tf32:
+        return None
+    if scene.base_name not in REDUCTIONS | CONTRACTIONS or all(t.dtype != torch.float32 for t in tensors):
+        return None
+    leaves = _native(scene, [to_tf32(t) if t.dtype == torch.float32 else t for t in tensors])
+    return None if leaves is None else [leaf if _is_float(leaf) else None for leaf in leaves]
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and is_continuous(leaf.dtype)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(one == other)
+
+
+def to_tf32(values: torch.Tensor) -> torch.Tensor:
+    """float32 rounded to tf32's eleven significant bits."""
+    bits = values.contiguous().view(torch.int32)
+    return ((bits + 0x1000) >> 13 << 13).view(torch.float32)
+
+
+def _native(scene: Scene, tensors: Sequence[torch.Tensor]) -> Outputs | None:
+    """torch's own operator on other inputs."""
+    case = scene.reference.case
+    args, kwargs = operators.build_arguments(case, [tensor.clone() for tensor in tensors], scene.reference.device)
+    try:
+        with torch.no_grad():
+            return operators.flatten_outputs(operators.resolve(case.operator)(*args, **kwargs))
+    except OPERATOR_ERRORS:
+        return None

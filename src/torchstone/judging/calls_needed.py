@@ -1,0 +1,112 @@
+"""How many calls must be checked before luck is out of the question.
+
+A kernel that always answers ``True`` is right about ``any`` of sparse booleans five times in six: three right answers
+prove nothing. What an answer proves is how unlikely the best constant one is to meet it, in bits: a float element
+whose values do not repeat counts for eight, others for -log2 of the share of their commonest value. Calls are checked
+until their answers carry twenty bits together (a guess is right once in a million), for each output on its own.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from typing import Any
+
+import torch
+
+from torchstone.calls.drawing import draw_calls
+from torchstone.judging.reference.expected import Expected, Reference
+from torchstone.judging.reference.unused_randomness import draws_nothing
+
+ENOUGH_BITS = 20.0
+MOST_CALLS = 24
+"""However little they tell: answers that (almost) never differ are not told apart by more calls either."""
+_ELEMENT_BITS = 8.0
+"""Of an element whose values do not repeat: not all that it holds, but a wrong one may be close to the right one."""
+_SAMPLED_CALLS = 16
+_SAMPLED_FIRST = 8
+"""If these tell far more than enough, the others would not say otherwise, unless elements are few."""
+_FAR_MORE = 4.0
+_FEW_ELEMENTS = 4
+"""An element that is 0 half of the time differs in eight calls by chance: three times in a hundred if it is alone."""
+_SAMPLED_ELEMENTS = 1 << 12
+_MOST_DRAWN = 1 << 22
+"""Elements of all sampled calls: of larger cases, an output is believed to carry what it can hold."""
+
+
+def calls_to_tell(expected: Expected) -> int:
+    """How many checked calls of this case it takes; 1 for all but small outputs, and those that seldom differ.
+
+    An output that never does (how often each row of random numbers comes up) is told by no number of calls: it counts
+    only if there is no other.
+    """
+    reference = expected.batch.reference
+    drawn = _SAMPLED_CALLS * sum(tensor.view.numel() for tensor in expected.call.tensors)
+    if reference.undefined or not drawn or not draws_nothing(expected):
+        return 1  # judged by metadata, or by distribution, or a function of nothing
+    leaves = _leaves(expected)
+    poor = [position for position, leaf in enumerate(leaves) if leaf.numel() and _bits_within(leaf) < ENOUGH_BITS]
+    if not poor:
+        return 1
+    bits = _bits_across(reference, poor) if drawn <= _MOST_DRAWN else [_bits_held(leaves[i]) for i in poor]
+    telling = [each for each in bits if each > 0.0]
+    if not telling and len(poor) < len(leaves):
+        return 1
+    bits_of_call = min(telling, default=0.0)
+    return MOST_CALLS if bits_of_call * MOST_CALLS <= ENOUGH_BITS else math.ceil(ENOUGH_BITS / bits_of_call)
+
+
+def _leaves(expected: Expected) -> list[torch.Tensor]:
+    """A sample of every output of a call, or of what an operator without outputs writes to."""
+    evaluation, index = expected.batch.evaluation, expected.index
+    found: list[Any] = evaluation.results[index] or [tensor[index] for tensor in evaluation.tensors.values()]
+    return [_sample(leaf) for leaf in found]
+
+
+def _sample(leaf: Any) -> torch.Tensor:
+    """Flat and real, without NaN, which would not equal itself."""
+    if not isinstance(leaf, torch.Tensor):
+        leaf = torch.tensor([leaf] if isinstance(leaf, bool | int | float) else [])
+    flat = (torch.view_as_real(leaf.resolve_conj()) if leaf.is_complex() else leaf).reshape(-1)
+    sample = flat[:: max(1, flat.numel() // _SAMPLED_ELEMENTS)]
+    return sample.nan_to_num(nan=math.e) if sample.is_floating_point() else sample
+
+
+def _bits_within(leaf: torch.Tensor) -> float:
+    """By how its elements differ from one another. Too little for small outputs, which are then sampled."""
+    ordered = leaf.sort().values
+    counts = torch.unique_consecutive(ordered, return_counts=True)[1]
+    return leaf.numel() * min(_ELEMENT_BITS, math.log2(leaf.numel() / int(counts.max())))
+
+
+def _bits_across(reference: Reference, positions: list[int]) -> list[float]:
+    """By how the elements of each output differ from call to call."""
+    calls = draw_calls(reference.case, secrets.randbits(63), _SAMPLED_CALLS, reference.device)
+    few, others = calls[:_SAMPLED_FIRST], calls[_SAMPLED_FIRST:]
+    answers = [_leaves(expected) for expected in reference.expect_many(few)]
+    if not all(_tell_enough([answer[position] for answer in answers]) for position in positions):
+        answers += [_leaves(expected) for expected in reference.expect_many(others)]
+    return [_bits_of_leaves([answer[position] for answer in answers]) for position in positions]
+
+
+def _tell_enough(leaves: list[torch.Tensor]) -> bool:
+    """Beyond doubt: every element differs from call to call, or so many do that it does not matter."""
+    wanted = min(leaves[0].numel() * _ELEMENT_BITS, _FAR_MORE * ENOUGH_BITS)
+    return leaves[0].numel() >= _FEW_ELEMENTS and _bits_of_leaves(leaves) >= wanted
+
+
+def _bits_of_leaves(leaves: list[torch.Tensor]) -> float:
+    """Of the answers to several calls; shapes that differ tell, too."""
+    return _bits_of_columns(torch.stack(leaves)) if len({leaf.shape for leaf in leaves}) == 1 else math.inf
+
+
+def _bits_of_columns(values: torch.Tensor) -> float:
+    """Of ``(calls, elements)``: what the best constant answer to each element risks, all elements together."""
+    calls = values.shape[0]
+    commonest = (values.unsqueeze(0) == values.unsqueeze(1)).sum(dim=0).amax(dim=0).to(torch.float64)
+    return float(torch.where(commonest <= 1, _ELEMENT_BITS, (calls / commonest).log2()).sum())
+
+
+def _bits_held(leaf: torch.Tensor) -> float:
+    """At most, whatever the values."""
+    return leaf.numel() * (1.0 if leaf.dtype is torch.bool else _ELEMENT_BITS)

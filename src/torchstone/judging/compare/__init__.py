@@ -1,0 +1,1 @@
+"""Comparison of a candidate's results with the expected ones."""

@@ -1,0 +1,218 @@
+"""Does what a call gave agree with what it must give?
+
+Metadata first (number and kind of outputs, dtype, shape), then non-finite positions, then values against the bounds
+of :mod:`torchstone.judging.reference.bounds`, then the arguments that the operator writes to, then everything that it
+must leave alone, bit for bit. The first thing that is wrong is the answer.
+
+Many calls are first screened against torch's own results, all together; the others are compared in full, one by one.
+Aliasing of outputs is reported by the worker and judged in the trial; strides are not judged, unless the case has a
+``memory_format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from torchstone.calls.evaluation import ResultPosition
+from torchstone.judging.compare import ties
+from torchstone.judging.compare.continuity import as_far_as_smooth, may_jump
+from torchstone.judging.compare.reference_trust import (
+    as_far_as_promised,
+    excuses_numbers,
+    is_left_open,
+    stands_by,
+    where_it_stands,
+)
+from torchstone.judging.compare.screening import screened
+from torchstone.judging.compare.structure import metadata_misfit
+from torchstone.judging.compare.untouched_arguments import Change, kept
+from torchstone.judging.compare.values import TALLIED, Subject, closer_look, statistics_of, subjects_of, tally, together
+from torchstone.judging.copy_operators import LostSigns, signs_to_keep
+from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch, Reason, worst_of
+from torchstone.judging.plans import When, plan_of
+from torchstone.judging.reference.expected import Expected, ExpectedValues
+from torchstone.schema import ErrorStatistics
+
+_BY_BOUNDS: tuple[Reason, ...] = ("values", "precision", "mutation")
+"""What may be found of a result because its bound is too narrow."""
+
+
+def compare(
+    expected: Expected,
+    outputs: Sequence[Any],
+    inputs_after: Sequence[torch.Tensor],
+    values: dict[ResultPosition, ExpectedValues] | None = None,
+) -> Agreement | Mismatch:
+    """Compare one call in full: its flattened outputs, and the flat storage of every tensor argument after it.
+
+    Everything lies on the reference's device. One transfer from it, unless there is something to look at closely.
+    ``values`` are those of ``expected``, for who compares several results with the same. Without them, a small call
+    that is wrong is looked at once more: few probes may have missed that terms cancel in it.
+    """
+    found = _compared(expected, outputs, inputs_after, expected.values if values is None else lambda: values)
+    if (
+        values is None
+        and isinstance(found, Mismatch)
+        and found.reason in _BY_BOUNDS
+        and expected.gains_by_looking_closely
+    ):
+        return _compared(expected, outputs, inputs_after, partial(expected.values, closely=True))
+    return found
+
+
+def _compared(
+    expected: Expected,
+    outputs: Sequence[Any],
+    inputs_after: Sequence[torch.Tensor],
+    values: Callable[[], dict[ResultPosition, ExpectedValues]],
+) -> Agreement | Mismatch:
+    misfit = metadata_misfit(expected.outputs, outputs)
+    if misfit is not None:
+        return misfit
+    random = _random_mismatch(expected, outputs, inputs_after)
+    if isinstance(random, Mismatch):
+        return random
+    wanted = {} if random or expected.batch.reference.undefined else values()
+    subjects = list(subjects_of(expected.call, wanted, outputs, inputs_after))
+    changes: list[Change | LostSigns] = [
+        *(Change(position, expected, inputs_after[position]) for position in kept(expected)),
+        *_signs_to_keep(expected, outputs, inputs_after),
+    ]
+    tallies = [tally(subject) for subject in subjects]
+    counts = [torch.nn.functional.pad(change.count().reshape(1), (0, TALLIED - 1)) for change in changes]
+    rows = torch.stack([*tallies, *counts]).tolist() if subjects or changes else []
+    errors = ErrorStatistics(0.0, 0.0, 0.0, 0.0)
+    for subject, (beyond, *statistics, rms, bias) in zip(subjects, rows, strict=False):
+        if beyond and _tied(expected, subject, outputs):
+            continue
+        found = statistics_of(*statistics) if beyond == 0 else closer_look(subject)
+        found = together(subject, found, rms, bias) if isinstance(found, ErrorStatistics) else found
+        if isinstance(found, Mismatch):
+            return found
+        errors = worst_of(errors, found)
+    for change, row in zip(changes, rows[len(subjects) :], strict=True):
+        if row[0]:
+            return change.mismatch()
+    return Agreement(errors)
+
+
+def compare_many(
+    expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
+) -> Agreement | Mismatch:
+    """Compare several calls of one case: in full those expected with bounds, the others as far as need be.
+
+    A difference on planted values counts only if torch agrees with itself there; of a gradient, only where no slope
+    jumps: among drawn values, too, some are equal.
+    """
+    errors = UNKNOWN
+    for call in _not_passed(expected, outputs, inputs_after):
+        _see_whether_it_draws(expected[call])
+        found = compare(expected[call], outputs[call], inputs_after[call])
+        got: Sequence[Any] | None = outputs[call]
+        if isinstance(found, Mismatch) and may_jump(expected[call]):
+            got = as_far_as_smooth(expected[call], outputs[call])
+            found = found if got is None else compare(expected[call], got, inputs_after[call])
+        if isinstance(found, Mismatch) and expected[call].call.planted and not _has_random_plan(expected[call]):
+            found = Agreement(UNKNOWN) if got is None else _reconsidered(found, expected[call], got, inputs_after[call])
+        if isinstance(found, Mismatch):
+            return replace(found, call=call)
+        errors = worst_of(errors, found.errors)
+    return Agreement(errors, len(expected))
+
+
+def _reconsidered(
+    found: Mismatch, expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
+) -> Agreement | Mismatch:
+    """A mismatch on planted values: none where torch disagrees with itself, or leaves the answer open."""
+    if is_left_open(expected):
+        return Agreement(UNKNOWN)
+    if not stands_by(expected):
+        stood_by = where_it_stands(expected, outputs, inputs_after)
+        if stood_by is None:
+            return Agreement(UNKNOWN)
+        outputs, inputs_after = stood_by
+        again = compare(expected, outputs, inputs_after)
+        if isinstance(again, Agreement):
+            return again
+        found = again
+    if found.reason not in ("nonfinite", "mutation") and not excuses_numbers(expected):
+        return found
+    return compare(expected, *as_far_as_promised(expected, outputs, inputs_after))
+
+
+def _not_passed(
+    expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
+) -> list[int]:
+    """Calls that are not certainly right. Two waits for a device, however many calls and results there are."""
+    passed = list(screened(expected, outputs, inputs_after))
+    signs = {
+        call: _signs_to_keep(expected[call], outputs[call], inputs_after[call])
+        for call, right in enumerate(passed)
+        if right
+    }
+    looked_at = [(call, each) for call, all_signs in signs.items() for each in all_signs]
+    counts = torch.stack([each.count() for _, each in looked_at]).tolist() if looked_at else []
+    lost = {call for (call, _), count in zip(looked_at, counts, strict=True) if count}
+    return [call for call, right in enumerate(passed) if not right or call in lost]
+
+
+def _signs_to_keep(expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> list[LostSigns]:
+    """Of values that fit as numbers: where the operator only moves them, a zero keeps its sign.
+
+    Not a planted one: relu moves it, and ``where(x > 0, x, 0)`` does not.
+    """
+    if expected.call.planted or not expected.batch.reference.only_moves(expected.call):
+        return []
+    native = {place: tensor[expected.index] for place, tensor in expected.batch.evaluation.tensors.items()}
+    return signs_to_keep(native, outputs, inputs_after)
+
+
+def _tied(expected: Expected, subject: Subject, outputs: Sequence[Any]) -> bool:
+    first = outputs[0] if outputs else None
+    return ties.accepts(expected.call, subject.place, subject.got, subject.values.native, first)
+
+
+def _see_whether_it_draws(expected: Expected) -> None:
+    """Though earlier calls did not. Compared by values, one that does would differ from torch's own in float64 as well
+    as from the candidate's, and what torch is off by widens a bound.
+    """
+    lottery = expected.batch.reference.lottery
+    if lottery is not None and lottery.idle:
+        lottery.wake_up(expected.call)
+
+
+def _has_random_plan(expected: Expected) -> bool:
+    """Whether the call has a plan for random results, which are compared with draws of the reference."""
+    plan = plan_of(expected.call)
+    return plan is not None and plan.policy.when is When.RANDOM_RESULTS
+
+
+def _random_mismatch(
+    expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
+) -> Mismatch | bool:
+    """For operators that draw: a result of another distribution. True: judged and right; False: nothing is drawn."""
+    lottery, tensors = expected.batch.reference.lottery, expected.batch.evaluation.tensors
+    if lottery is None or lottery.idle:
+        return False
+    if _has_random_plan(expected):
+        text = lottery.one_key_misfit(expected.call, outputs)
+        return True if text is None else Mismatch("values", f"output 0: {text}")
+    in_full = lottery.wants_all() or expected.with_bounds
+    elements = max((tensor[0].numel() for tensor in tensors.values()), default=0)
+    if in_full:
+        draws = lottery.draws(expected.call, elements)
+    else:
+        one = {place: tensor[expected.index].unsqueeze(0) for place, tensor in tensors.items()}
+        draws = lottery.several_draws(expected.call, one) if lottery.wants_dependence() else one
+    if draws is None:
+        return False
+    found = lottery.misfit(expected.call, draws, outputs, inputs_after, in_full)
+    if found is None:
+        return True
+    place, text = found
+    return Mismatch("values" if place.kind == "output" else "mutation", f"{place.kind} {place.position}: {text}")

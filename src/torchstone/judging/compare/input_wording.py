@@ -1,0 +1,95 @@
+"""What a kernel was given at one element of its result, in words, for the message of a mismatch.
+
+Of a pointwise operator, the values that are broadcast to the element. Of any other operator an element depends on many
+values: there the message says what the arguments are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.calls.drawing import DrawnCall, DrawnTensor
+from torchstone.calls.evaluation import ResultPosition
+from torchstone.judging.number_wording import shown
+
+_MOST_ARGUMENTS = 8
+"""Arguments that a message names: models have hundreds of weights."""
+_INPUT_DIGITS = 9
+"""Significant digits of an input: enough to write any float32 again."""
+_WITHOUT_ORDER = (torch.bool, torch.complex32, torch.complex64, torch.complex128)
+
+
+def inputs_at(call: DrawnCall, place: ResultPosition, index: Sequence[int], shape: Sequence[int]) -> str:
+    """``inputs there: self = 1.5, other = -2``, or ``arguments: self float32 [2, 3] (from -2.1 to 3.4), dim 1``.
+
+    The element is at ``index`` of a result of this ``shape``.
+    """
+    tensors = _named(call)
+    if place.kind == "output" and _is_pointwise(call.case.operator) and _all_broadcast(call, shape):
+        there = [f"{name} = {_value_at(tensor.view, index, shape)}" for name, tensor in tensors]
+        scalars = [f"{name} = {schema.describe(argument)}" for name, argument in _plain_arguments(call)]
+        return "inputs there: " + _listed(there + scalars)
+    told = [f"{name} {_described(tensor)}" for name, tensor in tensors]
+    told += [f"{name} {schema.describe(argument)}" for name, argument in _plain_arguments(call)]
+    return "arguments: " + _listed(told)
+
+
+def _named(call: DrawnCall) -> list[tuple[str, DrawnTensor]]:
+    """Tensors of a list are numbered: ``tensors[1]``."""
+    names = [name for name, _ in operators.named_tensors(call.case)]
+    counts, seen = Counter(names), Counter[str]()
+    found = []
+    for name, tensor in zip(names, call.tensors, strict=True):
+        found.append((f"{name}[{seen[name]}]" if counts[name] > 1 else name, tensor))
+        seen[name] += 1
+    return found
+
+
+def _plain_arguments(call: DrawnCall) -> list[tuple[str, schema.Argument]]:
+    given = operators.named_arguments(call.case.operator, call.case.args, call.case.kwargs)
+    return [(name, argument) for name, argument in given if not operators.tensor_count(argument)]
+
+
+def _listed(parts: Sequence[str]) -> str:
+    more = len(parts) - _MOST_ARGUMENTS
+    return ", ".join(parts[:_MOST_ARGUMENTS]) + (f" and {more} more" if more > 0 else "") if parts else "none"
+
+
+def _is_pointwise(operator: str) -> bool:
+    return operators.traits(schema.forward_operator(operator)).pointwise
+
+
+def _all_broadcast(call: DrawnCall, shape: Sequence[int]) -> bool:
+    """Whether one value of each tensor belongs to an element: not of a gradient that adds up broadcast elements."""
+    shapes = [tensor.recipe.shape for tensor in call.tensors]
+    try:
+        return bool(shapes) and tuple(torch.broadcast_shapes(*shapes)) == tuple(shape)  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return False
+
+
+def _value_at(view: torch.Tensor, index: Sequence[int], shape: Sequence[int]) -> str:
+    return shown(view.expand(tuple(shape))[tuple(index)].item(), _INPUT_DIGITS)
+
+
+def _described(tensor: DrawnTensor) -> str:
+    recipe = tensor.recipe
+    strides = "" if recipe.strides is None else f" strides {list(recipe.strides)}"
+    offset = f" offset {recipe.offset}" if recipe.offset else ""
+    return f"{recipe.dtype} {list(recipe.shape)}{strides}{offset}{_range(tensor.view)}"
+
+
+def _range(view: torch.Tensor) -> str:
+    """The least and the largest value; nothing where values have no order, or torch does not compare them."""
+    if not view.numel() or view.dtype in _WITHOUT_ORDER:
+        return ""
+    try:
+        low, high = (edge.item() for edge in torch.aminmax(view))
+    except RuntimeError:
+        return ""
+    return " (with NaN)" if math.isnan(low) or math.isnan(high) else f" (from {shown(low, 3)} to {shown(high, 3)})"

@@ -1,0 +1,124 @@
+"""Many calls at once, against torch's own results: those that are certainly right need no float64 evaluation.
+
+Where bounds are asked for, only results equal to torch's own pass, which every bound accepts, and only once it is known
+how far torch itself is off. Whatever does not pass is compared in full.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from torchstone.calls.bits import bits
+from torchstone.calls.evaluation import stacked
+from torchstone.judging.compare.structure import metadata_fits
+from torchstone.judging.reference.expected import Expected, Screen
+from torchstone.judging.reference.float64 import pieces
+
+_SAMPLED_TOGETHER = 1 << 15
+"""Elements of a result whose distances are screened together."""
+
+
+def screened(
+    expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
+) -> Iterator[bool]:
+    """For each call, whether it is certainly right."""
+    for begin, end in _stretches(expected):
+        if _may_be_screened(expected[begin:end], outputs[begin:end]):
+            yield from _screen_stretch(expected[begin:end], outputs[begin:end], inputs_after[begin:end]).tolist()
+        else:
+            yield from [False] * (end - begin)
+
+
+def _may_be_screened(expected: Sequence[Expected], outputs: Sequence[Sequence[Any]]) -> bool:
+    """Not where bounds are asked for and no call told yet how far torch itself is off: the record wants to say it."""
+    reference = expected[0].batch.reference
+    if not reference.screens or (expected[0].with_bounds and not reference.errors_known):
+        return False
+    return all(metadata_fits(e, o) for e, o in zip(expected, outputs, strict=True))
+
+
+def _stretches(expected: Sequence[Expected]) -> Iterator[tuple[int, int]]:
+    """Where consecutive calls of one batch begin and end."""
+    begin = 0
+    for end in range(1, len(expected) + 1):
+        last = expected[end - 1]
+        if end == len(expected) or expected[end] != replace(last, index=last.index + 1):
+            yield begin, end
+            begin = end
+
+
+def _screen_stretch(
+    expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
+) -> torch.Tensor:
+    """One boolean per call, on the device. Where bounds are asked for, only torch's own values pass: any bound does."""
+    batch, first, exactly = expected[0].batch, expected[0].index, expected[0].with_bounds
+    rows = slice(first, first + len(expected))
+    passed = torch.ones(len(outputs), dtype=torch.bool, device=batch.reference.device)
+    for place, native in batch.evaluation.tensors.items():
+        source = outputs if place.kind == "output" else inputs_after
+        got = stacked([of_call[place.position] for of_call in source])
+        screen = None if exactly else batch.reference.screen(place, native.dtype, native[0].numel())
+        passed &= all_of_each(native[rows], got, screen)
+    written = batch.reference.contract.mutated
+    for position in range(len(batch.calls[0].tensors)):
+        if position not in written:
+            before = stacked([call.tensors[position].storage for call in batch.calls[rows]])
+            after = stacked([of_call[position] for of_call in inputs_after])
+            passed &= all_of_each(bits(before), bits(after), None)
+    return passed
+
+
+def all_of_each(native: torch.Tensor, got: torch.Tensor, screen: Screen | None) -> torch.Tensor:
+    """Per call of a ``(calls, ...)`` tensor, whether every element passes the screen. Piece by piece, as bytes."""
+    calls = native.shape[0]
+    passed = torch.ones(calls, dtype=torch.bool, device=native.device)
+    if screen is None and not native.is_cuda and torch.equal(native, got):  # on a device it would be one wait each
+        return passed
+    flat_native, flat_got = native.reshape(calls, -1), got.reshape(calls, -1)
+    for piece in pieces(flat_native.shape[1], native.device):
+        near = _near(flat_native[:, piece], flat_got[:, piece], screen, piece)
+        passed &= near.view(torch.uint8).amin(dim=1).to(torch.bool)  # Many times faster than all().
+    return passed if screen is None else passed & _small_together(flat_native, flat_got, screen)
+
+
+def _near(native: torch.Tensor, got: torch.Tensor, screen: Screen | None, piece: slice) -> torch.Tensor:
+    same = got == native
+    if native.is_floating_point():
+        same |= (got != got) & (native != native)
+    if screen is None:
+        return same
+    n, g, allowed = _distances(native, got, screen, piece)
+    # Strictly less: an infinity is never less than another, and equality is accepted anyway.
+    return ((g - n).abs() < allowed) | same
+
+
+def _distances(
+    native: torch.Tensor, got: torch.Tensor, screen: Screen, piece: slice
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Both as float32 or wider, and how far apart they may be."""
+    kind = torch.promote_types(native.dtype, torch.float32)
+    n, g = native.to(kind), got.to(kind)
+    allowed = n.abs().add_(screen.level).mul_(screen.share)
+    return n, g, allowed if screen.inside is None else allowed.mul_(screen.inside[piece])
+
+
+def _small_together(native: torch.Tensor, got: torch.Tensor, screen: Screen) -> torch.Tensor:
+    """Per call, whether the distances pass together. Sound: a full comparison also allows twice torch's own.
+
+    Of large results, a share of the elements that nobody can foresee is looked at: this must stay cheap.
+    """
+    step = max(1, native.shape[1] // _SAMPLED_TOGETHER)
+    sample = slice(secrets.randbelow(step), None, step)
+    n, g, allowed = _distances(native[:, sample], got[:, sample], screen, sample)
+    distance = (g - n).div_(allowed).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+    count = max(1, distance.shape[1])
+    small = distance.abs().square_().sum(dim=1) <= screen.rms * screen.rms * count
+    if distance.is_complex():
+        return small
+    away = distance * n.sign()
+    return small & (distance.sum(dim=1).abs() <= screen.bias * count) & (away.sum(dim=1).abs() <= screen.bias * count)

@@ -1,0 +1,83 @@
+"""Number and kind of outputs, dtypes, shapes, and values that are no tensors.
+
+How a result lies in memory is for the kernel to choose, unless the case says it: ``x.transpose(1, 2).contiguous()`` is
+there for the ``view`` that comes next, and would raise. A worker cannot lie about it: what it says is how it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from torchstone.judging.number_wording import counted
+from torchstone.judging.outcome import Mismatch, Reason
+from torchstone.judging.reference.expected import Expected, ExpectedOutput, states_format
+
+
+def metadata_fits(expected: Expected, outputs: Sequence[Any]) -> bool:
+    """The quick form, for many calls: compares with torch's own leaves where these are tensors."""
+    leaves = expected.batch.evaluation.results[expected.index]
+    if len(leaves) != len(outputs):
+        return not leaves
+    judges_strides = states_format(expected.call.case)
+    return all(
+        isinstance(got, torch.Tensor)
+        and got.dtype == leaf.dtype
+        and got.shape == leaf.shape
+        and not (judges_strides and _lies_otherwise(got, leaf.stride()))
+        if isinstance(leaf, torch.Tensor)
+        else _plain_misfit(leaf, got) is None
+        for leaf, got in zip(leaves, outputs, strict=True)
+    )
+
+
+def metadata_misfit(wanted: Sequence[ExpectedOutput], outputs: Sequence[Any]) -> Mismatch | None:
+    """Structure, then dtypes, then shapes, then plain values. An operator without returns may return anything."""
+    if not wanted:
+        return None
+    if len(outputs) != len(wanted):
+        return Mismatch("structure", f"returned {counted(len(outputs), 'output')}, expected {len(wanted)}")
+    misfits = [_leaf_misfit(want, got) for want, got in zip(wanted, outputs, strict=True)]
+    found = [(position, misfit) for position, misfit in enumerate(misfits) if misfit is not None]
+    if not found:
+        return None
+    order = ("structure", "dtype", "shape", "values")
+    position, (reason, text) = min(found, key=lambda item: order.index(item[1][0]))
+    return Mismatch(reason, f"output {position}: {text}")
+
+
+def _leaf_misfit(wanted: ExpectedOutput, got: Any) -> tuple[Reason, str] | None:
+    if wanted.dtype is None:
+        return _plain_misfit(wanted.native, got)
+    if not isinstance(got, torch.Tensor):
+        return "structure", f"got a {_kind(got)}, expected a tensor"
+    if got.dtype != wanted.dtype:
+        return "dtype", f"got {_dtype_name(got.dtype)}, expected {_dtype_name(wanted.dtype)}"
+    if got.shape != wanted.shape:
+        return "shape", f"got shape {list(got.shape)}, expected {list(wanted.shape or ())}"
+    if wanted.must_lie_so and _lies_otherwise(got, wanted.strides or ()):
+        return "structure", f"got strides {list(got.stride())}, expected {list(wanted.strides or ())} (memory_format)"
+    return None
+
+
+def _lies_otherwise(got: torch.Tensor, strides: Sequence[int]) -> bool:
+    """Whether it matters: with no elements there is nothing to lie, and a single slice has no next one."""
+    steps = zip(got.shape, got.stride(), strides, strict=True)
+    return got.numel() > 0 and any(own != wanted for size, own, wanted in steps if size > 1)
+
+
+def _plain_misfit(wanted: Any, got: Any) -> tuple[Reason, str] | None:
+    if type(got) is not type(wanted):
+        return "structure", f"got a {_kind(got)}, expected a {_kind(wanted)}"
+    same = got == wanted or (got != got and wanted != wanted)
+    return None if same else ("values", f"got {got!r}, expected {wanted!r}")
+
+
+def _kind(value: Any) -> str:
+    return "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,111 @@
+"""Indices of values that are equal: which of them is right where torch promises none.
+
+torch documents that max, min, argmax and argmin give the first of equal values, and that a stable sort keeps their
+order: those indices must be torch's own. For topk, sort, kthvalue, median, cummax, cummin and max pooling it promises
+nothing, so any index is right at which the right value stands: up to its own place for what accumulates, and where
+several are returned along the dimension, they must differ. mode is "a value which appears most often": any that comes
+as often as torch's own is right, and any index at which it stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.calls.drawing import DrawnCall
+from torchstone.calls.evaluation import ResultPosition
+from torchstone.judging.same_values import elementwise_same
+
+_INDEX_OUTPUT = {
+    "topk": 1, "sort": 1, "argsort": 0, "kthvalue": 1, "median": 1, "nanmedian": 1, "cummax": 1, "cummin": 1,
+}  # fmt: skip
+"""Base name -> which output holds indices, for operators that promise nothing about ties."""
+_SEVERAL = frozenset({"topk", "sort", "argsort"})
+"""Those that return several indices along the dimension."""
+_CUMULATIVE = frozenset({"cummax", "cummin"})
+_PLANES = {"max_pool2d": 2, "max_pool3d": 3}
+"""Part of a name -> dimensions of the plane that an index counts through."""
+
+
+def accepts(call: DrawnCall, place: ResultPosition, got: torch.Tensor, native: torch.Tensor, first: Any) -> bool:
+    """Whether these indices are as good as torch's own, or these values where several are right.
+
+    ``first`` is the first output of the result that they belong to.
+    """
+    name = operators.traits(call.case.operator).base
+    if schema.is_gradient(call.case.operator) or schema.is_model(call.case.operator) or place.kind != "output":
+        return False
+    if name == "mode":
+        return _accepts_most_often(call, got, native) if place.position == 0 else _stands_at(call, first, got)
+    if place.position == 1 and any(part in name for part in _PLANES):
+        return _accepts_pooled(call, name, got, native)
+    return place.position == _INDEX_OUTPUT.get(name, -1) and _accepts_along_dim(call, name, got, native)
+
+
+def _accepts_along_dim(call: DrawnCall, name: str, got: torch.Tensor, native: torch.Tensor) -> bool:
+    given = _arguments(call)
+    if given.get("stable") or "dim" not in given:
+        return False
+    source, dim = given["self"], given["dim"]
+    if source.dim() == 0 or not _are_below(got, source.shape[dim]):
+        return False
+    if name in _SEVERAL and not bool((got.sort(dim=dim).values.diff(dim=dim) != 0).all()):
+        return False
+    if name in _CUMULATIVE and not bool((got <= _places_along(source, dim)).all()):
+        return False
+    one, other = (source.gather(dim, _kept(indices, source, dim)) for indices in (got, native))
+    return bool(elementwise_same(one, other).all())
+
+
+def _accepts_most_often(call: DrawnCall, got: torch.Tensor, native: torch.Tensor) -> bool:
+    """Whether each of these values comes as often in its row as torch's own choice does."""
+    given = _arguments(call)
+    source, dim = given["self"], given["dim"]
+    if source.dim() == 0:
+        return False
+    one, other = _kept(got, source, dim), _kept(native, source, dim)
+    often, torchs = ((source == value).sum(dim=dim, keepdim=True) for value in (one, other))
+    return bool((elementwise_same(one, other) | ((often == torchs) & (often > 0))).all())
+
+
+def _stands_at(call: DrawnCall, values: torch.Tensor, indices: torch.Tensor) -> bool:
+    """Whether the values stand where the indices say. Whether they are right is asked of themselves."""
+    given = _arguments(call)
+    source, dim = given["self"], given["dim"]
+    if source.dim() == 0 or not _are_below(indices, source.shape[dim]):
+        return False
+    return bool(elementwise_same(source.gather(dim, _kept(indices, source, dim)), _kept(values, source, dim)).all())
+
+
+def _accepts_pooled(call: DrawnCall, name: str, got: torch.Tensor, native: torch.Tensor) -> bool:
+    dimensions = next(count for part, count in _PLANES.items() if part in name)
+    source = call.args[0].flatten(-dimensions)
+    if not _are_below(got, source.shape[-1]):
+        return False
+    one, other = (source.gather(-1, indices.flatten(-dimensions)) for indices in (got, native))
+    return bool(elementwise_same(one, other).all())
+
+
+def _are_below(indices: torch.Tensor, size: int) -> bool:
+    return indices.dtype == torch.int64 and bool(((indices >= 0) & (indices < size)).all())
+
+
+def _places_along(source: torch.Tensor, dim: int) -> torch.Tensor:
+    """For each element where it stands along the dimension, as far as one line tells."""
+    shape = [1] * source.dim()
+    shape[dim] = source.shape[dim]
+    return torch.arange(source.shape[dim], device=source.device).view(shape)
+
+
+def _arguments(call: DrawnCall) -> dict[str, Any]:
+    """The call's arguments by name, defaults included."""
+    declared = operators.resolve(call.case.operator)._schema.arguments
+    given = {argument.name: argument.default_value for argument in declared if argument.has_default_value()}
+    positional = {argument.name: value for argument, value in zip(declared, call.args, strict=False)}
+    return given | positional | call.kwargs
+
+
+def _kept(indices: torch.Tensor, source: torch.Tensor, dim: int) -> torch.Tensor:
+    return indices if indices.dim() == source.dim() else indices.unsqueeze(dim)

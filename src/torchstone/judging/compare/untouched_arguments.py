@@ -1,0 +1,49 @@
+"""Arguments that a call must leave alone, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from torchstone.calls.bits import bits
+from torchstone.judging.number_wording import shown
+from torchstone.judging.outcome import Mismatch
+from torchstone.judging.reference.expected import Expected
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """An argument that must be, bit for bit, as it was drawn."""
+
+    position: int
+    expected: Expected
+    after: torch.Tensor
+
+    def count(self) -> torch.Tensor:
+        """How many elements of the storage changed; a scalar on the device."""
+        return self._differs().sum().to(torch.float64)
+
+    def mismatch(self) -> Mismatch:
+        differs = self._differs()
+        first = int(differs.to(torch.uint8).argmax())
+        before, after = self._before[first].item(), self.after[first].item()
+        message = (
+            f"argument {self.position} must not change: {int(differs.sum())} of {differs.numel()} elements of its "
+            f"storage did, the first at {first}: {shown(before)} became {shown(after)}"
+        )
+        return Mismatch("mutation", message)
+
+    @property
+    def _before(self) -> torch.Tensor:
+        return self.expected.call.tensors[self.position].storage
+
+    def _differs(self) -> torch.Tensor:
+        differs = (bits(self._before.unsqueeze(0)) != bits(self.after.unsqueeze(0)))[0]
+        return differs.reshape(-1, 2).any(dim=1) if self.after.dtype.is_complex else differs
+
+
+def kept(expected: Expected) -> list[int]:
+    """Tensor arguments that the operator only reads."""
+    written = expected.batch.reference.contract.mutated
+    return [position for position in range(len(expected.call.tensors)) if position not in written]

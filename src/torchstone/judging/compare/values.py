@@ -1,0 +1,216 @@
+"""Are the values of a tensor near enough to what it must hold?
+
+A floating-point element is accepted if it is within its bound of the exact value, or is torch's own value, or the
+exact value rounded to the dtype. So a result that overflows float16 may be infinite where torch's is, or finite
+where the exact value is; NaN stands only for NaN, and an infinity only for one of the same sign. Then all errors
+together are looked at.
+
+Most results are plainly right, which :func:`tally` finds out without waiting for the device; the others get a closer
+look.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import torch
+
+from torchstone.calls.drawing import DrawnCall
+from torchstone.calls.evaluation import ResultPosition
+from torchstone.judging.compare.input_wording import inputs_at
+from torchstone.judging.number_wording import counted, shown, shown_apart, shown_factor
+from torchstone.judging.outcome import Mismatch, Reason
+from torchstone.judging.reference import bounds
+from torchstone.judging.reference.expected import ExpectedValues
+from torchstone.judging.reference.float64 import pieces
+from torchstone.schema import ErrorStatistics
+
+RELATIVE_ERROR_FLOOR = 1e-10
+"""Added to the exact magnitude where a relative error is reported."""
+TALLIED = 7
+"""Numbers that one transfer from the device brings for each tensor."""
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """One tensor beside what it must hold."""
+
+    call: DrawnCall
+    place: ResultPosition
+    values: ExpectedValues
+    got: torch.Tensor
+
+
+def subjects_of(
+    call: DrawnCall,
+    wanted: dict[ResultPosition, ExpectedValues],
+    outputs: Sequence[Any],
+    inputs_after: Sequence[torch.Tensor],
+) -> Iterator[Subject]:
+    """Returned tensors first, then written storages."""
+    for place, values in wanted.items():
+        source = outputs if place.kind == "output" else inputs_after
+        yield Subject(call, place, values, source[place.position])
+
+
+def tally(subject: Subject) -> torch.Tensor:
+    """Elements not plainly within the bound; max error, relative error, error/bound; torch's error/bound; rms, bias."""
+    got, native = subject.got.reshape(-1), subject.values.native.reshape(-1)
+    centre = subject.values.centre.reshape(-1)
+    bound = None if subject.values.bound is None else subject.values.bound.reshape(-1)
+    total = torch.zeros(5, dtype=torch.float64, device=got.device)
+    for piece in pieces(got.numel(), got.device):
+        part = _tally_piece(got[piece], native[piece], centre[piece], None if bound is None else bound[piece])
+        total = torch.cat([total[:1] + part[:1], torch.maximum(total[1:], part[1:])])
+    return torch.cat([total, _rms_and_bias(subject)])
+
+
+def _rms_and_bias(subject: Subject) -> torch.Tensor:
+    """Of all errors together, divided by what is allowed; 0 where nothing is asked."""
+    spread, got, centre = subject.values.spread, subject.got.reshape(-1), subject.values.centre.reshape(-1)
+    if spread is None:
+        return torch.zeros(2, dtype=torch.float64, device=got.device)
+    weight = spread.weight.reshape(-1)
+    total = torch.zeros(4, dtype=torch.float64, device=got.device)
+    for piece in pieces(got.numel(), got.device):
+        error = got[piece].to(centre.dtype) - centre[piece]
+        total += bounds.moments(error, weight[piece], centre[piece])
+    return bounds.rms_and_bias(total) / torch.stack([spread.rms, spread.bias])
+
+
+def together(subject: Subject, found: ErrorStatistics, rms: float, bias: float) -> ErrorStatistics | Mismatch:
+    """The errors of a result whose every element is within its bound."""
+    statistics = msgspec.structs.replace(found, rms_over_bound=rms, bias_over_bound=bias)
+    spread = subject.values.spread
+    if spread is None or (rms <= 1.0 and bias <= 1.0):
+        return statistics
+    name, over, allowed = ("root mean square", rms, spread.rms) if rms >= bias else ("mean", bias, spread.bias)
+    own = _rms_and_bias(replace(subject, got=subject.values.native))[0 if rms >= bias else 1]
+    error = (subject.got.to(subject.values.centre.dtype) - subject.values.centre).abs() / spread.weight
+    index = _unravelled(int(error.nan_to_num(nan=0.0, posinf=0.0).argmax()), subject.got.shape)
+    got, wanted = shown_apart(subject.got[index].item(), subject.values.centre[index].item())
+    message = (
+        f"output {subject.place.position}: every element is within its bound, but the {name} of the errors is "
+        f"{shown(over * float(allowed))} typical ones of an honest kernel, allowed {shown(float(allowed))}"
+        f"{shown_factor(over, 1.0)}: lower precision inside, or a bias; worst at {list(index)}: got {got}, "
+        f"expected {wanted}; {inputs_at(subject.call, subject.place, index, subject.got.shape)}; "
+        f"torch's own is at {float(own):.2g} of the allowed"
+    )
+    return Mismatch("precision", message, statistics)
+
+
+def _tally_piece(
+    got: torch.Tensor, native: torch.Tensor, centre: torch.Tensor, bound: torch.Tensor | None
+) -> torch.Tensor:
+    error = (got.to(centre.dtype) - centre).abs()
+    relative = (error / (centre.abs() + RELATIVE_ERROR_FLOOR)).amax()
+    if bound is None:
+        zero = error.new_zeros(())
+        return torch.stack([(got != native).sum().to(torch.float64), error.amax(), relative, zero, zero])
+    native_over = _over((native.to(centre.dtype) - centre).abs(), bound)
+    beyond = (~(error <= bound)).sum().to(torch.float64)
+    return torch.stack([beyond, error.amax(), relative, _over(error, bound).amax(), native_over.amax()])
+
+
+def closer_look(subject: Subject) -> ErrorStatistics | Mismatch:
+    """What the plain test could not accept: non-finite values that are right, or a disagreement."""
+    values, got = subject.values, subject.got
+    centre = values.centre
+    wrong = _wrong(values, got)
+    error = (got.to(centre.dtype) - centre).abs()
+    bound = values.bound if values.bound is not None else torch.zeros_like(error)
+    over = _over(error, bound)
+    over = torch.where(wrong & ~(over > 1.0), torch.inf, over)  # of NaN there is no error, yet it is wrong
+    native_over = _over((values.native.to(centre.dtype) - centre).abs(), bound)
+    statistics = statistics_of(
+        _largest_finite(error),
+        _largest_finite(error / (centre.abs() + RELATIVE_ERROR_FLOOR)),
+        float(torch.where(wrong | (over <= 1.0), over, 0.0).amax()),
+        _largest_finite(native_over),
+    )
+    if not bool(wrong.any()):
+        return statistics
+    statistics = _with_wrong_errors(statistics, error[wrong])
+    nonfinite = wrong & ~(torch.isfinite(got) & torch.isfinite(centre))
+    reason: Reason = "nonfinite" if bool(nonfinite.any()) else "values"
+    severity = nonfinite.to(torch.float64) if reason == "nonfinite" else torch.where(wrong, over, -1.0)
+    message = _describe(subject, wrong, int(severity.argmax()), _largest_finite(native_over))
+    return Mismatch(reason if subject.place.kind == "output" else "mutation", message, statistics)
+
+
+def _with_wrong_errors(statistics: ErrorStatistics, errors: torch.Tensor) -> ErrorStatistics:
+    """Tells rounding that is a little too coarse from a result that has nothing to do with the right one."""
+    finite = errors[torch.isfinite(errors)]
+    if not finite.numel():
+        return statistics
+    smallest, largest = (float(edge) for edge in torch.aminmax(finite))
+    return msgspec.structs.replace(statistics, smallest_wrong_error=smallest, largest_wrong_error=largest)
+
+
+def _wrong(values: ExpectedValues, got: torch.Tensor) -> torch.Tensor:
+    """The acceptance rule in full."""
+    if values.bound is None:
+        return got != values.native
+    centre = values.centre
+    close = (got.to(centre.dtype) - centre).abs() <= values.bound
+    accepted = close | _same(got, values.native) | _same(got, centre.to(got.dtype))
+    if got.dtype.is_complex:  # Which part of a complex number overflows is nobody's promise.
+        return ~(accepted | (~torch.isfinite(got) & ~torch.isfinite(values.native)))
+    at_the_edge = torch.isfinite(centre) & (centre.abs() + values.bound >= torch.finfo(got.dtype).max)
+    return ~(accepted | (at_the_edge & torch.isinf(got) & ((got > 0) == (centre > 0))))
+
+
+def _describe(subject: Subject, wrong: torch.Tensor, worst: int, native_over: float) -> str:
+    """How many are wrong, where it is worst, got, expected, error against bound, the inputs, how torch fares."""
+    values = subject.values
+    index = _unravelled(worst, subject.got.shape)
+    got, native, wanted = subject.got[index].item(), values.native[index].item(), values.centre[index].item()
+    name = f"{subject.place.kind} {subject.place.position}" + (" after the call" * (subject.place.kind == "argument"))
+    where = f"{name}: {int(wrong.sum())} of {counted(wrong.numel(), 'element')} wrong; worst at {list(index)}: "
+    inputs = inputs_at(subject.call, subject.place, index, subject.got.shape)
+    if values.bound is None:
+        found, right = shown_apart(got, native)
+        return f"{where}got {found}, expected {right}; {inputs}"
+    found, right = shown_apart(got, wanted)
+    text = f"{where}got {found}, expected {right}{_against_bound(abs(got - wanted), float(values.bound[index]))}"
+    fares = f", torch's worst error {native_over:.2g} of the allowed" if native_over else ""
+    return f"{text}; {inputs}; torch's own result there: {shown(native)}{fares}"
+
+
+def _against_bound(error: float, bound: float) -> str:
+    """Nothing where one of the two is NaN or infinite: that they are not equal is all that counts."""
+    if not math.isfinite(error):
+        return ""
+    allowed = shown(bound) if bound else "0 (this operator only moves values)"
+    return f", error {shown(error)}, allowed {allowed}{shown_factor(error, bound)}"
+
+
+def _over(error: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
+    """Error in bounds; 0 of 0 is 0, and what is no number stays out of a maximum."""
+    return torch.nan_to_num(error / bound, nan=0.0, posinf=torch.inf)
+
+
+def _largest_finite(values: torch.Tensor) -> float:
+    return float(torch.where(torch.isfinite(values), values, 0.0).amax())
+
+
+def statistics_of(absolute: float, relative: float, over: float, native_over: float) -> ErrorStatistics:
+    """JSON has no infinity: one of the errors themselves is left out, one in bounds has a word."""
+    known = [number if math.isfinite(number) else None for number in (absolute, relative, native_over)]
+    return ErrorStatistics(known[0], known[1], "inf" if over == math.inf else over, known[2])
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return (one == other) | (torch.isnan(one) & torch.isnan(other))
+
+
+def _unravelled(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
+    index: list[int] = []
+    for size in reversed(shape):
+        flat, place = divmod(flat, size)
+        index.append(place)
+    return tuple(reversed(index))

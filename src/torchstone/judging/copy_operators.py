@@ -1,0 +1,143 @@
+"""Operators that only move values: their results are the same bits somewhere else, the sign of a zero included.
+
+Numbers are compared as numbers, and -0.0 equals 0.0; after arithmetic nothing else would be fair. But a copy that loses
+the sign is no copy, be it returned or written to an argument. Whether an operator only moves is not looked up but
+tried: one that does gives the same bits when it is handed the bit patterns as integers. One that compares or computes
+(``amax``, ``relu``) does not, at the latest when there are zeros, infinities and NaN of either sign among its inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import torch
+
+from torchstone import operators, schema
+from torchstone.calls.drawing import DrawnCall
+from torchstone.calls.evaluation import OPERATOR_ERRORS, Evaluator, ResultPosition, Tensors
+from torchstone.judging.outcome import Mismatch, Reason
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_TELLING = (-0.0, 0.0, -float("nan"), 0.5, -1.5, float("inf"), -float("inf"))
+"""Values for which no operator that compares or computes does what it does with their bits. As an integer, a NaN with
+a sign is small."""
+
+
+def only_moves(evaluator: Evaluator, call: DrawnCall) -> bool | None:
+    """Whether torch's own results of a call are bits of its arguments, moved. None: it has none that would tell.
+
+    On the drawn values first, and on others only if these did not tell: on a device a value outside an operator's
+    domain may end the process.
+    """
+    storages = [tensor.storage for tensor in call.tensors]
+    found = False
+    for case in _cases(evaluator):
+        moves = _commutes(evaluator, case, storages)
+        if moves is None:
+            return None
+        found = found or bool(moves and _commutes(evaluator, case, [_telling(storage) for storage in storages]))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class LostSigns:
+    """Zeros whose sign is not torch's, in something that was returned or written to."""
+
+    place: ResultPosition
+    native: torch.Tensor
+    got: torch.Tensor
+
+    def count(self) -> torch.Tensor:
+        """How many; a scalar on the device."""
+        return self._lost().sum().to(torch.float64)
+
+    def mismatch(self) -> Mismatch:
+        lost = self._lost()
+        text = f"the sign of {int(lost.sum())} zeros is lost, the first at {lost.nonzero()[0].tolist()}"
+        reason: Reason = "values" if self.place.kind == "output" else "mutation"
+        return Mismatch(reason, f"{self.place.kind} {self.place.position}: {text}; this operator only moves values")
+
+    def _lost(self) -> torch.Tensor:
+        one, other = (each.float() if each.element_size() == 1 else each for each in (self.native, self.got))
+        return (one == 0) & (other == 0) & (torch.signbit(one) != torch.signbit(other))
+
+
+def signs_to_keep(native: Tensors, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> list[LostSigns]:
+    """Where to look for lost signs in the results of an operator that only moves values."""
+    of_kind = {"output": outputs, "argument": inputs_after}
+    pairs = [(place, one, of_kind[place.kind][place.position]) for place, one in native.items()]
+    return [
+        LostSigns(place, one, other)
+        for place, one, other in pairs
+        if one.is_floating_point() and one.shape == other.shape
+    ]
+
+
+def _commutes(evaluator: Evaluator, case: schema.Case, storages: Sequence[torch.Tensor]) -> bool | None:
+    """Whether the operator on integers gives the bits of what it gives on these; None: nothing of it has bits."""
+    try:
+        moved = _results(evaluator, case, [_as_integers(storage.clone()) for storage in storages])
+        native = _results(evaluator, evaluator.case, [storage.clone() for storage in storages])
+    except OPERATOR_ERRORS:
+        return False
+    pairs = [(one, other) for one, other in zip(native, moved, strict=True) if _has_bits(one)]
+    return _same_bits(pairs) if pairs else None
+
+
+def _results(evaluator: Evaluator, case: schema.Case, storages: Sequence[torch.Tensor]) -> list[Any]:
+    """What is returned, and the storages that are written to."""
+    views = [operators.view_of(s, recipe) for s, recipe in zip(storages, evaluator.recipes, strict=True)]
+    return [*evaluator.on(views, case), *(storages[position] for position in sorted(evaluator.contract.mutated))]
+
+
+def _telling(storage: torch.Tensor) -> torch.Tensor:
+    """Every second element replaced."""
+    if not storage.is_floating_point():
+        return storage
+    values = torch.tensor(_TELLING, dtype=torch.float64).to(storage.dtype).to(storage.device)
+    changed = storage.clone()
+    places = torch.arange(0, storage.numel(), 2, device=storage.device)
+    changed[places] = values[(places // 2) % len(_TELLING)]
+    return changed
+
+
+def _cases(evaluator: Evaluator) -> list[schema.Case]:
+    """The case, and where it has float numbers one with their bits instead: what ``masked_fill`` writes is one."""
+    case = evaluator.case
+    dtypes = [operators.torch_dtype(recipe.dtype) for recipe in evaluator.recipes]
+    floating = [dtype for dtype in dtypes if dtype.is_floating_point]
+    if not floating:
+        return [case]
+    args = tuple(_bits_of(argument, floating[0]) for argument in case.args)
+    kwargs = {name: _bits_of(argument, floating[0]) for name, argument in case.kwargs.items()}
+    other = msgspec.structs.replace(case, args=args, kwargs=kwargs)
+    return [case] if other == case else [case, other]
+
+
+def _bits_of(argument: schema.Argument, dtype: torch.dtype) -> schema.Argument:
+    if isinstance(argument, schema.Scalar) and isinstance(argument.value, float):
+        return schema.Scalar(int(_as_integers(torch.tensor(argument.value, dtype=torch.float64).to(dtype))))
+    return argument
+
+
+def _as_integers(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(_INTEGERS[tensor.element_size()]) if tensor.is_floating_point() else tensor
+
+
+def _has_bits(native: Any) -> bool:
+    return isinstance(native, torch.Tensor) and native.is_floating_point() and native.numel() > 0
+
+
+def _same_bits(pairs: Sequence[tuple[torch.Tensor, Any]]) -> bool:
+    """Of all of them, with one wait for a device."""
+    bits = [(_as_integers(native), moved) for native, moved in pairs]
+    if not all(isinstance(moved, torch.Tensor) and _alike(native, moved) for native, moved in bits):
+        return False
+    return not bool(torch.stack([(native != moved).any() for native, moved in bits]).any())
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)

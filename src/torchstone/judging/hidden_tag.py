@@ -1,0 +1,20 @@
+"""The tag of a hidden variant."""
+
+from __future__ import annotations
+
+import msgspec
+
+from torchstone import schema
+
+HIDDEN = "hidden"
+"""The tag of a variant."""
+
+
+def is_hidden(case: schema.Case) -> bool:
+    """Whether it is a variant."""
+    return HIDDEN in case.tags
+
+
+def hidden(case: schema.Case) -> schema.Case:
+    """Marked as a variant."""
+    return msgspec.structs.replace(case, tags=(*case.tags, HIDDEN), timed=False, jitter=False)

@@ -1,0 +1,1 @@
+"""Planted calls: calls of a case whose arguments an input plan has changed."""

@@ -1,0 +1,167 @@
+"""Planted calls of a case: those that torch takes.
+
+A planted value may lie where an operator refuses it. So a planted call is made only if torch takes it; negative
+indices, only where they give what the indices give that they stand for. On a device a value that an operator does not
+take may end the process: then the host is asked first. Whether a different answer is wrong is asked in
+:mod:`torchstone.judging.compare.reference_trust`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.calls.drawing import DrawnCall, draw_calls
+from torchstone.calls.evaluation import Evaluation, Evaluator, ReferenceFailure, is_continuous
+from torchstone.judging.plans.base import Plan
+from torchstone.judging.plans.catalogue import PLANS, plan_of
+from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.planting.schedule import schedule
+from torchstone.judging.planting.tiny_calls import TinyCall
+from torchstone.judging.reference.expected import Expected, Reference
+from torchstone.judging.reference.unused_randomness import draws_nothing
+from torchstone.judging.same_values import same
+
+_HOST = torch.device("cpu")
+_MOST_ON_HOST = 1 << 18
+"""Elements of a call that the host is asked about first."""
+_MOST_AMONG_TIMED = 8
+"""Planted calls in a block like timed ones."""
+_ELEMENTS_AMONG_TIMED = 1 << 19
+"""Elements of all of them together."""
+
+
+def facts_of(case: schema.Case, like: Expected) -> CaseFacts:
+    """``like`` is an answered call of the case, or of the case that it is a variant of."""
+    return CaseFacts(case, tells_positions=_tells_positions(like), like=like)
+
+
+def planted_calls(usual: Expected, seed: int, *, non_finite: bool = False) -> list[Expected]:
+    """Planted calls of a case that torch takes, perhaps none. ``usual`` is any other call of it.
+
+    ``non_finite``: and one with NaN and infinities, if the operator is pointwise.
+    """
+    planting = Planting(usual.batch.reference, usual, seed, non_finite=non_finite)
+    usual.batch.reference.foresee(planting.calls)
+    return planting.answered()
+
+
+class Planting:
+    """Planted calls of a case, drawn but not answered yet."""
+
+    def __init__(self, reference: Reference, like: Expected, seed: int, *, non_finite: bool = False) -> None:
+        """``like`` is a call of the case or of the one that it is a variant of: it tells what kinds of results it has.
+
+        Where results are drawn it must be one of the case itself. ``non_finite``: as :func:`planted_calls`.
+        """
+        self._reference = reference
+        chosen = _chosen(reference, like, seed, non_finite)
+        self._tiny = [TinyCall(reference, seed) for plan in chosen if plan.makes_own_call]
+        plans = [plan for plan in chosen if not plan.makes_own_call]
+        drawn = draw_calls(reference.case, seed, len(plans), reference.device) if plans else []
+        planted = [(plan, plan.plant(call)) for call, plan in zip(drawn, plans, strict=True)]
+        self._planted = [call for plan, call in planted if _is_taken(reference, plan, call)]
+
+    @property
+    def calls(self) -> list[DrawnCall]:
+        """What torch will be asked."""
+        return [*self._planted, *(call for tiny in self._tiny for call in tiny.calls)]
+
+    def answered(self) -> list[Expected]:
+        """Those that torch takes."""
+        return _answered(self._reference, self._planted) + [each for tiny in self._tiny for each in tiny.answered()]
+
+
+def _chosen(reference: Reference, like: Expected, seed: int, non_finite: bool) -> list[Plan]:
+    if reference.undefined:
+        return []
+    facts = facts_of(reference.case, like)
+    plans = [plan for plan in PLANS.applying(facts) if reference.runs_on_host or plan.survives(facts)]
+    chosen = schedule(facts, plans, seed) + (PLANS.on_request(facts) if non_finite else [])
+    for_random = PLANS.for_random_results(facts)
+    if (chosen or for_random) and reference.lottery is not None and not draws_nothing(like):
+        return for_random
+    return chosen
+
+
+def plans_among_timed(usual: Expected, seed: int) -> list[Plan]:
+    """Plans for blocks that are like timed ones: those whose values torch takes in any places.
+
+    There nobody asks the host first, nor leaves out a call that torch refuses.
+    """
+    facts = facts_of(usual.call.case, usual)
+    taken = [plan_of(expected.call) for expected in planted_calls(usual, seed)]
+    on_host = usual.batch.reference.runs_on_host
+    return [plan for plan in taken if plan is not None and plan.among_timed(facts, on_host)]
+
+
+def plant_some(calls: Sequence[DrawnCall], plans: Sequence[Plan]) -> list[DrawnCall]:
+    """These calls with values planted into a few, which no kernel can foresee: to compare one may take long."""
+    chance, found = secrets.SystemRandom(), list(calls)
+    few = max(1, min(_MOST_AMONG_TIMED, _ELEMENTS_AMONG_TIMED // max(1, _elements(calls[0].case))))
+    for place in chance.sample(range(len(found)), min(few, len(found))):
+        found[place] = chance.choice(plans).plant(found[place])
+    return found
+
+
+def _answered(reference: Reference, calls: Sequence[DrawnCall]) -> list[Expected]:
+    """What these must give; without those that torch refuses."""
+    try:
+        found = reference.expect_many(calls)
+        return [replace(each, with_bounds=_is_compared_in_full(each.call)) for each in found]
+    except ReferenceFailure:
+        return [found for call in calls for found in _answered(reference, [call])] if len(calls) > 1 else []
+
+
+def _is_compared_in_full(call: DrawnCall) -> bool:
+    """The tolerance of usual values is too much where all values are small."""
+    plan = plan_of(call)
+    return plan is not None and plan.policy.keeps_digits
+
+
+def _elements(case: schema.Case) -> int:
+    return sum(operators.storage_extent(recipe) for recipe in schema.tensors_of(case))
+
+
+def _tells_positions(usual: Expected) -> bool:
+    """Whether results say where a value stands: which of equal values, or of several NaN, is often left open.
+
+    The integers that a model counts in its buffers say nothing of the kind.
+    """
+    operator = usual.call.case.operator
+    return operators.traits(operator).leaves_ties_open or any(
+        not is_continuous(tensor.dtype) and tensor.dtype is not torch.bool
+        for place, tensor in usual.native.items()
+        if place.kind == "output" or not schema.is_model(operator)
+    )
+
+
+def _is_taken(reference: Reference, plan: Plan, call: DrawnCall) -> bool:
+    """Whether the host takes values that an operator may refuse, and gives what the plan promises for them."""
+    if not plan.needs_trial(call, reference.runs_on_host):
+        return True
+    if _elements(call.case) > _MOST_ON_HOST:
+        return False
+    evaluator, other = Evaluator(call.case, _HOST), plan.same_as(call)
+    try:
+        found = evaluator.native_on(_stacked([tensor.storage for tensor in call.tensors]), 1)
+        meant = found if other is None else evaluator.native_on(_stacked(other), 1)
+    except ReferenceFailure:
+        return False
+    return _same_results(found, meant)
+
+
+def _stacked(storages: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [storage.to(_HOST, copy=True).unsqueeze(0) for storage in storages]
+
+
+def _same_results(one: Evaluation | None, other: Evaluation | None) -> bool:
+    """Whether what is returned is the same; the indices themselves are not, and may be among what is written to."""
+    if one is None or other is None:
+        return False
+    places = [place for place in one.tensors if place.kind == "output"]
+    return all(same(one.tensors[place], other.tensors[place]) for place in places)

@@ -1,0 +1,119 @@
+"""Which of the plans that apply to a case one job meets, within one budget."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torchstone.judging.hidden_tag import HIDDEN
+from torchstone.judging.plans.base import Plan, When
+from torchstone.judging.plans.facts import CaseFacts
+
+_FEW_ELEMENTS = 1 << 14
+"""Elements of a call's tensors up to which a stated case is small."""
+_OF_SMALL = 6
+"""Plans that a small stated case with variants meets, besides those that every case meets."""
+_OF_LARGE = ((1 << 18, 3), (1 << 20, 2))
+"""Plans in turn that larger cases meet, up to so many elements: their calls take long."""
+_OF_LARGEST = 1
+_OF_LARGE_VARIANT = 1
+_OF_VARIANT = (0, 1)
+"""One plan for every second small variant: a case has several variants."""
+_OF_SEVERAL_BLOCKS = 1 << 10
+"""Elements from which a variant is large. Of odd sizes, its last elements are what whole blocks leave out."""
+_REMEMBERED_TURNS = 256
+"""Choices that are remembered: more than a job asks for."""
+
+
+class _Budget(NamedTuple):
+    """What a case meets."""
+
+    always: frozenset[When]
+    """Plans that come first, and use up the budget of a small case."""
+    besides: frozenset[When]
+    """Plans that come next, and use up nothing."""
+    in_turn: int
+    """How many of the others. Of a small case, those that always come are subtracted."""
+    afresh: bool = False
+    """Whether turns begin anew: a case that has variants would meet some plans twice that another case left over."""
+
+
+def schedule(facts: CaseFacts, plans: Sequence[Plan], seed: int) -> list[Plan]:
+    """The plans that a job meets. All of them for small stated cases without variants; else some, each in its turn."""
+    every = [plan for plan in plans if plan.when(facts) is When.EVERY_CALL]
+    others = [plan for plan in plans if plan not in every]
+    random_ = random.Random(seed)
+    if _is_small(facts) and not facts.whole_case.jitter and not _is_variant(facts):
+        return every + random_.sample(others, len(others))
+    return every + _within(_budget(facts, others, random_), facts, others, seed)
+
+
+def _budget(facts: CaseFacts, plans: Sequence[Plan], random_: random.Random) -> _Budget:
+    if _is_variant(facts):
+        return _of_variant(facts, random_)
+    small = _is_small(facts)
+    always = frozenset({When.FIRST} if small and not facts.model else {When.FIRST, When.LARGE})
+    used = sum(plan.when(facts) in always for plan in plans)
+    of_large = next((count for most, count in _OF_LARGE if facts.elements <= most), _OF_LARGEST)
+    in_turn = _OF_SMALL - used if small else of_large
+    return _Budget(always, frozenset({When.EVERY_CASE}), in_turn, afresh=facts.whole_case.jitter)
+
+
+def _of_variant(facts: CaseFacts, random_: random.Random) -> _Budget:
+    if facts.elements >= _OF_SEVERAL_BLOCKS:
+        return _Budget(frozenset({When.EVERY_VARIANT, When.FIRST}), frozenset(), _OF_LARGE_VARIANT)
+    return _Budget(frozenset({When.EVERY_VARIANT}), frozenset(), random_.choice(_OF_VARIANT))
+
+
+def _within(budget: _Budget, facts: CaseFacts, plans: Sequence[Plan], seed: int) -> list[Plan]:
+    always = [plan for plan in plans if plan.when(facts) in budget.always]
+    besides = [plan for plan in plans if plan.when(facts) in budget.besides]
+    others = [plan for plan in plans if plan not in always and plan not in besides]
+    operator = facts.whole_case.operator
+    return always + besides + _turns.take(operator, others, budget.in_turn, seed, afresh=budget.afresh)
+
+
+def _is_small(facts: CaseFacts) -> bool:
+    return facts.elements <= _FEW_ELEMENTS
+
+
+def _is_variant(facts: CaseFacts) -> bool:
+    return HIDDEN in facts.whole_case.tags
+
+
+class _Turns:
+    """Whose turn it is, for each operator: no plan comes twice before all that apply have come.
+
+    So a case and its variants meet every plan with few calls, in an order that no kernel can foresee. The same seed
+    gives the same plans again: a candidate that dies of a plan must not get another one for it. Cases with the same
+    seed do not share plans, since other plans may apply to them.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Plan]] = {}
+        self._given: dict[tuple[str, int, tuple[Plan, ...], int], list[Plan]] = {}
+
+    def take(self, operator: str, plans: Sequence[Plan], count: int, seed: int, *, afresh: bool) -> list[Plan]:
+        key = operator, seed, tuple(plans), count
+        if key not in self._given:
+            if len(self._given) >= _REMEMBERED_TURNS:
+                self._given.pop(next(iter(self._given)))
+            if afresh:
+                self._waiting.pop(operator, None)
+            self._given[key] = self._next(operator, plans, count, random.Random(seed))
+        return self._given[key]
+
+    def _next(self, operator: str, plans: Sequence[Plan], count: int, random_: random.Random) -> list[Plan]:
+        waiting = self._waiting.setdefault(operator, [])
+        found: list[Plan] = []
+        while len(found) < min(count, len(plans)):
+            if not any(plan in waiting for plan in plans):
+                waiting += random_.sample(list(plans), len(plans))
+            plan = next(plan for plan in waiting if plan in plans)
+            waiting.remove(plan)
+            found += [plan] if plan not in found else []
+        return found
+
+
+_turns = _Turns()

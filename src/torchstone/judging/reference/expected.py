@@ -1,0 +1,404 @@
+"""What calls must give: torch's own results at once, the exact ones and their bounds when they are asked for.
+
+torch's own results are evaluated for many calls together. Most results that are right lie so close to them that
+nothing more is needed to accept them (:meth:`Reference.screen`); only where they do not, and for calls that are
+looked at on their own, is a call evaluated in float64 and probed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchstone import operators, schema
+from torchstone.calls.determinism import draws_random_numbers, leaves_values_undefined
+from torchstone.calls.drawing import DrawnCall
+from torchstone.calls.evaluation import (
+    OPERATOR_ERRORS,
+    Evaluation,
+    Evaluator,
+    ResultPosition,
+    first_line,
+    inside_view,
+    is_continuous,
+    wide_dtype,
+)
+from torchstone.judging.copy_operators import only_moves
+from torchstone.judging.hidden_tag import HIDDEN
+from torchstone.judging.plans import plan_of
+from torchstone.judging.reference import bounds
+from torchstone.judging.reference.float64 import FEW_ELEMENTS, Float64Probe, piece_elements, probe
+from torchstone.judging.reference.native_noise import NativeNoise, roughness
+from torchstone.judging.stochastic.random_calls import RandomResults
+
+_PLANTED_MULTIPLE = 16.0
+"""Precision is judged on ordinary values. Rows that hold a planted one are worse conditioned than slopes can show."""
+_FLOAT64_NOISE = 2.0**-41
+"""How far float64 may be off at values of up to 100: some hundred of its roundings."""
+_LAY_OUT = ("aten.contiguous.default",)
+"""Operators that say so where no argument does."""
+
+
+def states_format(case: schema.Case) -> bool:
+    """Whether an argument says how results are to lie. To preserve what was is no promise where memory overlaps."""
+    arguments = (*case.args, *case.kwargs.values())
+    if case.operator in _LAY_OUT and not any(isinstance(each, schema.MemoryFormat) for each in arguments):
+        return True
+    return any(isinstance(each, schema.MemoryFormat) and each.value != "preserve_format" for each in arguments)
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedOutput:
+    """One returned leaf of one call."""
+
+    native: Any
+    """torch's own tensor, or the plain value itself."""
+    dtype: torch.dtype | None = None
+    """None for plain values, as are shape and strides."""
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    """torch's own."""
+    must_lie_so: bool = False
+    """Whether the case says how results lie (a ``memory_format``): then the strides are part of the answer."""
+    is_argument: int | None = None
+    """The tensor argument that is returned (in-place, out=), by its position among the tensor arguments."""
+    fresh: bool = False
+    """Whether the operator promises new memory, shared with no argument and no other output."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedValues:
+    """What one tensor of one call must hold."""
+
+    native: torch.Tensor
+    exact: torch.Tensor | None
+    """In float64 or complex128; None where the operator does not run in it, or the values are not continuous."""
+    bound: torch.Tensor | None
+    """How far each element may lie from ``centre``; None: equal to torch's."""
+    spread: bounds.Spread | None = None
+    """What the errors may amount to together; None: nothing beyond the bound is asked."""
+
+    @property
+    def centre(self) -> torch.Tensor:
+        """What the bound is around."""
+        return self.exact if self.exact is not None else self.native.to(wide_dtype(self.native.dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Screen:
+    """A result this close to torch's own, relative to its magnitude plus the level, is within its bound."""
+
+    share: float
+    level: torch.Tensor
+    """A scalar on the device; NaN where only equality passes."""
+    inside: torch.Tensor | None
+    """For a written argument's storage, the elements of its view: only these may differ at all."""
+    rms: float
+    """Largest root mean square of the distances, in shares."""
+    bias: float
+    """Largest mean distance, in shares."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Calls whose native results are stacked."""
+
+    reference: Reference
+    calls: tuple[DrawnCall, ...]
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one call must give and leave behind."""
+
+    batch: Batch
+    index: int
+    """Which call of the batch."""
+    with_bounds: bool
+    """Whether it is compared in full even if torch's own result is met closely enough, short of equality."""
+
+    @property
+    def call(self) -> DrawnCall:
+        return self.batch.calls[self.index]
+
+    @property
+    def outputs(self) -> tuple[ExpectedOutput, ...]:
+        """One per returned leaf, lists and tuples opened. Empty for an operator that declares no return."""
+        leaves = self.batch.evaluation.results[self.index]
+        return tuple(self._output(position, leaf) for position, leaf in enumerate(leaves))
+
+    @property
+    def new_tensors(self) -> list[torch.Tensor]:
+        """The returned tensors that lie in memory of their own."""
+        shared = self.batch.evaluation.shared
+        tensors = [(place, output) for place, output in enumerate(self.outputs) if output.dtype is not None]
+        return [output.native for place, output in tensors if output.is_argument is None and place not in shared]
+
+    @property
+    def inputs_after(self) -> list[torch.Tensor]:
+        """The storage of every tensor argument as torch itself leaves it. All but the written ones: as drawn."""
+        written = self.batch.evaluation.tensors
+        return [
+            written[ResultPosition("argument", position)][self.index]
+            if ResultPosition("argument", position) in written
+            else drawn.storage
+            for position, drawn in enumerate(self.call.tensors)
+        ]
+
+    @property
+    def native(self) -> dict[ResultPosition, torch.Tensor]:
+        """torch's own returned tensors and written storages."""
+        return {place: tensor[self.index] for place, tensor in self.batch.evaluation.tensors.items()}
+
+    def values(self, *, closely: bool = False) -> dict[ResultPosition, ExpectedValues]:
+        """Every returned tensor and every written storage with its bound. Costs several float64 evaluations.
+
+        ``closely``: with slopes from more of them, where the call is small enough for few to be misled by chance.
+        """
+        return self.batch.reference.bounded(self.call, self.native, closely=closely)
+
+    @property
+    def gains_by_looking_closely(self) -> bool:
+        """Whether more probes would say more: of a small call, judged by bounds."""
+        if not self.batch.reference.screens:
+            return False
+        elements = sum(tensor.storage.numel() for tensor in self.call.tensors)
+        return elements + sum(tensor.numel() for tensor in self.native.values()) <= FEW_ELEMENTS
+
+    def _output(self, position: int, leaf: Any) -> ExpectedOutput:
+        if not isinstance(leaf, torch.Tensor):
+            return ExpectedOutput(leaf)
+        declared = self.batch.reference.contract.returned_arguments
+        is_argument = declared[position] if position < len(declared) else None
+        promised = self.batch.reference.contract.promises_fresh(position)
+        fresh = promised and position not in self.batch.evaluation.shared
+        lies_so = states_format(self.call.case)
+        return ExpectedOutput(leaf, leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()), lies_so, is_argument, fresh)
+
+
+class Reference:
+    """The reference for one case on one device. Make one per case and keep it: it learns the case's scale."""
+
+    def __init__(
+        self,
+        case: schema.Case,
+        device: torch.device,
+        desk: torch.device | None = None,
+        stated: Reference | None = None,
+    ) -> None:
+        """``stated``: of the case that this one is a variant of."""
+        self.case = case
+        self.device = device if desk is None else desk
+        """Where calls are drawn and compared (:mod:`torchstone.judging.arithmetic_device`); torch's own results are
+        the device's."""
+        self.runs_on_host = device.type == "cpu"
+        """Whether torch's own operator does: there it refuses what on a device may be the end of the process."""
+        self.float64_failure: str | None = None
+        """Why there are no float64 results; None as long as there are."""
+        self._evaluator = Evaluator(case, device, desk)
+        self._stated = stated
+        self._only_moves: bool | None = None
+        self._calibrations: dict[ResultPosition, bounds.Calibration] = {}
+        self._of_stated = {} if stated is None else stated._calibrations
+        """A product of one factor looks as if the operator moved values: that is so if it was seen to elsewhere."""
+        self._inside: dict[ResultPosition, torch.Tensor] = {}
+        self.errors_known = HIDDEN in case.tags
+        """Whether a full comparison told the record how far torch is off; nobody asks that of a hidden variant."""
+        self._elements = sum(operators.storage_extent(recipe) for recipe in self._evaluator.recipes)
+        """Of a call, as far as is known: results may have more than arguments."""
+        self.undefined = leaves_values_undefined(self._evaluator)
+        """Whether the operator leaves values undefined: then only metadata is judged, and what must not change."""
+        self.lottery = RandomResults(self._evaluator) if draws_random_numbers(self._evaluator) else None
+        """For operators that draw random numbers, which are judged by distribution."""
+
+    @property
+    def evaluator(self) -> Evaluator:
+        """What calls torch's own operator."""
+        return self._evaluator
+
+    @property
+    def screens(self) -> bool:
+        """Whether results can be screened against torch's own: neither undefined nor random."""
+        return not self.undefined and (self.lottery is None or bool(self.lottery.idle))
+
+    @property
+    def contract(self) -> operators.Contract:
+        """What the operator's schema promises for this case."""
+        return self._evaluator.contract
+
+    def only_moves(self, call: DrawnCall) -> bool:
+        """Whether the operator moves bits and does nothing else. Found out once, on the first call that has results.
+
+        One that computes does so in its variants, too; but a sum of one number only moves it, one of two does not.
+        """
+        if self._only_moves is None and self._stated is not None and self._stated._only_moves is False:
+            self._only_moves = False
+        if self._only_moves is None and self.screens and self.lottery is None:
+            self._only_moves = only_moves(self._evaluator, call)
+        return bool(self._only_moves)
+
+    def expect(self, call: DrawnCall) -> Expected:
+        """What this call must give."""
+        return self.expect_many([call], with_bounds=True)[0]
+
+    def expect_many(self, calls: Sequence[DrawnCall], *, with_bounds: bool = False) -> list[Expected]:
+        """What these calls must give, evaluated in batches.
+
+        With bounds, each is compared in full: a float64 evaluation and one to three pairs of probes, and the
+        errors are known afterwards; all but the first only if torch's own results are not met exactly, since these
+        are right within any bound. Without, only calls that do not come close to torch's own results are. What
+        "close" means is learnt from calls compared in full; before the first one it means equal.
+        """
+        size = self._together
+        groups = [calls[start : start + size] for start in range(0, len(calls), size)]
+        batches = [batch for group in groups for batch in self._batches(group)]
+        return [Expected(batch, index, with_bounds) for batch in batches for index in range(len(batch.calls))]
+
+    def foresee(self, calls: Sequence[DrawnCall]) -> None:
+        """Have torch answer these together, which are asked for next; but not where answers are drawn, or large."""
+        if self.lottery is None and 0 < len(calls) <= self._together:
+            self._evaluator.foresee(calls)
+
+    @property
+    def _together(self) -> int:
+        """So many calls are evaluated at a time."""
+        return max(1, piece_elements(self.device) // max(1, self._elements))
+
+    def bounded(
+        self, call: DrawnCall, native: dict[ResultPosition, torch.Tensor], *, closely: bool = False
+    ) -> dict[ResultPosition, ExpectedValues]:
+        """Exact results and bounds for torch's own results of one call."""
+        self.errors_known = self.errors_known or not call.planted
+        judged = {p: t for p, t in native.items() if is_continuous(t.dtype) and t.numel()}
+        probed = self._probed(call, closely) if judged else {}
+        unprobed = {p: t for p, t in judged.items() if p not in probed or probed[p].exact.shape != t.shape}
+        rough = roughness(self._evaluator, call, unprobed, closely=closely) if unprobed else {}
+        known = probed | {place: rough.get(place) for place in unprobed}
+        plan = plan_of(call)
+        if plan is None:
+            return {place: self._bounded(place, tensor, known.get(place)) for place, tensor in native.items()}
+        noise = 0.0 if plan.policy.keeps_digits else _FLOAT64_NOISE
+        return {
+            place: self._bounded_planted(place, tensor, known.get(place), noise) for place, tensor in native.items()
+        }
+
+    def screen(self, place: ResultPosition, dtype: torch.dtype, elements: int) -> Screen | None:
+        """How closely torch's own result must be met to be accepted without a float64 evaluation. None: exactly.
+
+        Sound because a bound is never narrower: it contains ``share * (|e| + level)`` and twice torch's own error,
+        wherever a result depends on the inputs at all. The level is the one seen in the latest probed call.
+        """
+        known = self._calibrations.get(place)
+        if known is None or not is_continuous(dtype):
+            return None
+        level = torch.where(known.moves, torch.nan, known.level)
+        terms = self._terms(elements)
+        independent = elements * self._independent_share(elements, terms)
+        rms = bounds.TYPICAL_SHARE * (1.0 + bounds.chance(elements))
+        bias = bounds.TYPICAL_SHARE * (bounds.BIAS_SHARE + bounds.chance(independent))
+        return Screen(bounds.share(dtype, terms), level, self._inside.get(place), rms, bias)
+
+    def _batches(self, calls: Sequence[DrawnCall]) -> list[Batch]:
+        """One batch, or several where the shapes of the results depend on the values."""
+        left = iter(calls)
+        batches = []
+        for evaluation in self._evaluator.natives(calls):
+            returned = sum(tensor[0].numel() for tensor in evaluation.tensors.values())
+            self._elements = max(self._elements, returned)
+            batches.append(Batch(self, tuple(itertools.islice(left, len(evaluation.results))), evaluation))
+        return batches
+
+    def _probed(self, call: DrawnCall, closely: bool) -> dict[ResultPosition, Float64Probe]:
+        if self.float64_failure is not None:
+            return {}
+        try:
+            return probe(self._evaluator, call, closely=closely)
+        except OPERATOR_ERRORS as error:
+            self.float64_failure = first_line(error)
+            return {}
+
+    def _bounded(
+        self, place: ResultPosition, native: torch.Tensor, known: Float64Probe | NativeNoise | None
+    ) -> ExpectedValues:
+        if not is_continuous(native.dtype):
+            return ExpectedValues(native, None, None)
+        inside = self._inside_of(place, native)
+        terms = self._terms(native.numel())
+        if known is None:
+            return ExpectedValues(native, None, bounds.bound_without_exact(native, terms) * inside)
+        limits = self._limits(place, native, known, terms)
+        learnt = self._calibrations[place] = limits.seen.merged(
+            self._calibrations.get(place, self._of_stated.get(place))
+        )
+        exact = _centre(native, known, learnt)
+        return ExpectedValues(native, exact, limits.bound.mul_(inside & ~learnt.moves), limits.spread)
+
+    def _bounded_planted(
+        self, place: ResultPosition, native: torch.Tensor, known: Float64Probe | NativeNoise | None, noise: float
+    ) -> ExpectedValues:
+        """Around values that are not what the case is about: nothing is learnt, and errors count if they are gross.
+
+        Where such values cancel, float64 is no more exact than it can be, and says 0 for what is less than ``noise``.
+        """
+        if not is_continuous(native.dtype):
+            return ExpectedValues(native, None, None)
+        inside, terms = self._inside_of(place, native), self._terms(native.numel())
+        if known is None:
+            return ExpectedValues(native, None, _PLANTED_MULTIPLE * bounds.bound_without_exact(native, terms) * inside)
+        bound = self._limits(place, native, known, terms).bound.mul_(_PLANTED_MULTIPLE).add_(noise)
+        bound.mul_(inside)
+        learnt = self._calibrations.get(place)
+        return ExpectedValues(
+            native, _centre(native, known, learnt), bound if learnt is None else bound.mul_(~learnt.moves)
+        )
+
+    def _limits(
+        self, place: ResultPosition, native: torch.Tensor, known: Float64Probe | NativeNoise, terms: int
+    ) -> bounds.ElementBounds:
+        """Of a written argument, the storage outside the view counts for nothing, and the errors are the output's."""
+        independent = self._independent_share(native.numel(), terms) if place.kind == "output" else None
+        if place.kind == "argument":
+            inside = self._inside_of(place, native)
+            native = native * inside
+            known = Float64Probe(known.exact * inside, known.slope) if isinstance(known, Float64Probe) else known
+        if isinstance(known, Float64Probe):
+            return bounds.limits(native, known, terms, independent)
+        return bounds.limits_without_exact(native, known, terms, independent)
+
+    def _inside_of(self, place: ResultPosition, native: torch.Tensor) -> torch.Tensor:
+        """What may differ at all: everything returned; of a written storage, the elements of the view."""
+        if place.kind == "output":
+            return torch.ones((), dtype=torch.bool, device=native.device)
+        if place not in self._inside:
+            self._inside[place] = inside_view(self._evaluator, place.position, native)
+        return self._inside[place]
+
+    def _independent_share(self, elements: int, terms: int) -> float:
+        """Of a result's errors, which part is independent: fewer where one sum enters many elements."""
+        read = sum(operators.storage_extent(recipe) for recipe in self._evaluator.recipes)
+        return 1.0 if terms <= 1 or read >= elements * terms else 1.0 / terms
+
+    def _terms(self, elements: int) -> int:
+        """An upper guess of how many values are added into one of a result's elements; 1 for pointwise operators."""
+        if operators.traits(self.case.operator).pointwise:
+            return 1
+        recipes = self._evaluator.recipes
+        sizes = [size for recipe in recipes for size in recipe.shape]
+        shares = [operators.storage_extent(recipe) // max(1, elements) for recipe in recipes]
+        return max([1, *sizes, *shares])
+
+
+def _centre(
+    native: torch.Tensor, known: Float64Probe | NativeNoise, learnt: bounds.Calibration | None
+) -> torch.Tensor | None:
+    """The exact values; torch's own where these are all there is: float64 moves by other steps."""
+    if not isinstance(known, Float64Probe):
+        return None
+    if learnt is None or known.exact.shape != native.shape:  # on the host, of what is only there for a device
+        return known.exact
+    return torch.where(learnt.moves, native.to(known.exact.dtype), known.exact)

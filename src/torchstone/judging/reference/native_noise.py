@@ -1,0 +1,75 @@
+"""How rough torch's own results are, for those that have no float64 evaluation to be measured against.
+
+The operator is called in the dtype of the case on inputs moved up and down by a step h. For a smooth function
+
+    n(x + h) - n(x - h)           is 2 h s, with s the slope that bounds are built on
+    n(x + h) + n(x - h) - 2 n(x)  is h^2 times the curvature, and what rounding does to three evaluations
+
+With h the square root of the unit roundoff, the curvature's part is of the size of one rounding, so that the second
+difference over sqrt(6) is about torch's own random error, never much less. That is how the computational noise of a
+function is estimated where nothing better than the function itself is at hand (More and Wild, ECNoise).
+
+What it cannot see is an error that is the same on both sides: a bias of torch's own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from torchstone.calls.drawing import DrawnCall
+from torchstone.calls.evaluation import Evaluator, ResultPosition, Tensors, is_continuous, wide_dtype
+from torchstone.judging.reference.float64 import (
+    allow_cancellation,
+    both_sides,
+    moved_natively,
+    pairs_for,
+    steps_apart,
+    widened,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class NativeNoise:
+    """One result of one call."""
+
+    slope: torch.Tensor
+    """float64, in the shape of the result. Jumps are steep here."""
+    noise: torch.Tensor
+    """float64: about the root mean square of torch's own error."""
+
+
+def roughness(
+    evaluator: Evaluator, call: DrawnCall, native: Tensors, *, closely: bool = False
+) -> dict[ResultPosition, NativeNoise]:
+    """Of those of torch's own results that can be moved: nothing without floating-point inputs."""
+    inputs = [tensor.storage.dtype for tensor in call.tensors if is_continuous(tensor.storage.dtype)]
+    if not inputs:
+        return {}
+    elements = sum(tensor.storage.numel() for tensor in call.tensors) + sum(t.numel() for t in native.values())
+    step = math.sqrt(max(_roundoff(dtype) for dtype in [*inputs, *(t.dtype for t in native.values())]))
+    wide = widened(call)
+    rows = moved_natively(evaluator, call, wide, pairs_for(elements, closely=closely), step)
+    steps = list(steps_apart(evaluator, rows, evaluator.once))
+    sides = {place: both_sides(steps, place, tensor) for place, tensor in native.items()}
+    found = {place: _rough(side[0], native[place], side[1], step) for place, side in sides.items() if side is not None}
+    allow_cancellation(evaluator, wide, native, {place: rough.slope for place, rough in found.items()})
+    return found
+
+
+def _rough(ahead: torch.Tensor, native: torch.Tensor, behind: torch.Tensor, step: float) -> NativeNoise:
+    wide = wide_dtype(native.dtype)
+    a, n, b = ahead.to(wide), native.to(wide), behind.to(wide)
+    odd, even = (a - b).abs() / (2.0 * step), (a + b - 2.0 * n).abs() / math.sqrt(6.0)
+    return NativeNoise(_rms(odd), _rms(even))
+
+
+def _rms(values: torch.Tensor) -> torch.Tensor:
+    """Over the pairs; 0 where there is no number."""
+    return values.nan_to_num(nan=0.0, posinf=0.0).square().mean(dim=0).sqrt()
+
+
+def _roundoff(dtype: torch.dtype) -> float:
+    return float(torch.finfo(dtype).eps) / 2.0

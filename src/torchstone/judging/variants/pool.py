@@ -1,0 +1,290 @@
+"""Which hidden variants a job gets: some drawn on the spot, most remembered from earlier jobs of the same case.
+
+Separate from :mod:`torchstone.judging.variants.sizes`, which makes variants. Making one means letting torch try it,
+which costs as much as judging it; in a run of many kernels, or of many tries of one, a case comes again and again. So
+what was found valid is kept and handed out again, never all of it, and something new comes in all the time: no job
+can know from earlier ones what it will meet. Values are no part of a variant: each call draws its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+from torchstone import schema
+from torchstone.judging.hidden_tag import hidden
+from torchstone.judging.variants.expanded_memory import expanded, is_read_by_its_strides
+from torchstone.judging.variants.memory import relaid
+from torchstone.judging.variants.requested_gradients import (
+    asked_by_some,
+    has_digits,
+    otherwise_differentiated,
+    with_expanded_cotangents,
+)
+from torchstone.judging.variants.scalars import rescalings
+from torchstone.judging.variants.sizes import (
+    ALWAYS,
+    KINDS,
+    MOST_ELEMENTS,
+    Kind,
+    identity,
+    large_options,
+    options,
+    rows_apart,
+    whole_blocks,
+)
+from torchstone.judging.variants.unequal_sizes import more_and_fewer_keys, with_another_scale
+from torchstone.judging.variants.validity import is_as_finite_as, is_valid
+
+_TRIES = 3
+"""Per variant that is asked for."""
+_OF_MANY = 0.25
+"""Of cases of which only the layout changes, once a kernel is asked for few variants."""
+_FRESH_SHARE = 0.25
+"""Of the variants of a job that could be remembered ones."""
+_KEPT_PER_KIND = 3
+"""Variants that are remembered; the oldest make room. Six kinds: more than any effort but the largest asks for."""
+_CASES = 256
+"""Cases that are remembered."""
+Numbers = Literal["stated", "others", "others, zeros and defaults too"]
+"""What a variant does with floating-point scalars."""
+_MOST_UNTIMED = 1 << 23
+"""Elements of a case that is not timed and yet gets variants of its own magnitude: of larger ones these take long."""
+_TELLING_ELEMENTS = 32
+_OWN_MEMORY = (rows_apart, whole_blocks)
+"""Kinds whose point the memory is: it stays as it was made."""
+_OTHERS: tuple[Numbers, Numbers] = ("others", "others, zeros and defaults too")
+
+
+def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
+    """Up to ``count`` variants that torch takes; fewer, perhaps none, where it takes few or the CPU lacks it."""
+    if case.jitter:
+        found = _pool_of(schema.content_key(case)).draw(case, count, random_)
+        return found if count <= len(ALWAYS) else [*found, *_causal(case, random_)]
+    return _on_other_memory(case, random_) if case.layouts and (count > 1 or random_.random() < _OF_MANY) else []
+
+
+def _causal(case: schema.Case, random_: random.Random) -> list[schema.Case]:
+    """Attention that sees no future, with more keys than queries and with fewer: where does its diagonal begin?"""
+    seed = random_.getrandbits(63)
+    return [hidden(each) for each in more_and_fewer_keys(case, random_) if is_valid(each, seed)]
+
+
+def _on_other_memory(case: schema.Case, random_: random.Random) -> list[schema.Case]:
+    """A case that has no variants of other sizes, laid out otherwise, if torch takes that and it is not too large.
+
+    But for one that a scale makes, where there is one.
+    """
+    if sum(math.prod(tensor.shape) for tensor in schema.tensors_of(case)) > MOST_ELEMENTS:
+        return []
+    tries = [hidden(relaid(with_another_scale(case, random_), random_)) for _ in range(_TRIES)]
+    seed = random_.getrandbits(63)
+    others = (each for each in tries if identity(each) != identity(case) and is_valid(each, seed))
+    return list(itertools.islice(others, 1))
+
+
+def with_other_numbers(case: schema.Case, random_: random.Random) -> list[schema.Case]:
+    """The stated case with other floating-point scalars and nothing else, if it has any and is small.
+
+    Variants that have others differ in size or memory as well: a kernel that keeps what it has compiled, numbers
+    included, by sizes, strides and dtypes is right on all of them.
+    """
+    if not (case.jitter or case.layouts):
+        return []
+    if sum(math.prod(tensor.shape) for tensor in schema.tensors_of(case)) > MOST_ELEMENTS:
+        return []
+    found = _rescaled(case, True, random_.getrandbits(63), random_)
+    return [] if found is None or identity(found) == identity(case) else [hidden(found)]
+
+
+def stated_size_cases(case: schema.Case, random_: random.Random) -> list[list[schema.Case]]:
+    """For a case that is larger than any variant: some as large as it is, each in the ways it can be meant.
+
+    A kernel has a way for much work, and smaller variants never meet that. Not tried beforehand, which would take long:
+    whoever calls them takes the first way that torch takes.
+    """
+    elements = sum(math.prod(tensor.shape) for tensor in schema.tensors_of(case))
+    if not case.jitter or (elements > _MOST_UNTIMED and not case.timed):
+        return []
+    return [
+        _with_numbers_first(ways, random_) if place else ways for place, ways in enumerate(large_options(case, random_))
+    ]
+
+
+def _with_numbers_first(ways: list[schema.Case], random_: random.Random) -> list[schema.Case]:
+    """Each with other floating-point scalars, and then as it is: the way for much work may have them compiled in."""
+    rescaled = [hidden(each) for way in ways for each in rescalings(way, random_, boldly=False)[:1]]
+    return [*rescaled, *ways]
+
+
+@lru_cache(maxsize=_CASES)
+def _pool_of(key: str) -> VariantPool:
+    return VariantPool()
+
+
+class VariantPool:
+    """Valid variants of one case, by kind."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Kind, Numbers], deque[tuple[str, schema.Case]]] = {
+            (kind, numbers): deque(maxlen=_KEPT_PER_KIND)
+            for kind in (*ALWAYS, *KINDS)
+            for numbers in (*_OTHERS, "stated")
+        }
+
+    def draw(self, case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
+        """Variants of different kinds, as far as there are, in an order that nobody foresees.
+
+        Where there is room for more than the kinds that always come, these come first; else any may. Every second one
+        has other floating-point scalars, too, the others expanded arguments, if there are any and torch takes it. Of
+        those with other scalars every second one has them for zeros and defaults as well.
+        """
+        found: list[tuple[Kind, schema.Case]] = []
+        seen = {identity(case)}
+        turns = _turns(random_)
+        always = ALWAYS if count > len(ALWAYS) else ()
+        for kind in always:
+            tries = (self._one(case, kind, turns[0], seen, random_) for _ in range(_TRIES))
+            for taken in itertools.islice((variant for variant in tries if variant is not None), 1):
+                found.append((kind, taken))
+                turns.rotate(-_tells(taken, case))
+        others = [kind for kind in (*ALWAYS, *KINDS) if kind not in always]
+        kinds = random_.sample(others, len(others))
+        for kind in itertools.islice(itertools.cycle(kinds), _TRIES * count):
+            if len(found) >= count:
+                break
+            variant = self._one(case, kind, turns[0], seen, random_)
+            if variant is not None:
+                found.append((kind, variant))
+                turns.rotate(-_tells(variant, case))
+        random_.shuffle(found)
+        return _with_one_expanded(found, random_) if always else [variant for _, variant in found]
+
+    def _one(
+        self, case: schema.Case, kind: Kind, numbers: Numbers, seen: set[str], random_: random.Random
+    ) -> schema.Case | None:
+        kept = self._kept[kind, numbers]
+        variant = _remembered(kept, seen, random_)
+        if variant is not None:
+            return variant
+        variant = _fresh(case, kind, numbers, seen, random_)
+        if variant is not None:
+            kept.append((identity(variant), variant))
+            seen.add(identity(variant))
+        return variant
+
+
+def _with_one_expanded(found: Sequence[tuple[Kind, schema.Case]], random_: random.Random) -> list[schema.Case]:
+    """The variants; if none has anything expanded, which many get by chance, one that may, but for its own memory."""
+    variants = [variant for _, variant in found]
+    if any(has_expanded(variant) and not _has_nothing(variant) for variant in variants):
+        return variants
+    for place, (kind, variant) in enumerate(found):
+        seed = random_.getrandbits(63)
+        keeps = kind in _OWN_MEMORY or _has_nothing(variant)
+        changed = None if keeps else _surely_expanded(variant, seed, random_)
+        if changed is not None:
+            return [*variants[:place], changed, *variants[place + 1 :]]
+    return variants
+
+
+def _has_nothing(variant: schema.Case) -> bool:
+    """Whether a tensor has no elements: then others may be as they like, and nobody sees it."""
+    return any(0 in recipe.shape for recipe in schema.tensors_of(variant))
+
+
+def _surely_expanded(variant: schema.Case, seed: int, random_: random.Random) -> schema.Case | None:
+    if not schema.is_gradient(variant.operator):
+        return _expanded(variant, seed, random_)
+    tries = (with_expanded_cotangents(variant, random_) for _ in range(_TRIES))
+    return next((each for each in tries if has_expanded(each) and has_digits(each, seed)), None)
+
+
+def has_expanded(case: schema.Case) -> bool:
+    """Whether an argument is read many times from one place; of a gradient, how much results count."""
+    counted = schema.is_gradient(case.operator)
+    looked_at = msgspec.structs.replace(case, args=case.args[:1], kwargs={}) if counted else case
+    return any(
+        step == 0 and size > 1
+        for recipe in schema.tensors_of(looked_at)
+        if 0 not in recipe.shape
+        for step, size in zip(recipe.strides or (), recipe.shape, strict=False)
+    )
+
+
+def _turns(random_: random.Random) -> deque[Numbers]:
+    """What variants do with numbers, one after the other, and again. The most that can be done comes in every job."""
+    turns: deque[Numbers] = deque([_OTHERS[1], "stated", _OTHERS[0], "stated"])
+    turns.rotate(random_.getrandbits(1))
+    return turns
+
+
+def _tells(variant: schema.Case, case: schema.Case) -> bool:
+    """Whether a variant has enough values to show what numbers do: of nothing, they do nothing."""
+    own, stated = (max((math.prod(t.shape) for t in schema.tensors_of(each)), default=0) for each in (variant, case))
+    return own >= min(stated, _TELLING_ELEMENTS)
+
+
+def _remembered(kept: Iterable[tuple[str, schema.Case]], seen: set[str], random_: random.Random) -> schema.Case | None:
+    unseen = [(key, variant) for key, variant in kept if key not in seen]
+    if not unseen or random_.random() < _FRESH_SHARE:
+        return None
+    key, variant = random_.choice(unseen)
+    seen.add(key)
+    return variant
+
+
+def _fresh(
+    case: schema.Case, kind: Kind, numbers: Numbers, seen: set[str], random_: random.Random
+) -> schema.Case | None:
+    drawn = {identity(option): option for option in options(case, kind, random_)}
+    unseen = [option for key, option in drawn.items() if key not in seen]
+    seen.update(drawn)
+    for option in unseen:
+        seed = random_.getrandbits(63)
+        if is_valid(option, seed):
+            changed = _changed(option, numbers, seed, random_, keeps_memory=kind in _OWN_MEMORY)
+            return option if changed is None or identity(changed) in seen else changed
+    return None
+
+
+def _changed(
+    option: schema.Case, numbers: Numbers, seed: int, random_: random.Random, *, keeps_memory: bool
+) -> schema.Case | None:
+    """With other scalars, or with expanded arguments; a gradient differentiated otherwise, unless it has scalars."""
+    scaling = numbers != "stated"
+    rescaled = _rescaled(option, numbers == _OTHERS[1], seed, random_) if scaling else None
+    if keeps_memory:
+        return asked_by_some(option, random_) if rescaled is None and schema.is_gradient(option.operator) else rescaled
+    if rescaled is None and schema.is_gradient(option.operator):
+        return _otherwise_differentiated(option, seed, random_, frozen=not scaling)
+    return rescaled if scaling else _expanded(option, seed, random_)
+
+
+def _rescaled(option: schema.Case, boldly: bool, seed: int, random_: random.Random) -> schema.Case | None:
+    """With other scalars, if torch has as much to say about them."""
+    found = rescalings(option, random_, boldly=boldly)
+    return next((each for each in found if is_as_finite_as(each, option, seed)), None)
+
+
+def _otherwise_differentiated(
+    option: schema.Case, seed: int, random_: random.Random, frozen: bool
+) -> schema.Case | None:
+    """A gradient with other cotangents and some of its arguments asking; every second one with expanded ones, too."""
+    tries = (otherwise_differentiated(option, random_, frozen=frozen) for _ in range(_TRIES))
+    found = next((each for each in tries if has_digits(each, seed)), None)
+    if found is None or random_.random() < 0.5:
+        return found
+    return _expanded(found, seed, random_) or found
+
+
+def _expanded(option: schema.Case, seed: int, random_: random.Random) -> schema.Case | None:
+    found = expanded(option, random_)
+    return found if found is not None and is_read_by_its_strides(found, seed) else None

@@ -1,0 +1,72 @@
+"""Whether the reference accepts a variant, tried on the CPU."""
+
+from __future__ import annotations
+
+import warnings
+
+import msgspec
+import torch
+
+from torchstone import schema
+from torchstone.calls.drawing import draw_call
+from torchstone.calls.evaluation import Evaluation, Evaluator, ReferenceFailure
+from torchstone.calls.resizing import mapped
+from torchstone.errors import UsageError
+
+_CPU = torch.device("cpu")
+
+
+def is_valid(case: schema.Case, seed: int) -> bool:
+    """Whether torch takes the case, with values as they come, and with the largest indices and full masks."""
+    return _tried(case, seed) is not None
+
+
+def is_as_finite_as(case: schema.Case, other: schema.Case, seed: int) -> bool:
+    """Whether both have results of the same shapes and dtypes, and the first no fewer that are finite."""
+    one, two = _tried(case, seed), _tried(other, seed)
+    if one is None or two is None or one.tensors.keys() != two.tensors.keys():
+        return False
+    return all(_is_as_finite(tensor, two.tensors[place]) for place, tensor in one.tensors.items())
+
+
+def _tried(case: schema.Case, seed: int) -> Evaluation | None:
+    """The results on the CPU, if torch takes it with the largest indices and full masks, too."""
+    if _ends_the_process(case):
+        return None
+    found: Evaluation | None = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "degrees of freedom <= 0": the answer is NaN, and defined
+        try:
+            largest = _with_largest_values(case)
+            for tried in (largest, case) if largest != case else (case,):
+                found = Evaluator(tried, _CPU).native([draw_call(tried, seed, _CPU)])
+        except (ReferenceFailure, UsageError):
+            return None
+    return found
+
+
+def _ends_the_process(case: schema.Case) -> bool:
+    """Whether it must not even be tried: torch's attention on the CPU divides by its sizes (SIGFPE)."""
+    return "attention" in case.operator and any(0 in recipe.shape for recipe in schema.tensors_of(case))
+
+
+def _is_as_finite(one: torch.Tensor, other: torch.Tensor) -> bool:
+    alike = one.dtype == other.dtype and one.shape == other.shape
+    return alike and int(torch.isfinite(one).sum()) >= int(torch.isfinite(other).sum())
+
+
+def _with_largest_values(case: schema.Case) -> schema.Case:
+    """Every index as large as it may be, every mask full: ``masked_scatter`` needs as many values as that."""
+
+    def largest(argument: schema.Argument) -> schema.Argument:
+        match argument:
+            case schema.Tensor(fill=schema.Integers(high=high, low=low)) if low < high:
+                return msgspec.structs.replace(argument, fill=schema.Integers(high - 1, high))
+            case schema.Tensor(fill=schema.Booleans()):
+                return msgspec.structs.replace(argument, fill=schema.Booleans(1.0))
+            case schema.Sequence(items=items):
+                return schema.Sequence(tuple(largest(item) for item in items))
+            case _:
+                return argument
+
+    return mapped(case, largest)

@@ -1,0 +1,95 @@
+"""How much attention calculates, for all of torch's operators for it: :mod:`torchstone.judging.work.counting` asks.
+
+torch's own table lacks those of the CPU, and counts all pairs of a causal call, of which a kernel skips half.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import torch
+
+_BOTTOM_RIGHT = 2
+"""``custom_mask_type`` of the efficient operators whose diagonal ends in the last query and key; 1: it begins in the
+first."""
+
+
+class _Form(NamedTuple):
+    """How an operator takes its tensors."""
+
+    is_backward: bool = False
+    heads_last: bool = False
+    """``(batch, length, heads, size)`` instead of ``(batch, heads, length, size)``."""
+
+
+_FORMS = {
+    "scaled_dot_product_attention": _Form(),
+    "_scaled_dot_product_attention_math": _Form(),
+    "_scaled_dot_product_attention_math_for_mps": _Form(),
+    "_scaled_dot_product_flash_attention": _Form(),
+    "_scaled_dot_product_flash_attention_backward": _Form(is_backward=True),
+    "_scaled_dot_product_flash_attention_for_cpu": _Form(),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _Form(is_backward=True),
+    "_scaled_dot_product_efficient_attention": _Form(),
+    "_scaled_dot_product_efficient_attention_backward": _Form(is_backward=True),
+    "_scaled_dot_product_cudnn_attention": _Form(),
+    "_scaled_dot_product_cudnn_attention_backward": _Form(is_backward=True),
+    "_scaled_dot_product_fused_attention_overrideable": _Form(),
+    "_scaled_dot_product_fused_attention_overrideable_backward": _Form(is_backward=True),
+    "_cudnn_attention_forward": _Form(),
+    "_cudnn_attention_backward": _Form(is_backward=True),
+    "_flash_attention_forward": _Form(heads_last=True),
+    "_flash_attention_backward": _Form(is_backward=True, heads_last=True),
+    "_efficient_attention_forward": _Form(heads_last=True),
+    "_efficient_attention_backward": _Form(is_backward=True, heads_last=True),
+}
+
+
+@cache
+def attention_formulas() -> dict[Any, Callable[..., int]]:
+    """By operator, a formula as torch's flop counter takes it: of the call's own arguments."""
+    known = {name: form for name, form in _FORMS.items() if hasattr(torch.ops.aten, name)}
+    return {
+        getattr(torch.ops.aten, name): _formula(getattr(torch.ops.aten, name), form) for name, form in known.items()
+    }
+
+
+def _formula(packet: Any, form: _Form) -> Callable[..., int]:
+    names = tuple(argument.name for argument in packet.default._schema.arguments)
+    counted = partial(_flops, names, form)
+    counted._get_raw = True  # type: ignore[attr-defined]  # by this torch knows a formula of tensors, not of shapes
+    return counted
+
+
+def _flops(names: tuple[str, ...], form: _Form, *args: Any, out_val: Any = None, **kwargs: Any) -> int:
+    """A product and a sum for each pair of a query and a key that see each other, and for each size they have.
+
+    Forward: scores, and the mean of the values. Backward: scores once more, since they are not kept, and the gradients
+    of scores, queries, keys and values. Raises ValueError where lengths are told by values, which are not known here.
+    """
+    given = dict(zip(names, args, strict=False)) | kwargs
+    lengths = (given.get(name) for name in names if name.startswith(("cu_seqlens", "cum_seq")))
+    if any(isinstance(each, torch.Tensor) and each.numel() for each in lengths):
+        raise ValueError("the lengths of the sequences are values")
+    query, key, value = (_heads_first(given[name], form) for name in ("query", "key", "value"))
+    pairs = _pairs(query.shape[-2], key.shape[-2], given)
+    heads = max(math.prod(each.shape[:-2]) for each in (query, key, value))
+    score, mean = query.shape[-1], value.shape[-1]
+    sizes = 3 * score + 2 * mean if form.is_backward else score + mean
+    return 2 * heads * pairs * sizes
+
+
+def _heads_first(tensor: torch.Tensor, form: _Form) -> torch.Tensor:
+    return tensor.transpose(-2, -3) if form.heads_last else tensor
+
+
+def _pairs(queries: int, keys: int, given: dict[str, Any]) -> int:
+    """Pairs that see each other; each query of a causal call one key more than the query before it."""
+    mask = int(given.get("custom_mask_type") or 0)
+    if not given.get("is_causal") and not mask:
+        return queries * keys
+    before = keys - queries if mask == _BOTTOM_RIGHT else 0
+    return sum(min(max(query + 1 + before, 0), keys) for query in range(queries))

@@ -1,0 +1,102 @@
+"""How much of what a call moves are results that are the same whatever the values.
+
+A gradient that is zero but for a row, the padding around a picture, the lower half of an upper triangle: a kernel can
+write such parts into memory of its own before its clock runs, and hand that memory out call by call. The results are
+right, and their time is not what they cost. Nobody can tell that from a fast kernel by looking at it; so a speed counts
+only as far as it is more than what could have been saved that way.
+
+What is the same most of the time will do: of a gradient that is zero but for a few rows, other ones each time, a kernel
+needs to write those. Memory is written by lines of 64 bytes; single elements that stay as they are save nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import torch
+
+from torchstone.calls.bits import bits
+from torchstone.calls.drawing import draw_calls, draw_storages
+from torchstone.calls.evaluation import OPERATOR_ERRORS
+from torchstone.judging.reference.expected import Reference
+
+_CALLS = 8
+"""Few enough to be cheap, and so many that results of few values (signs, comparisons) seldom agree by chance."""
+_POSITIONS = 1 << 16
+"""Of each result, drawn by chance."""
+_LINE_BYTES = 64
+_LINES = 1 << 13
+_NOISE = 0.01
+
+
+def preparable_share(reference: Reference) -> float:
+    """Of the bytes that a call moves, those that could be written beforehand; 0 where it is hardly any."""
+    calls = [draw_calls(reference.case, secrets.randbits(63), 1, reference.device)[0] for _ in range(_CALLS)]
+    results = [reference.expect_many([call], with_bounds=False)[0].new_tensors for call in calls]
+    if not results[0] or len({tuple(tensor.shape for tensor in each) for each in results}) > 1:
+        return 0.0
+    sizes = [tensor.numel() * tensor.element_size() for tensor in results[0]]
+    constant = sum(size * _constant_share(tensors) for size, *tensors in zip(sizes, *results, strict=True))
+    written, read = (
+        sum(sizes),
+        sum(tensor.storage.numel() * tensor.storage.element_size() for tensor in calls[0].tensors),
+    )
+    if not constant:
+        return 0.0
+    if constant == written and _depends_on_nothing(reference, results[0]):
+        return 1.0
+    if all(tensor.is_floating_point() for tensor in results[0]):
+        read = int(
+            read * (1 - constant / written)
+        )  # what leads to nothing need not be read; a comparison must read all
+    found = constant / (written + read)
+    return found if found > _NOISE else 0.0
+
+
+def _constant_share(tensors: list[torch.Tensor]) -> float:
+    """Of one result, what could be written before these calls: the elements that are the same in all of them, or the
+    lines that are mostly, if that is more.
+    """
+    if not tensors[0].numel():
+        return 0.0
+    results = [bits(tensor.reshape(1, -1))[0] for tensor in tensors]
+    return max(_always_the_same(results), _mostly_the_same(results))
+
+
+def _always_the_same(results: list[torch.Tensor]) -> float:
+    elements = len(results[0])
+    positions = torch.randint(elements, (min(_POSITIONS, 4 * elements),), device=results[0].device)
+    seen = torch.stack([result[positions] for result in results])
+    return float((seen == seen[:1]).all(dim=0).double().mean())
+
+
+def _mostly_the_same(results: list[torch.Tensor]) -> float:
+    """How often, on average over its lines, a result has there what it has most often, less the one time that anything
+    comes.
+    """
+    per_line = _LINE_BYTES // results[0].element_size()
+    count = len(results[0]) // per_line
+    if not count:
+        return 0.0
+    chosen = torch.randint(count, (min(_LINES, 4 * count),), device=results[0].device)
+    lines = torch.stack([result[: count * per_line].view(count, per_line)[chosen] for result in results])
+    alike = torch.stack([(lines == each).all(dim=2).sum(dim=0) for each in lines])
+    return float((alike.amax(dim=0) - 1).double().mean()) / (len(results) - 1)
+
+
+def _depends_on_nothing(reference: Reference, results: list[torch.Tensor]) -> bool:
+    """Whether they are the same even for values that nobody would draw."""
+    storages = draw_storages(reference.case, 0, 1, reference.device)
+    for storage in storages:
+        storage.view(torch.uint8).random_()
+    try:
+        found = reference.evaluator.native_on(storages, 1)
+    except OPERATOR_ERRORS:
+        return False
+    if found is None:
+        return False
+    tensors = [leaf for leaf in found.results[0] if isinstance(leaf, torch.Tensor)]
+    return len(tensors) == len(results) and all(
+        torch.equal(bits(one.contiguous()), bits(other.contiguous()))
+        for one, other in zip(tensors, results, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""What judge and worker share: messages, memory, environment variables."""

@@ -1,0 +1,49 @@
+"""The nursery: one process that imports what zygotes import, and forks a zygote for every judge of a run.
+
+Importing torch and its compilers takes seconds of a core, and on a GPU every judge would have it done for its own
+zygote: a dozen judges would keep the machine busy for ten seconds with the same work. A fork takes milliseconds. Each
+judge still has a zygote to itself, which ends with it. Here is its other end; what it does is in
+``nursery_process.py``.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Mapping
+
+from torchstone.protocol.environment import Preload, start_apart
+from torchstone.schema import encode
+
+_STOP_SECONDS = 5.0
+
+
+class Nursery:
+    """The process, as who starts judges sees it."""
+
+    def __init__(self, device_type: str, preload: Preload = "compiler") -> None:
+        """Starts it; zygotes can be ordered at once, and are born when it has imported everything."""
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = start_apart("torchstone.worker.nursery_process", theirs, device_type, preload)
+        theirs.close()
+
+    def order(self, environment: Mapping[str, str]) -> socket.socket | None:
+        """The control socket of a new zygote with these variables besides; None if the nursery is gone."""
+        ours, theirs = socket.socketpair()
+        try:
+            socket.send_fds(self._requests, [encode(dict(environment))], [theirs.fileno()])
+        except OSError:
+            ours.close()
+            return None
+        finally:
+            theirs.close()
+        return ours
+
+    def stop(self) -> None:
+        """End it. Its zygotes stay as long as their judges."""
+        self._requests.close()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:  # it is still importing
+            self._process.kill()
+            self._process.wait()

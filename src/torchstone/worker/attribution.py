@@ -1,0 +1,144 @@
+"""Watch one call: which torch operators it dispatches, which kernels it launches, what it needs. Runs in the worker."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchstone.protocol.peak_memory import PeakMemory
+from torchstone.schema import Attribution, KernelShare
+from torchstone.worker.kernel_code import NAME_CHARACTERS, TritonLaunches, merged, traced_code
+
+_MOST_NAMES = 64
+_LIBRARY = re.compile(
+    r"at::native|at_cuda|cublas|cudnn|cutlass|cuda::detail|xmma|nvjet|gemm|gemv|splitK|cub::|thrust::|vectorized_elementwise",
+    re.IGNORECASE,
+)
+_COPY = re.compile(r"memcpy|memset", re.IGNORECASE)
+_ALLOCATES = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_to_copy_out")
+
+
+def attribute(
+    candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any], with_kernels: bool
+) -> Attribution:
+    """What a call set in motion. Watching device kernels takes a second call."""
+    seen = _watch(candidate, args, kwargs)
+    if not with_kernels:
+        return seen
+    try:
+        profile = _profiled(candidate, args, kwargs)
+    except RuntimeError as error:  # another profiler is attached, or the driver refuses
+        return replace(seen, note=f"no kernels seen: {error}"[:500])
+    kernels, streams = _kernels(profile)
+    return replace(seen, kernels=kernels, streams=streams, code=merged(traced_code(profile), seen.code, _MOST_NAMES))
+
+
+def _watch(candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any]) -> Attribution:
+    """What can be seen without a profiler of the device, in one call."""
+    threads = len(os.listdir("/proc/self/task"))
+    operators, launches, peak = _Operators(), TritonLaunches(), PeakMemory(_device_type())
+    with launches, peak, operators:
+        candidate(*args, **kwargs)
+    return Attribution(
+        dict(operators.counts.most_common(_MOST_NAMES)),
+        threads_started=max(0, len(os.listdir("/proc/self/task")) - threads),
+        code=launches.code()[:_MOST_NAMES],
+        peak_memory_bytes=peak.size_bytes,
+    )
+
+
+def _device_type() -> str:
+    """A worker opens its device before it is asked for anything."""
+    return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
+
+
+def warm_up() -> None:
+    """Have torch import what watching operators needs: to be paid once by the zygote."""
+    with _Operators():
+        torch.zeros(1).add_(1)
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts operators that compute."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch's own switch. Its default wraps the method below in something that imports the compiler (2 s)."""
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """torch's own switch. Without it a call of a compiled function is traced anew through this mode, fails, and is
+        never again run compiled; with it the compiled code runs, and the operators that it calls are seen.
+        """
+        return True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _computes(func):
+            self.counts[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _computes(operator: Any) -> bool:
+    """Neither an allocation nor a view."""
+    schema = getattr(operator, "_schema", None)
+    if schema is None:
+        return True
+    name = schema.name.split("::")[-1]
+    if name.startswith(_ALLOCATES):
+        return False
+    return not any(item.alias_info is not None and not item.alias_info.is_write for item in schema.returns)
+
+
+def _profiled(candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Not by ``torch.profiler``, which does the same, and imports torch's compiler to ask how it is set (5 s)."""
+    with torch.autograd.profiler.profile(use_cpu=False, use_device="cuda", use_kineto=True) as profile:
+        candidate(*args, **kwargs)
+        torch.cuda.synchronize()
+    return profile
+
+
+def _kernels(profile: Any) -> tuple[tuple[KernelShare, ...], int]:
+    own = _triton_names()
+    launches: Counter[str] = Counter()
+    nanoseconds: Counter[str] = Counter()
+    streams = set()
+    for event in profile.kineto_results.events():
+        if str(event.device_type()).endswith("CUDA"):
+            launches[event.name()] += 1
+            nanoseconds[event.name()] += event.duration_ns()
+            streams.add(event.device_resource_id())
+    shares = tuple(
+        KernelShare(name[:NAME_CHARACTERS], _kind(name, own), launches[name], total)
+        for name, total in nanoseconds.most_common(_MOST_NAMES)
+    )
+    return shares, len(streams)
+
+
+def _triton_names() -> set[str]:
+    """Names of the Triton functions that this process has made."""
+    return {
+        item.__name__
+        for item in gc.get_objects()
+        if type(item).__name__ == "JITFunction" and type(item).__module__.startswith("triton")
+    }
+
+
+def _kind(name: str, triton_names: set[str]) -> Any:
+    if _COPY.search(name):
+        return "copy"
+    if any(name == own or name.startswith(f"{own}_") for own in triton_names):
+        return "triton"
+    return "library" if _LIBRARY.search(name) else "cuda"

@@ -1,0 +1,222 @@
+"""From C++ and CUDA source to a function that can be called. Runs in the worker only.
+
+The files are built with the first call, so that the time counts as compiling, by calling the compilers directly: no
+ninja, no setuptools. The flags are those of `torch.utils.cpp_extension`, and so is the way in: a pybind11 module, made
+here unless the source makes its own. Its headers take most of the time: about ten seconds of processor time, and
+another ten if the source includes all of ATen.
+
+A C++ function knows its parameters by position only. It is given the operator's arguments in the schema's order, as
+many as it takes, with their defaults where the call leaves them out.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchstone import operators
+from torchstone.backends.entries import missing_entry
+from torchstone.backends.native import compiled_files, declaration_in, functions_in, mentions
+from torchstone.processes.toolchain import find_cxx, find_nvcc
+from torchstone.schema import SourceFiles
+
+MODULE = "torchstone_native"
+_ERROR_LINES = 6
+_OWN_BINDING = "PYBIND11_MODULE"
+_BINDING = """
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace torch {{
+using namespace at;
+}}
+{declaration}
+namespace torchstone {{
+template <class Result, class... Arguments>
+constexpr int arity(Result (*)(Arguments...)) {{
+  return sizeof...(Arguments);
+}}
+}}  // namespace torchstone
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, found) {{
+  found.def("{entry}", torch::wrap_pybind_function(&{entry}));
+  found.attr("arity") = torchstone::arity(&{entry});
+}}
+"""
+_NVCC_FLAGS = (
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+    "--expt-relaxed-constexpr",
+    "-Xcompiler=-fPIC",
+)
+
+
+class BuildError(Exception):
+    """The source cannot be built; the message begins with the compiler's first complaint."""
+
+
+def native_kernel(source: SourceFiles, operator: str, folder: Path) -> Callable[..., Any]:
+    """The function of that name in the source files that lie in the folder; they are built when it is first called."""
+    _require_entry(source)
+    if source.files[0].name.endswith(".cu") and not torch.cuda.is_available():
+        raise NotImplementedError("a CUDA kernel needs a GPU")
+    call: Callable[..., Any] | None = None
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        nonlocal call
+        if call is None:
+            call = _callable(_import(_build(source, folder)), source.entry, operator)
+        return call(*args, **kwargs)
+
+    return kernel
+
+
+def _require_entry(source: SourceFiles) -> None:
+    """Before anything is built: a source without the function is seen to be so when it is loaded."""
+    files = compiled_files(source.files)
+    if any(_OWN_BINDING in file.text or mentions(file.text, source.entry) for file in files):
+        return
+    found = (name for file in files for name in functions_in(file.text))
+    raise BuildError(missing_entry(" and ".join(file.name for file in files), source.entry, found))
+
+
+def _callable(module: Any, entry: str, operator: str) -> Callable[..., Any]:
+    function: Callable[..., Any] | None = getattr(module, entry, None)
+    if function is None:
+        raise BuildError(f"the module that the source makes defines no '{entry}'")
+    if not hasattr(module, "arity"):  # its own module: it may know names and defaults
+        return function
+    parameters = operators.resolve(operator)._schema.arguments
+    return _by_position(function, entry, int(module.arity), parameters)
+
+
+def _by_position(function: Callable[..., Any], entry: str, arity: int, parameters: Sequence[Any]) -> Callable[..., Any]:
+    """The function, called with the first arguments of the schema."""
+    taken = parameters[:arity]
+    beyond = {parameter.name for parameter in parameters[arity:]}
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == arity and not kwargs:
+            return function(*args)
+        given = {parameter.name: value for parameter, value in zip(parameters, args, strict=False)} | kwargs
+        if unknown := [name for name in given if name in beyond]:
+            raise TypeError(f"{entry} takes {arity} arguments, and the call gives {', '.join(unknown)} too")
+        return function(*(_value(parameter, given) for parameter in taken))
+
+    return call
+
+
+def _value(parameter: Any, given: Mapping[str, Any]) -> Any:
+    if parameter.name in given:
+        return given[parameter.name]
+    if not parameter.has_default_value():
+        raise TypeError(f"the call gives no {parameter.name}")
+    return parameter.default_value
+
+
+def _import(library: Path) -> Any:
+    loader = importlib.machinery.ExtensionFileLoader(MODULE, str(library))
+    spec = importlib.util.spec_from_file_location(MODULE, library, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+# ---- compilers
+
+
+def _build(source: SourceFiles, folder: Path) -> Path:
+    """Compile what has the first file's stem, each file by itself, and link it."""
+    files = [folder / file.name for file in compiled_files(source.files)]
+    files += _bind(files, source.entry)
+    on_cuda = any(file.suffix == ".cu" for file in files)
+    command = _cuda_compiler() if on_cuda else _compiler()
+    objects = [str(file.with_suffix(file.suffix + ".o")) for file in files]
+    for file, target in zip(files, objects, strict=True):
+        _run([*command, "-O3", "-std=c++20", *_definitions(), *_includes(), "-c", str(file), "-o", target], folder)
+    library = folder / f"{MODULE}.so"
+    _run([*command, "-shared", *objects, "-o", str(library), *_libraries(on_cuda)], folder)
+    return library
+
+
+def _bind(files: Sequence[Path], entry: str) -> list[Path]:
+    """Write the module's definition: into a file of its own where that can know the function, because nvcc takes much
+    longer for the headers than a C++ compiler; otherwise below the file that has the function. Returns the new file.
+    """
+    texts = {file: file.read_text(encoding="utf-8") for file in files}
+    if any(_OWN_BINDING in text for text in texts.values()):
+        return []
+    by_language = sorted(files, key=lambda file: file.suffix == ".cu")
+    file = next(file for file in by_language if mentions(texts[file], entry))
+    declaration = declaration_in(texts[file], entry) if file.suffix == ".cu" else None
+    if declaration is None:
+        file.write_text(texts[file] + _BINDING.format(entry=entry, declaration=""), encoding="utf-8")
+        return []
+    binding = file.with_name(f"{MODULE}_binding.cpp")
+    binding.write_text(_BINDING.format(entry=entry, declaration=declaration), encoding="utf-8")
+    return [binding]
+
+
+def _compiler() -> list[str]:
+    found = find_cxx()
+    if found is None:
+        raise BuildError("no C++ compiler is here: install g++ or name one in CXX")
+    return [found, "-fPIC"]
+
+
+def _cuda_compiler() -> list[str]:
+    """For all files of a CUDA kernel, those in C++ too: it knows where CUDA's headers and libraries are."""
+    nvcc = find_nvcc()
+    if nvcc is None:
+        raise BuildError("nvcc is not here: install NVIDIA's CUDA toolkit or name its folder in CUDA_HOME")
+    return [nvcc, f"-ccbin={_compiler()[0]}", *_NVCC_FLAGS, *_architecture()]
+
+
+def _architecture() -> list[str]:
+    """Of the device that it will run on, and no other."""
+    major, minor = torch.cuda.get_device_capability()
+    number = f"{major}{minor}" + ("a" if major >= 9 else "")
+    return [f"-gencode=arch=compute_{number},code=sm_{number}"]
+
+
+def _definitions() -> list[str]:
+    abi = int(torch.compiled_with_cxx11_abi())
+    return [f"-DTORCH_EXTENSION_NAME={MODULE}", "-DTORCH_API_INCLUDE_EXTENSION_H", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
+
+
+def _torch_folder() -> Path:
+    return Path(torch.__file__).parent
+
+
+def _includes() -> list[str]:
+    headers = _torch_folder() / "include"
+    folders = [headers, headers / "torch" / "csrc" / "api" / "include", Path(sysconfig.get_path("include"))]
+    return [part for folder in folders for part in ("-isystem", str(folder))]
+
+
+def _libraries(on_cuda: bool) -> list[str]:
+    names = ["c10", "torch_cpu", "torch", "torch_python", *(("c10_cuda", "torch_cuda") if on_cuda else ())]
+    return [f"-L{_torch_folder() / 'lib'}", *(f"-l{name}" for name in names)]
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    """Run a compiler. All that it says goes to the log; the first errors are why it failed."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    said = done.stdout + done.stderr
+    print(said, end="", file=sys.stderr)
+    if done.returncode:
+        lines = said.replace(f"{folder}/", "").splitlines()
+        complaints = [line for line in lines if "error" in line or "undefined reference" in line] or lines
+        raise BuildError("\n".join(complaints[:_ERROR_LINES]) or f"{command[0]} ended with {done.returncode}")

@@ -1,0 +1,111 @@
+"""From an implementation's data to something that can be called. Runs in the worker only."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from functools import reduce
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import Any
+
+from torchstone import operators
+from torchstone.backends.entries import missing_entry
+from torchstone.backends.native import is_native
+from torchstone.gradients import Differentiated
+from torchstone.models import ModelFunction, WeightKind, weights_among
+from torchstone.schema import (
+    PROBLEM_FILE,
+    Implementation,
+    ImportPath,
+    SourceFiles,
+    forward_operator,
+    is_gradient,
+    is_model,
+)
+
+
+def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
+    """Import the candidate, or prepare to build it. Whatever it raises is its own."""
+    found: Any
+    problem: dict[str, Any] = {}
+    weights: Mapping[str, WeightKind] | None = None
+    match implementation.origin:
+        case ImportPath(module=module, attribute=attribute):
+            found = reduce(getattr, attribute.split("."), importlib.import_module(module))
+        case SourceFiles() as source:
+            folder = _new_folder(scratch)
+            _write(source, folder)
+            if is_model(implementation.operator):
+                problem = _import_problem(folder)
+                weights = weights_among({file.name: file.text for file in source.files})
+            if is_native(source.files[0].name):
+                from torchstone.worker.building import native_kernel
+
+                found = native_kernel(source, forward_operator(implementation.operator), folder)
+            else:
+                found = _import_source(source, folder)
+    if not callable(found):
+        raise TypeError(f"the entry point of {implementation.operator} is not callable: {type(found).__name__}")
+    if is_model(implementation.operator):
+        return ModelFunction(found, problem, weights)
+    if is_gradient(implementation.operator):
+        return Differentiated(found, operators.resolve(forward_operator(implementation.operator)))
+    return found  # type: ignore[no-any-return]
+
+
+def _import_problem(folder: Path) -> dict[str, Any]:
+    """What the problem's file defines, under the name by which a solution imports it: this one, not an earlier one."""
+    name = PROBLEM_FILE.removesuffix(".py")
+    return vars(_imported(name, folder / PROBLEM_FILE))
+
+
+def _new_folder(scratch: Path) -> Path:
+    """Several implementations of a package are loaded one after the other, and compilers read their files later."""
+    number = sum(1 for path in scratch.glob("kernel*") if path.is_dir())
+    return scratch / (f"kernel_{number}" if number else "kernel")
+
+
+def _write(source: SourceFiles, folder: Path) -> None:
+    """Put the files into the private folder: compilers, and Triton, read their source from disk."""
+    folder.mkdir()
+    for file in source.files:
+        path = folder / _inside(file.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file.text, encoding="utf-8")
+
+
+def _import_source(source: SourceFiles, folder: Path) -> Any:
+    """Import the first file."""
+    sys.path.insert(0, str(folder))
+    entry_file = folder / source.files[0].name
+    name = f"torchstone_candidate_{folder.name}_{entry_file.stem}"
+    module = _imported(name, entry_file)
+    if not hasattr(module, source.entry):
+        own = (key for key, value in vars(module).items() if callable(value) and _made_in(value, name))
+        raise ImportError(missing_entry(source.files[0].name, source.entry, own))
+    return getattr(module, source.entry)
+
+
+def _made_in(value: Any, module: str) -> bool:
+    return bool(getattr(value, "__module__", None) == module)
+
+
+def _imported(name: str, file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file.name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _inside(name: str) -> str:
+    """A file name that stays inside the kernel's folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ImportError(f"file name '{name}' leads out of the kernel's folder")
+    return name

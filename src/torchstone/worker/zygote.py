@@ -1,0 +1,159 @@
+"""The zygote: a process with torch imported and no device touched, which forks a worker on request.
+
+Started with a cleaned environment (what a fork inherits cannot be taken back, and API keys would lie on its
+stack). On a Spawn it forks a helper that enters the new namespaces and forks the *warden*, process 1 of the
+worker's pid namespace; the warden builds the file view and forks the worker proper. The warden stays outside the
+candidate's reach: it reports how the worker ended, and it ends, and with it every process of the namespace,
+as soon as the judge lets go of the leash. A judge that is killed lets go of it too.
+
+Single-threaded throughout: a fork copies one thread only, and Landlock binds one thread only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import shutil
+import signal
+import socket
+import sys
+
+from torchstone.isolation import linux_calls, sandbox
+from torchstone.processes.keeping import forget_children, in_child, kill_descendants, wait_for_end, watch_children
+from torchstone.protocol.messages import HEADER_BYTES, Ending, Spawn, frame, frame_length
+from torchstone.schema import decode
+from torchstone.worker import compiler_setup
+
+DESCRIPTORS = 5
+"""Commands, replies, log, status, leash: in this order with every Spawn."""
+
+
+def main() -> None:
+    """``python -m torchstone.worker.zygote CONTROL_DESCRIPTOR STAGING DEVICE_TYPE PRELOAD``."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle
+    prepare(sys.argv[3], sys.argv[4], sys.argv[2])
+    serve(control, sys.argv[2])
+
+
+def prepare(device_type: str, preload: str, folder: str) -> None:
+    """What is done once for all forks. The folder is for files on the way."""
+    linux_calls.keep_freed_memory()
+    _import_all(device_type, preload, folder)
+    from torchstone.worker.dirty_memory import soil_heap  # late, as all that imports torch
+
+    soil_heap()
+
+
+def serve(control: socket.socket, staging: str) -> None:
+    """Fork workers for whoever has the other end, until it closes."""
+    readable = sandbox.readable_paths()
+    compiler_setup.keep_kernels_of_torch()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # helpers and wardens are reaped by the kernel
+    linux_calls.adopt_orphans()
+    gc.freeze()
+    control.sendall(b"R")
+    with contextlib.suppress(ConnectionError):
+        while (request := _receive(control)) is not None:
+            policy, descriptors = request
+            _fork_helper(control, policy, descriptors, readable)
+    shutil.rmtree(staging, ignore_errors=True)  # the judge is gone, perhaps killed: nothing may stay behind
+
+
+def receive_staging(control: socket.socket) -> str | None:
+    """The folder of a judge, which who forks a zygote beforehand does not know; None: the judge is gone."""
+    header = control.recv(HEADER_BYTES, socket.MSG_WAITALL)
+    if len(header) < HEADER_BYTES:
+        return None
+    return decode(control.recv(frame_length(header), socket.MSG_WAITALL), str)
+
+
+def _import_all(device_type: str, preload: str, staging: str) -> None:
+    """Import what candidates import, without touching a device. The compiler takes seconds, and pays on a GPU only."""
+    import torch
+
+    import torchstone.worker.command_loop  # noqa: F401
+    from torchstone.worker import attribution
+
+    torch.set_num_threads(1)
+    attribution.warm_up()
+    if preload == "torch" and device_type != "cpu":
+        return
+    if preload == "compiler" and device_type != "cpu":
+        import torch._dynamo
+    with contextlib.suppress(ImportError):
+        import triton  # noqa: F401
+
+        if device_type != "cpu":
+            compiler_setup.warm_up(staging)
+
+
+def _receive(control: socket.socket) -> tuple[sandbox.Policy, list[int]] | None:
+    header, descriptors, _, _ = socket.recv_fds(control, HEADER_BYTES, DESCRIPTORS)
+    if len(header) < HEADER_BYTES:
+        return None
+    length = frame_length(header)
+    data = b""
+    while len(data) < length:
+        chunk = control.recv(length - len(data))
+        if not chunk:
+            return None
+        data += chunk
+    return decode(decode(data, Spawn).policy, sandbox.Policy), descriptors
+
+
+def _fork_helper(
+    control: socket.socket, policy: sandbox.Policy, descriptors: list[int], readable: tuple[str, ...]
+) -> None:
+    if os.fork() == 0:
+        control.close()
+        in_child(lambda: _help(policy, descriptors, readable))
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _help(policy: sandbox.Policy, descriptors: list[int], readable: tuple[str, ...]) -> None:
+    """Enter the namespaces; the next fork is process 1 of the new ones. Tells the judge its pid outside."""
+    status = descriptors[3]
+    cell = sandbox.Cell(policy)
+    sandbox.separate(cell)
+    warden = os.fork()
+    if warden == 0:
+        in_child(lambda: _guard(cell, descriptors, readable))
+    os.write(status, frame(warden))
+
+
+def _guard(cell: sandbox.Cell, descriptors: list[int], readable: tuple[str, ...]) -> None:
+    """The warden: fork the worker, wait for its end or for the judge to let go, then end everything."""
+    commands, replies, log, status, leash = descriptors
+    os.setsid()
+    wake_read, wake_write = watch_children()
+    linux_calls.adopt_orphans()  # where there is no pid namespace, orphans must still come to the warden
+    sandbox.build_view(cell, readable)
+    worker = os.fork()
+    if worker == 0:
+        forget_children(status, leash, wake_read, wake_write)
+        from torchstone.worker import command_loop
+
+        command_loop.main(cell, readable, commands, replies, log)
+    for descriptor in (commands, replies, log):
+        os.close(descriptor)
+    wait_status = wait_for_end(worker, leash, wake_read)
+    if not cell.own_processes:
+        kill_descendants()
+    if cell.scratch != sandbox.SCRATCH_IN_VIEW:
+        shutil.rmtree(cell.scratch, ignore_errors=True)
+    if wait_status is not None:
+        with contextlib.suppress(OSError):
+            os.write(status, frame(_ending(wait_status)))
+
+
+def _ending(wait_status: int) -> Ending:
+    if os.WIFSIGNALED(wait_status):
+        return Ending(None, os.WTERMSIG(wait_status))
+    return Ending(os.WEXITSTATUS(wait_status), None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""A job that lacks memory beside other judges gets the device to itself, once."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from torchstone.judge_process.job_stages import _have_it_alone, _wants_memory
+from torchstone.judge_process.measuring_lane import MeasuringLane
+from torchstone.schema import Crashed
+
+
+def room(lane: MeasuringLane, device: str, shares_device: bool) -> Any:
+    return SimpleNamespace(device=torch.device(device), shares_device=shares_device, lane=lane)
+
+
+def test_the_lane_is_taken_once_and_given_back(tmp_path: Path) -> None:
+    lane, other = MeasuringLane("device", tmp_path), MeasuringLane("device", tmp_path)
+    with ExitStack() as alone:
+        assert _have_it_alone(room(lane, "cuda", True), alone)
+        assert lane.is_exclusive
+        with lane.shared():
+            assert lane.is_exclusive, "whoever judges in it does not leave it"
+        assert not _have_it_alone(room(lane, "cuda", True), alone)
+    assert not lane.is_exclusive
+    with other.exclusive():
+        assert other.is_exclusive
+
+
+def test_who_shares_no_memory_is_not_tried_again(tmp_path: Path) -> None:
+    lane = MeasuringLane("device", tmp_path)
+    with ExitStack() as alone:
+        assert not _have_it_alone(room(lane, "cpu", True), alone)
+
+
+def test_a_judge_that_has_the_device_to_itself_tries_again_with_what_it_kept(tmp_path: Path) -> None:
+    lane = MeasuringLane("device", tmp_path)
+    with ExitStack() as alone:
+        assert _have_it_alone(room(lane, "cuda", False), alone)
+        assert not _have_it_alone(room(lane, "cuda", False), alone)
+
+
+def test_only_a_lack_of_memory_counts() -> None:
+    assert _wants_memory(Crashed("check", "memory", "no more"))
+    assert not _wants_memory(Crashed("check", "exception", "no"))
