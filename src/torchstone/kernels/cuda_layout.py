@@ -19,6 +19,8 @@ LEAST_LANES = 8
 LEAST_THREADS = 128
 """Of a block that holds several rows."""
 WARP = 32
+ADD_THREADS = 512
+"""Of the one block that adds the sums of all blocks: each thread takes a few of them."""
 
 
 class RowPlan(NamedTuple):
@@ -98,21 +100,3 @@ def divide_up(count: int, by: int) -> int:
 def power_of_2(count: int) -> int:
     """The least that is not smaller."""
     return 1 << max(0, count - 1).bit_length()
-
-
-_counters: dict[tuple[int, int], torch.Tensor] = {}
-
-
-def block_counter(tensor: torch.Tensor) -> torch.Tensor:
-    """A zero for `is_last_block`, which leaves a zero behind.
-
-    One per stream, as kernels of one stream run in turn. A captured graph may be replayed in any stream: it gets its
-    own, and the graph sets it to zero.
-    """
-    if torch.cuda.is_current_stream_capturing():
-        return torch.zeros(1, dtype=torch.int32, device=tensor.device)
-    device = device_of(tensor)
-    key = device, torch._C._cuda_getCurrentRawStream(device)
-    if key not in _counters:
-        _counters[key] = torch.zeros(1, dtype=torch.int32, device=tensor.device)
-    return _counters[key]

@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 import torch
 
-from torchstone.kernels.cuda_layout import BYTES_OF_THREAD, ELEMENTWISE_THREADS, LOAD_BYTES, WARP, RowPlan, plan_rows
+from torchstone.kernels.cuda_layout import (
+    ADD_THREADS,
+    BYTES_OF_THREAD,
+    ELEMENTWISE_THREADS,
+    LOAD_BYTES,
+    WARP,
+    RowPlan,
+    plan_rows,
+)
 from torchstone.kernels.launching import Constant, CudaKernel
 from torchstone.kernels.nvrtc import compiler
 
@@ -29,7 +37,6 @@ ELEMENTWISE = (
     "silu._silu",
     "silu_backward._silu_backward",
     "mse_loss._squares",
-    "mse_loss._sum_of_squares",
     "mse_loss_backward._one_gradient",
     "mse_loss_backward._many_gradients",
 )
@@ -75,6 +82,7 @@ def variants() -> Iterator[Variant]:
     """Every kernel, for each dtype and way to divide rows."""
     for dtype in DTYPES:
         yield from _elementwise(dtype)
+        yield from _mse_loss(dtype)
         yield from _layer_norm(dtype)
         yield from _fused(dtype)
         yield from _cross_entropy(dtype)
@@ -94,6 +102,18 @@ def _elementwise(dtype: torch.dtype) -> Iterator[Variant]:
         for tanh in (False, True) if "gelu" in path else (False,):
             constants = {**_dtypes(dtype), **sizes, "TANH": tanh}
             yield Variant(f"{_title(path, dtype)}{' tanh' if tanh else ''}", _kernel(path), constants)
+
+
+def _mse_loss(dtype: torch.dtype) -> Iterator[Variant]:
+    for vec in (LOAD_BYTES // dtype.itemsize, 1):
+        sizes = {"VEC": vec, "LOADS": 8 // vec, "THREADS": ELEMENTWISE_THREADS}
+        title = f"{_title('mse_loss._sum_of_squares', dtype)} loads of {vec}"
+        yield Variant(title, _kernel("mse_loss._sum_of_squares"), {**_dtypes(dtype), **sizes})
+    yield _of_sums("mse_loss._add_sums", dtype)
+
+
+def _of_sums(path: str, dtype: torch.dtype) -> Variant:
+    return Variant(_title(path, dtype), _kernel(path), {**_dtypes(dtype), "THREADS": ADD_THREADS})
 
 
 def _layer_norm(dtype: torch.dtype) -> Iterator[Variant]:
@@ -138,7 +158,9 @@ def _fused(dtype: torch.dtype) -> Iterator[Variant]:
 def _cross_entropy(dtype: torch.dtype) -> Iterator[Variant]:
     vec = LOAD_BYTES // dtype.itemsize
     for columns, loaded in ((8, vec), (128, vec), (512, vec), (301, 1)):
-        yield _of_rows("cross_entropy_loss._short_rows", dtype, columns, plan_rows(columns, loaded, 16, WARP, 1))
+        plan = plan_rows(columns, loaded, 16, WARP, 1)
+        yield _of_rows("cross_entropy_loss._short_rows", dtype, columns, plan, EXACT=columns != 301)
+    yield _of_sums("cross_entropy_loss._add_sums", dtype)
     for path in ("cross_entropy_loss._forward", "cross_entropy_loss._backward"):
         for kind, shown in enumerate(("plain", "smoothed", "probabilities")):
             for lanes, threads in ((8, 128), (512, 512)):

@@ -122,15 +122,26 @@ __device__ inline float sum_in_block(float x) {
     return sum_in_warp<32>(threadIdx.x % 32 < WIDTH / 32 ? of_warps[threadIdx.x % 32] : 0.0f);
 }
 
-// Whether all other blocks have written what they wrote before this call. The counter is back at 0 afterwards.
-__device__ inline bool is_last_block(unsigned int* finished) {
-    __shared__ bool last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicInc(finished, gridDim.x - 1) == gridDim.x - 1;
-    __syncthreads();
-    __threadfence();
-    return last;
+// Over `count` packs of N floats in memory, by the WIDTH threads of one block: the second of two kernels that add up a
+// tensor, of which the first leaves one pack per block. Four loads of a thread are in flight at a time.
+template <int WIDTH, int N>
+__device__ inline Pack<float, N> sum_of_packs(const Pack<float, N>* packs, long long count) {
+    Pack<float, N> total{};
+    for (long long first = threadIdx.x; first < count; first += 4 * WIDTH) {
+        Pack<float, N> loaded[4];
+        #pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            const long long place = first + k * WIDTH;
+            loaded[k] = place < count ? packs[place] : Pack<float, N>{};
+        }
+        #pragma unroll
+        for (int i = 0; i < N; ++i) {
+            total.at[i] += (loaded[0].at[i] + loaded[1].at[i]) + (loaded[2].at[i] + loaded[3].at[i]);
+        }
+    }
+    #pragma unroll
+    for (int i = 0; i < N; ++i) total.at[i] = sum_in_block<WIDTH>(total.at[i]);
+    return total;
 }
 """
 

@@ -2,16 +2,17 @@
 
 A row is the logits of one sample. Forward reads it once: each thread keeps the highest logit that it met and the sum of
 exponentials relative to it, and the threads of the row combine these. Only the logarithm of the sum is stored for the
-backward pass; softmax never is. Both passes are one autograd function, because PyTorch has no backward overload of
-this operator.
+backward pass; softmax never is. Each block adds up the losses of its rows, and a second kernel of one block adds these
+sums in a fixed order. Forward and backward are one autograd function, because PyTorch has no backward overload of this
+operator.
 """
 
 import torch
 
 from torchstone.kernels.cuda_layout import (
+    ADD_THREADS,
     LOAD_BYTES,
     WARP,
-    block_counter,
     divide_up,
     elements_per_load,
     plan_rows,
@@ -56,67 +57,51 @@ __device__ inline float wanted_of_all(
 """  # fmt: skip
 
 # What both forward kernels end with.
-TOTALS = r"""
-// The block that finishes last adds up losses and shares of all blocks, in the order of the blocks.
-__device__ inline void add_up(
-    float own_losses, float own_shares, float* sums, unsigned int* finished, T* result, float* divisor, bool is_mean)
-{
-    const float block_loss = sum_in_block<THREADS>(own_losses);
-    const float block_share = sum_in_block<THREADS>(own_shares);
-    if (threadIdx.x == 0) {
-        sums[2 * (long long)blockIdx.x] = block_loss;
-        sums[2 * (long long)blockIdx.x + 1] = block_share;
-    }
-    if (!is_last_block(finished)) return;
-    float all_losses = 0.0f, all_shares = 0.0f;
-    #pragma unroll 4
-    for (unsigned int block = threadIdx.x; block < gridDim.x; block += THREADS) {
-        all_losses += sums[2 * (long long)block];
-        all_shares += sums[2 * (long long)block + 1];
-    }
-    all_losses = sum_in_block<THREADS>(all_losses);
-    all_shares = sum_in_block<THREADS>(all_shares);
-    if (threadIdx.x == 0) {
-        *divisor = is_mean ? all_shares : 1.0f;
-        narrow(all_losses / (is_mean ? all_shares : 1.0f), *result);
-    }
+SUMS_OF_BLOCK = r"""
+using LossAndShare = Pack<float, 2>;  // summed over rows; the share is that in the mean's denominator
+
+// Of the block's rows. All threads of the block must call it.
+__device__ inline void write_sums(LossAndShare* sums, float own_losses, float own_shares) {
+    const LossAndShare found{sum_in_block<THREADS>(own_losses), sum_in_block<THREADS>(own_shares)};
+    if (threadIdx.x == 0) sums[blockIdx.x] = found;
 }
 """  # fmt: skip
 
-SHORT_ROWS = ROWS + TOTALS + r"""
-// The same for class indices without smoothing, of rows that fit into the registers of a warp or of a part of one. The
-// next row is on its way while this one is worked on.
+SHORT_ROWS = ROWS + SUMS_OF_BLOCK + r"""
+// The same as `forward` for class indices without smoothing, of rows that fit into the registers of a warp or of a part
+// of one. The next row is on its way while this one is worked on; beyond the last row, the last is read again.
 extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
-    const T* x, const long long* targets, const W* w, T* losses, float* lses, float* masses,
-    float* sums, unsigned int* finished, T* result, float* divisor,
-    long long rows, long long width, long long ignored, long long is_mean)
+    const T* x, const long long* targets, const W* w, T* losses, float* lses, float* masses, LossAndShare* sums,
+    long long rows, long long width, long long ignored)
 {
-    const int columns = width;
+    const int columns = EXACT ? LANES * PACKS * VEC : width;  // a constant leaves no comparisons with it
     const long long step = (long long)gridDim.x * ROWS_OF_BLOCK;
     long long row = (long long)blockIdx.x * ROWS_OF_BLOCK + threadIdx.x / LANES;
     float own_losses = 0.0f, own_shares = 0.0f;
     Pack<T, VEC> packs[PACKS], next[PACKS];
-    read_row(next, x + row * columns, row < rows ? columns : 0);
-    long long next_target = row < rows ? targets[row] : ignored;
+    read_row(next, x + min(row, rows - 1) * columns, columns);
+    long long next_target = targets[min(row, rows - 1)];
+    // All threads of a warp make as many rounds, with or without a row, since they add up together.
     for (long long first = (long long)blockIdx.x * ROWS_OF_BLOCK; first < rows; first += step, row += step) {
         #pragma unroll
         for (int p = 0; p < PACKS; ++p) packs[p] = next[p];
-        const long long target = next_target, following = row + step;
-        read_row(next, x + following * columns, following < rows ? columns : 0);
-        next_target = following < rows ? targets[following] : ignored;
+        const long long target = next_target, following = min(row + step, rows - 1);
+        read_row(next, x + following * columns, columns);
+        next_target = targets[following];
 
-        const bool counted = row < rows && target != ignored, exists = target >= 0 && target < columns;
-        const int aim = exists ? target : -1;
-        float highest = -INFINITE, chosen = 0.0f, total = 0.0f;
+        const bool writes = row < rows && lane() == 0;
+        const bool counted = target != ignored, exists = target >= 0 && target < columns;
+        float chosen = NOT_A_NUMBER, share = counted ? 1.0f : 0.0f;
+        if (writes && counted && exists) {
+            chosen = widen(x[row * columns + target]);  // the row has just been read: this comes from a cache
+            if (w != nullptr) share = widen(w[target]);
+        }
+        float highest = -INFINITE, total = 0.0f;
         #pragma unroll
         for (int p = 0; p < PACKS; ++p) {
             if (column_of(p) >= columns) break;
             #pragma unroll
-            for (int i = 0; i < VEC; ++i) {
-                const float value = widen(packs[p].at[i]);
-                highest = fmaxf(highest, value);
-                if (column_of(p) + i == aim) chosen = value;
-            }
+            for (int i = 0; i < VEC; ++i) highest = fmaxf(highest, widen(packs[p].at[i]));
         }
         #pragma unroll
         for (int distance = LANES / 2; distance > 0; distance /= 2) {
@@ -127,24 +112,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
         for (int p = 0; p < PACKS; ++p) {
             if (column_of(p) >= columns) break;
             #pragma unroll
-            for (int i = 0; i < VEC; ++i) total += __expf(widen(packs[p].at[i]) - level);
+            for (int i = 0; i < VEC; ++i) total += fast_exp(widen(packs[p].at[i]) - level);
         }
         total = sum_in_warp<LANES>(total);
-        chosen = sum_in_warp<LANES>(chosen);  // one thread has it, the others have 0
-        if (row >= rows || lane() != 0) continue;
+        if (!writes) continue;
         const float lse = level + logf(total);
-        const float share = !counted ? 0.0f : w == nullptr || !exists ? 1.0f : widen(w[aim]);
-        const float loss = !counted ? 0.0f : exists ? share * (lse - chosen) : NOT_A_NUMBER;
+        const float loss = counted ? share * (lse - chosen) : 0.0f;
         if (lses != nullptr) lses[row] = lse, masses[row] = share;
         if (losses != nullptr) narrow(loss, losses[row]);
         own_losses += loss;
         own_shares += share;
     }
-    if (result != nullptr) add_up(own_losses, own_shares, sums, finished, result, divisor, is_mean);
+    if (sums != nullptr) write_sums(sums, own_losses, own_shares);
 }
 """  # fmt: skip
 
-FORWARD = SHARED + TOTALS + r"""
+FORWARD = SHARED + SUMS_OF_BLOCK + r"""
 struct Seen {
     float highest = -INFINITE, total = 0.0f;  // highest logit, and the sum of exponentials relative to it
     float chosen = 0.0f, mass = 0.0f;         // sums of what is wanted times the logit, and of what is wanted
@@ -228,14 +211,13 @@ __device__ inline Seen read_logits(const T* x, const W* w, const P* wanted, long
 }
 
 // Loss of each row, its share in the mean's denominator, and for the backward pass the logarithm of its sum of
-// exponentials and the sum of what it wants. With `result`, the block that finishes last adds up losses and shares.
+// exponentials and the sum of what it wants. With `sums`, the sums of losses and shares over the rows of each block.
 extern "C" __global__ void __launch_bounds__(THREADS) forward(
-    const T* x, const void* targets, const W* w, T* losses, float* lses, float* masses,
-    float* sums, unsigned int* finished, T* result, float* divisor,
-    long long rows, long long columns, long long ignored, float smoothing, long long is_mean)
+    const T* x, const void* targets, const W* w, T* losses, float* lses, float* masses, LossAndShare* sums,
+    long long rows, long long columns, long long ignored, float smoothing)
 {
     float own_losses = 0.0f, own_shares = 0.0f;
-    // A block takes rows in turn: few blocks leave few sums to add, and few wait for the counter.
+    // A block takes rows in turn: few blocks leave few sums to add.
     for (long long first = (long long)blockIdx.x * ROWS_OF_BLOCK; first < rows; first += gridDim.x * ROWS_OF_BLOCK) {
         const long long row = first + threadIdx.x / LANES;
         const bool there = row < rows;
@@ -266,7 +248,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) forward(
             own_shares += share;
         }
     }
-    if (result != nullptr) add_up(own_losses, own_shares, sums, finished, result, divisor, is_mean);
+    if (sums != nullptr) write_sums(sums, own_losses, own_shares);
+}
+"""  # fmt: skip
+
+ADD_SUMS = NUMBERS + SUMS + SUMS_OF_BLOCK + r"""
+// The reduced loss, and for the backward pass the number by which the sum was divided.
+extern "C" __global__ void __launch_bounds__(THREADS) add_sums(
+    const LossAndShare* sums, T* result, float* divisor, long long blocks, long long is_mean)
+{
+    const LossAndShare all = sum_of_packs<THREADS>(sums, blocks);
+    if (threadIdx.x == 0) {
+        *divisor = is_mean ? all.at[1] : 1.0f;
+        narrow(all.at[0] / (is_mean ? all.at[1] : 1.0f), *result);
+    }
 }
 """  # fmt: skip
 
@@ -327,6 +322,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) backward(
 """  # fmt: skip
 _short_rows = CudaKernel("short_rows", SHORT_ROWS)
 _forward = CudaKernel("forward", FORWARD)
+_add_sums = CudaKernel("add_sums", ADD_SUMS)
 _backward = CudaKernel("backward", BACKWARD)
 
 
@@ -374,23 +370,25 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _launch_forward(x, target, weight, outputs, result, divisor, is_mean, ignored, smoothing, kind) -> None:
-    """By the kernel of short rows where it applies."""
+    """By the kernel of short rows where it applies; then, for a reduced loss, the kernel that adds the sums."""
     rows, columns = x.shape
     vec = elements_per_load(x, steps=(columns,))
     plan = plan_rows(columns, vec, ELEMENTS, WARP, 1) if kind["KIND"] == PLAIN else None
-    constants = kind if plan is None else {**plan._asdict(), "T": kind["T"], "W": kind["W"]}
-    kernel, scalars = (_short_rows, ()) if plan is not None else (_forward, (float(smoothing),))
-    numbers = (rows, columns, ignored, *scalars, int(is_mean))
+    kernel, constants, scalars = _forward, kind, (float(smoothing),)
+    if plan is not None:
+        exact = columns == plan.LANES * plan.PACKS * plan.VEC
+        kernel, constants, scalars = _short_rows, {**plan._asdict(), "EXACT": exact, "T": x.dtype, "W": kind["W"]}, ()
     threads = constants["THREADS"]
     blocks = divide_up(rows, threads // constants["LANES"])
-    sums = counter = None
-    if result is not None:
-        given = (x, target, weight, *outputs, None, None, result, divisor, *numbers)
-        at_once = kernel.blocks_per_multiprocessor(x, threads, given, **constants)
-        blocks = min(blocks, at_once * multiprocessors(device_of(x)))
-        sums, counter = torch.empty(2 * blocks, dtype=torch.float32, device=x.device), block_counter(x)
-    arguments = (x, target, weight, *outputs, sums, counter, result, divisor, *numbers)
-    kernel.launch(x, blocks, threads, arguments, **constants)
+    inputs, sizes = (x, target, weight, *outputs), (rows, columns, ignored, *scalars)
+    if result is None:
+        kernel.launch(x, blocks, threads, (*inputs, None, *sizes), **constants)
+        return
+    at_once = kernel.blocks_per_multiprocessor(x, threads, (*inputs, None, *sizes), **constants)
+    blocks = min(blocks, at_once * multiprocessors(device_of(x)))
+    sums = torch.empty((blocks, 2), dtype=torch.float32, device=x.device)
+    kernel.launch(x, blocks, threads, (*inputs, sums, *sizes), **constants)
+    _add_sums.launch(x, 1, ADD_THREADS, (sums, result, divisor, blocks, int(is_mean)), THREADS=ADD_THREADS, T=x.dtype)
 
 
 def _constants(x, target, weight, smoothing: float) -> dict:

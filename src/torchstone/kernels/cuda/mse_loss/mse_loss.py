@@ -1,25 +1,26 @@
 """Mean squared error in CUDA C++.
 
-A reduction is one kernel: each block sums the squares of its share in float32, and the block that finishes last adds
-these sums. The order of additions is fixed, so that equal inputs give equal results; atomic additions would not.
+A reduction takes two kernels: each block of the first sums the squares of its share in float32, and the one block of
+the second adds these sums. The order of additions is fixed, so that equal inputs give equal results; atomic additions
+would not. A second kernel costs less than a counter of finished blocks, which must be set to zero in a CUDA graph.
 """
 
 import torch
 
 from torchstone.kernels.cuda_layout import (
+    ADD_THREADS,
     ELEMENTWISE_THREADS,
-    block_counter,
     divide_up,
     elements_per_load,
     launch_elementwise,
     loads_for,
 )
-from torchstone.kernels.cuda_source import ELEMENTWISE, SUMS
-from torchstone.kernels.launching import CudaKernel
-from torchstone.kernels.layout import NONE, SUM, broadcast_together, programs_for, require_float
+from torchstone.kernels.cuda_source import ELEMENTWISE, NUMBERS, SUMS
+from torchstone.kernels.launching import CudaKernel, device_of, multiprocessors
+from torchstone.kernels.layout import NONE, SUM, broadcast_together, require_float
 
-BLOCKS_PER_MULTIPROCESSOR = 8
-"""Of 256 threads each: all that a multiprocessor can hold."""
+ELEMENTS = 8
+"""Of each tensor, that a thread of the sum has in flight. More would need more than 32 registers, and fewer threads."""
 
 SQUARES = ELEMENTWISE + r"""
 extern "C" __global__ void __launch_bounds__(THREADS) squares(const T* x, const G* target, T* y, long long count) {
@@ -40,8 +41,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) squares(const T* x, const 
 """  # fmt: skip
 
 SUM_OF_SQUARES = ELEMENTWISE + SUMS + r"""
-extern "C" __global__ void __launch_bounds__(THREADS) sum_of_squares(
-    const T* x, const G* target, float* sums, unsigned int* finished, T* y, long long count, float divisor)
+// One sum per block. The bounds ask for 32 registers at most: then a multiprocessor holds 2048 threads.
+extern "C" __global__ void __launch_bounds__(THREADS, 2048 / THREADS) sum_of_squares(
+    const T* x, const G* target, float* sums, long long count)
 {
     float sum = 0.0f;
     for (long long tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
@@ -60,15 +62,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_of_squares(
     }
     sum = sum_in_block<THREADS>(sum);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
-    if (!is_last_block(finished)) return;
-    float total = 0.0f;
-    for (unsigned int block = threadIdx.x; block < gridDim.x; block += THREADS) total += sums[block];
-    total = sum_in_block<THREADS>(total);
-    if (threadIdx.x == 0) narrow(total / divisor, *y);
+}
+"""  # fmt: skip
+
+ADD_SUMS = NUMBERS + SUMS + r"""
+extern "C" __global__ void __launch_bounds__(THREADS) add_sums(
+    const Pack<float, 1>* sums, T* y, long long blocks, float divisor)
+{
+    const Pack<float, 1> total = sum_of_packs<THREADS>(sums, blocks);
+    if (threadIdx.x == 0) narrow(total.at[0] / divisor, *y);
 }
 """  # fmt: skip
 _squares = CudaKernel("squares", SQUARES)
 _sum_of_squares = CudaKernel("sum_of_squares", SUM_OF_SQUARES)
+_add_sums = CudaKernel("add_sums", ADD_SUMS)
 
 
 def mse_loss_kernel_impl(self: torch.Tensor, target: torch.Tensor, reduction: int = 1) -> torch.Tensor:
@@ -81,16 +88,17 @@ def mse_loss_kernel_impl(self: torch.Tensor, target: torch.Tensor, reduction: in
     y = torch.empty((), dtype=x.dtype, device=x.device)
     if not x.numel():
         return y.fill_(0.0 if reduction == SUM else float("nan"))
-    _launch_sum(x, wanted, y, 1.0 if reduction == SUM else float(x.numel()))
+    _launch_sums(x, wanted, y, 1.0 if reduction == SUM else float(x.numel()))
     return y
 
 
-def _launch_sum(x: torch.Tensor, wanted: torch.Tensor, y: torch.Tensor, divisor: float) -> None:
+def _launch_sums(x: torch.Tensor, wanted: torch.Tensor, y: torch.Tensor, divisor: float) -> None:
     count, vec = x.numel(), elements_per_load(x, wanted)
-    loads = loads_for(count, vec, x)
-    blocks = programs_for(x, divide_up(count, vec * loads * ELEMENTWISE_THREADS), BLOCKS_PER_MULTIPROCESSOR)
+    loads = min(loads_for(count, vec, x), max(1, ELEMENTS // vec))
+    threads = ELEMENTWISE_THREADS
+    constants = {"VEC": vec, "LOADS": loads, "THREADS": threads, "T": x.dtype, "G": wanted.dtype}
+    at_once = _sum_of_squares.blocks_per_multiprocessor(x, threads, (x, wanted, None, count), **constants)
+    blocks = min(divide_up(count, vec * loads * threads), at_once * multiprocessors(device_of(x)))
     sums = torch.empty(blocks, dtype=torch.float32, device=x.device)
-    _sum_of_squares.launch(
-        x, blocks, ELEMENTWISE_THREADS, (x, wanted, sums, block_counter(x), y, count, divisor),
-        VEC=vec, LOADS=loads, THREADS=ELEMENTWISE_THREADS, T=x.dtype, G=wanted.dtype,
-    )  # fmt: skip
+    _sum_of_squares.launch(x, blocks, threads, (x, wanted, sums, count), **constants)
+    _add_sums.launch(x, 1, ADD_THREADS, (sums, y, blocks, divisor), THREADS=ADD_THREADS, T=x.dtype)
