@@ -22,7 +22,7 @@ from torchstone.api.in_flight import InFlight
 from torchstone.api.kernels import Kernel, as_implementation
 from torchstone.api.places import Places
 from torchstone.api.settings import OF_PROCESSES, Settings, changed, executor_options
-from torchstone.api.submission import Purpose, Submission, operator_of, submissions_for
+from torchstone.api.submission import Purpose, Submission, has_cases, operator_of, submissions_for
 from torchstone.api.verdict_cache import VerdictCache, cache_key
 from torchstone.backends.accompanying_files import Files
 from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
@@ -169,6 +169,10 @@ class Judge:
         futures = [self.submit(each, operator, purpose=purpose, **given) for each in (kernel if several else [kernel])]
         results = _results(futures)
         return results if several else results[0]
+
+    def has_cases(self, operator: str, **settings: Any) -> bool:
+        """Whether a kernel of this operator could be judged: the suite, or the cases, have some."""
+        return has_cases(operator, self._changed(settings), self._device)
 
     # ---- from kernel to future
 

@@ -88,6 +88,14 @@ def operator_of(cases: tuple[Case, ...] | None) -> str:
     return names.pop()
 
 
+def has_cases(operator: str, settings: Settings, device: str) -> bool:
+    """Whether there is a case of this operator."""
+    try:
+        return bool(_cases((operator,), settings, device))
+    except UsageError:
+        return False
+
+
 def _cases(operators: tuple[str, ...], settings: Settings, device: str) -> tuple[Case, ...]:
     if settings.cases is not None:
         query = query_of(request_of(settings, operators), device)
