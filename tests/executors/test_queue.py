@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torchstone.court.process import share_cores
 from torchstone.executors.devices import Device
 from torchstone.executors.queue import JobQueue
-from torchstone.executors.workload import Workload, workload_of
+from torchstone.executors.workload import workload_of
 from torchstone.schema import Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor
 
 CPU = Device("cpu", "cpu", "cpu")

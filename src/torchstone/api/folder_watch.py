@@ -17,7 +17,6 @@ from torchstone.errors import MissingExtraError, TorchstoneError, UsageError
 from torchstone.schema import Implementation
 from torchstone.suites import names_operator
 
-
 _LOOK_MILLISECONDS = 2000
 """How often the folder is read without a known change."""
 

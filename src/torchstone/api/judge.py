@@ -37,7 +37,7 @@ IDLE_SECONDS = 60.0
 
 
 class Judge:
-    """Judges kernels for as long as it is open: ``with Judge(device="cpu") as judge: judge.evaluate(kernel, operator)``.
+    """Judges kernels for as long as it is open: ``with Judge() as judge: judge.evaluate(kernel, operator)``.
 
     Settings given here are the defaults of every call. Those of `OF_PROCESSES` cannot differ between calls.
     """

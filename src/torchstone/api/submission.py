@@ -69,9 +69,7 @@ def submissions_for(
     found: dict[str, Submission] = {}
     for operator, implementation in offered.items():
         own = tuple(
-            case
-            for case in cases
-            if names_operator(operator, case.operator) and (purpose != "measure" or case.timed)
+            case for case in cases if names_operator(operator, case.operator) and (purpose != "measure" or case.timed)
         )
         plan = make_plan(own, choose_implementations(own, _OneKernel(implementation)), terms)
         found[operator] = Submission(operator, plan.jobs)

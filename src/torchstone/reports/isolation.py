@@ -31,7 +31,9 @@ class IsolationSummary(msgspec.Struct, frozen=True):
         if not self.cases:
             return "–"
         notes = [f"partly {', '.join(self.partly)}"] if self.partly else []
-        notes += [f"{counted(self.not_run, 'case')} {'was' if self.not_run == 1 else 'were'} not run"] * bool(self.not_run)
+        notes += [f"{counted(self.not_run, 'case')} {'was' if self.not_run == 1 else 'were'} not run"] * bool(
+            self.not_run
+        )
         complete = 1 < len(self.layers) == self.every
         layers = f"all {self.every} layers" if complete else ", ".join(self.layers) or "none"
         return layers + (f" ({', '.join(notes)})" if notes else "")
