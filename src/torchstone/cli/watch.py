@@ -29,12 +29,13 @@ def watch(kernels_dir: Path, **given: Any) -> int:
     """
     from torchstone.api import Judge
     from torchstone.api.folder_watch import FolderWatch, changes_of
+    from torchstone.api.submission import Purpose
     from torchstone.cli.watch_view import view_for
 
     changes = changes_of(kernels_dir)
     names = ("suite", "device", "judges", "isolation", "effort")
     settings = {name: given[name] for name in names} | {"dtypes": split_commas(given["dtypes"])}
-    purpose = "check" if given["no_measure"] else "evaluate"
+    purpose: Purpose = "check" if given["no_measure"] else "evaluate"
     with Judge(**settings) as judge, view_for(sys.stdout) as view:
         watched = FolderWatch(kernels_dir, judge, view, purpose, split_commas(given["ops"]))
         watched.look()
