@@ -17,6 +17,7 @@ __all__ = [
     "Evaluation",
     "InfrastructureError",
     "Integers",
+    "Judge",
     "Limits",
     "Normal",
     "Record",
@@ -29,6 +30,7 @@ __all__ = [
     "UsageError",
     "capture",
     "check",
+    "close",
     "disable",
     "enable",
     "evaluate",
@@ -39,7 +41,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from torchstone.api import Evaluation, Settings, capture, check, evaluate, evaluate_many, measure
+    from torchstone.api import Evaluation, Judge, Settings, capture, check, close, evaluate, evaluate_many, measure
     from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
     from torchstone.installing import disable, enable
     from torchstone.schema import (

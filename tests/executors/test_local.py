@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from torchstone.errors import DeviceUnavailableError, InfrastructureError
-from torchstone.executors import ExecutorOptions, devices, local
+from torchstone.executors import ExecutorOptions, devices, judge_handle, judge_one, local
 from torchstone.executors.devices import find_devices, visible_uuids
 from torchstone.executors.local import JudgeProcess, LocalExecutor
 from torchstone.judge_process.process import Judged, Opened
@@ -381,7 +381,7 @@ def test_a_judge_that_is_stuck_is_replaced(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(JudgeProcess, "give", give_and_stop)
     monkeypatch.setattr(local, "_MOST_ATTEMPTS", 2)
-    monkeypatch.setattr(local, "_SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr(judge_handle, "_SILENCE_SECONDS", 0.0)
     monkeypatch.setattr(local, "_LOOK_SECONDS", 0.1)
     patience = Deadlines(0.5, 0.5, 0.5, 0.5)
     stuck, agrees = judge_in_a_run(Job(RELU, HONEST, deadlines=patience), Job(RELU, ATEN))
@@ -408,14 +408,14 @@ def test_no_error_after_a_candidate_was_loaded_ends_the_run(tmp_path: Path) -> N
 SPOILS_OWN_WORKERS = """
 import sys
 if "torchstone.judge_process.process" in sys.orig_argv:
-    from torchstone.judge_process import courtroom
+    from torchstone.judge_process import resources
     from torchstone.errors import InfrastructureError
-    honest = courtroom.Courtroom.own_worker
+    honest = resources.JudgeResources.own_worker
     def refuse(self, party):
         if self.has_had_candidates:
             raise InfrastructureError("no worker could be started")
         return honest(self, party)
-    courtroom.Courtroom.own_worker = refuse
+    resources.JudgeResources.own_worker = refuse
 """
 
 
@@ -598,8 +598,8 @@ def kernel(x): return x.clamp(min=0)
 @pytest.mark.parametrize(("package", "seen"), [("mine", ["None", "1", "2"]), ("", ["None", "None", "None"])])
 def test_only_implementations_of_one_package_share_a_process(package: str, seen: list[str]) -> None:
     marks = [msgspec.structs.replace(source(MARKS.format(number=number)), package=package) for number in (1, 2, 3)]
-    with LocalExecutor(ExecutorOptions(device="cpu")).session() as session:
-        records = [session.judge(Job(RELU, implementation, "quick")) for implementation in marks]
+    with LocalExecutor(ExecutorOptions(device="cpu")).open() as session:
+        records = [judge_one(session, Job(RELU, implementation, "quick")) for implementation in marks]
     assert [type(record.verdict) for record in records] == [Agrees] * 3
     assert [record.log_tail.strip() for record in records] == [f"marked before: {mark}" for mark in seen]
 

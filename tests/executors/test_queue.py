@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from torchstone.executors.devices import Device
 from torchstone.executors.queue import JobQueue
+from torchstone.executors.workload import workload_of
 from torchstone.judge_process.process import share_cores
 from torchstone.schema import Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor
 
@@ -103,10 +104,10 @@ def test_of_several_judges_one_begins_with_the_most_work() -> None:
 def test_devices_are_opened_the_quick_way_unless_somebody_is_timed_with_care() -> None:
     quick = job(1, 1)
     timed = msgspec.structs.replace(quick.case, timed=True)
-    assert not JobQueue([quick]).measures_with_care()
+    assert workload_of([quick]).few_queues
     for effort, measured, careful in (("quick", True, False), ("normal", False, False), ("normal", True, True)):
         one = msgspec.structs.replace(quick, case=timed, effort=effort, measured=measured)
-        assert JobQueue([quick, one]).measures_with_care() is careful
+        assert workload_of([quick, one]).few_queues is not careful
 
 
 def test_workers_find_imported_what_their_kernels_use() -> None:
@@ -117,12 +118,12 @@ def test_workers_find_imported_what_their_kernels_use() -> None:
     packaged = msgspec.structs.replace(
         source, implementation=msgspec.structs.replace(source.implementation, package="p")
     )
-    assert JobQueue([aten]).preload() == "torch"
-    assert JobQueue([packaged]).preload() == "triton"
-    assert JobQueue([aten, job(2, 1)]).preload() == "triton"
+    assert workload_of([aten]).preload == "torch"
+    assert workload_of([packaged]).preload == "triton"
+    assert workload_of([aten, job(2, 1)]).preload == "triton"
     compiling = SourceFiles((SourceFile("kernel.py", "kernel = torch.compile(torch.relu)"),), "kernel")
     asked = msgspec.structs.replace(source.implementation, origin=compiling)
-    assert JobQueue([aten, job(2, 1), msgspec.structs.replace(source, implementation=asked)]).preload() == "compiler"
+    assert workload_of([aten, job(2, 1), msgspec.structs.replace(source, implementation=asked)]).preload == "compiler"
 
 
 def test_a_judge_begins_with_a_case_that_it_knows_among_candidates_with_as_much_to_do() -> None:

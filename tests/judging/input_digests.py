@@ -123,12 +123,12 @@ def _of_stated_size(case: schema.Case, random_: random.Random) -> list[schema.Ca
 
 
 def _bounds(usual: Expected) -> Iterator[bytes]:
-    """Means to five digits: the order of a sum in float64 is the machine's matter."""
+    """Means to two digits: vector instructions of the machine change the last ones."""
     if usual.batch.reference.screens:
         for place, values in usual.values().items():
             mean = None if values.bound is None else float(values.bound.nan_to_num(posinf=0.0).mean())
             place_text = f"Place(kind={place.kind!r}, position={place.position})"
-            yield f"{place_text} {mean if mean is None else f'{mean:.4e}'}".encode()
+            yield f"{place_text} {mean if mean is None else f'{mean:.1e}'}".encode()
 
 
 def _excuses(expected: Expected) -> bytes:

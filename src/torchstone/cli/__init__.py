@@ -18,6 +18,7 @@ from torchstone.errors import TorchstoneError
 COMMANDS = {
     "run": ("torchstone.cli.run:run", "Judge a backend's kernels on a suite of cases."),
     "fuzz": ("torchstone.cli.fuzz:fuzz", "Search for the smallest case on which a kernel fails."),
+    "watch": ("torchstone.cli.watch:watch", "Judge a folder of kernels, and again whatever changes."),
     "show": ("torchstone.cli.show:show", "Show the results of a run folder again."),
     "replay": ("torchstone.cli.replay:replay", "Repeat the calls of recorded failures, with the same values."),
     "profile": ("torchstone.cli.profile:profile", "Show where a kernel's time goes: torch's profiler, ncu, nsys."),

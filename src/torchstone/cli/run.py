@@ -104,6 +104,8 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
 )
 @option(
     "--judges",
+    "--num-workers",
+    "judges",
     group=_WHERE,
     type=click.IntRange(min=1),
     metavar="N",

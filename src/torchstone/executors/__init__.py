@@ -1,5 +1,29 @@
 """Executors: bring jobs to judges."""
 
-from torchstone.executors.base import Executor, ExecutorOptions, FakeExecutor, Session
+from torchstone.executors.base import (
+    Answer,
+    Executor,
+    ExecutorOptions,
+    FakeExecutor,
+    FakeSession,
+    Session,
+    Ticket,
+    fake_record,
+    judge_one,
+    run_in,
+    ticket_of,
+)
 
-__all__ = ["Executor", "ExecutorOptions", "FakeExecutor", "Session"]
+__all__ = [
+    "Answer",
+    "Executor",
+    "ExecutorOptions",
+    "FakeExecutor",
+    "FakeSession",
+    "Session",
+    "Ticket",
+    "fake_record",
+    "judge_one",
+    "run_in",
+    "ticket_of",
+]

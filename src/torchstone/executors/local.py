@@ -8,36 +8,32 @@ and the executor gives up.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
-import socket
-import subprocess
-import sys
-import tempfile
 import time
+import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator
+from threading import Lock
 from types import TracebackType
-from typing import IO, NamedTuple
-
-import msgspec
+from typing import Self
 
 from torchstone import errors
-from torchstone.durable import cache_folder, keeps_kernels_of_torch
-from torchstone.executors.base import ExecutorOptions
+from torchstone.executors.base import Answer, ExecutorOptions, run_in
 from torchstone.executors.devices import Device, find_devices
+from torchstone.executors.judge_handle import JudgeProcess
 from torchstone.executors.queue import JobQueue
-from torchstone.judge_process.process import Announcement, Closed, Judged, JudgeSettings, Opened, receive, send
-from torchstone.protocol.environment import FEW_QUEUES, Preload, clean_environment
-from torchstone.schema import Isolation, Job, Record, Unjudged, decode
+from torchstone.executors.workload import Workload, workload_of
+from torchstone.judge_process.process import Closed, Judged
+from torchstone.schema import Isolation, Job, Record, Unjudged
 from torchstone.supervisor.nursery import Nursery
 
 _MOST_ATTEMPTS = 3
 _MOST_UNJUDGED_IN_A_ROW = 3
-_STOP_SECONDS = 10.0
-_SILENCE_SECONDS = 600.0
-"""A judge at work says so several times a minute, but for its own long computations."""
 _LOOK_SECONDS = 10.0
+"""How often judges are looked at that say nothing."""
+_REST_SECONDS = 60.0
+"""A judge that does not start is tried again after this time, while others work."""
 
 
 class LocalExecutor:
@@ -48,129 +44,268 @@ class LocalExecutor:
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Record]:
         """Judge every job. Closing the iterator ends every process that was started."""
-        places = max(1, self._options.judges_per_device)
-        queue = JobQueue(jobs, heaviest_first=places > 1)
-        if not queue:
-            return
-        devices = find_devices(self._options.device)
-        workload = Workload(queue.preload(), few_queues=not queue.measures_with_care())
-        nursery = Nursery(devices[0].kind, workload.preload) if places * len(devices) > 1 else None
-        judges = [
-            JudgeProcess(device, self._options, place, places, nursery, workload)
-            for device in devices
-            for place in range(places)
-        ]
-        try:
-            for judge in judges:
-                judge.start()
-            yield from _feed(judges, queue, self._options)
-        finally:
-            for judge in judges:
-                judge.let_go()
-            for judge in judges:
-                judge.stop()
-            if nursery is not None:
-                nursery.stop()
+        listed = tuple(jobs)
+        if listed:
+            yield from run_in(self.open(), listed)
 
-    def session(self) -> LocalSession:
-        """One judge that is given jobs one by one."""
+    def open(self) -> LocalSession:
+        """Judges that start when there is work, and stay."""
         return LocalSession(self._options)
 
 
 class LocalSession:
-    """One judge on the first device that was asked for. It starts when the session is entered, and stays."""
+    """The loop: give every idle judge a job, wait for the first that says something. See `Session`."""
 
     def __init__(self, options: ExecutorOptions) -> None:
         self._options = options
-        self._judge = JudgeProcess(find_devices(options.device)[0], options)
+        places = max(1, options.judges_per_device)
+        self._judges = [
+            JudgeProcess(device, options, place, places)
+            for device in find_devices(options.device)
+            for place in range(places)
+        ]
+        self._queue = JobQueue(heaviest_first=places > 1)
+        self._workload: Workload | None = None
+        """What suits every job that came so far."""
+        self._nursery: Nursery | None = None
+        self._nursed: Workload | None = None
+        self._answers: deque[Answer] = deque()
+        self._idle_since = time.monotonic()
+        self._turn = Lock()
+        """Held by the thread that iterates, while it does."""
+        self._closed = False
+        self._selector = selectors.DefaultSelector()
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        """Written to by other threads, for which the loop would not wake."""
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
+        _OPEN.add(self)
 
-    def __enter__(self) -> LocalSession:
-        self._judge.start()
+    def submit(self, jobs: Iterable[Job]) -> None:
+        listed = tuple(jobs)
+        needed = workload_of(listed)
+        self._workload = needed if self._workload is None else self._workload.joined(needed)
+        self._queue.put(listed)
+        self._wake()
+
+    def withdraw(self, jobs: Iterable[Job]) -> list[Job]:
+        return self._queue.withdraw(jobs)
+
+    def finish(self) -> None:
+        self._queue.close()
+        self._wake()
+
+    def close(self) -> None:
+        self._closed = True
+        self._wake()
+        with self._turn:
+            if self._wakeup < 0:
+                return
+            for judge in self._judges:
+                judge.let_go()
+            for judge in self._judges:
+                judge.stop()
+            if self._nursery is not None:
+                self._nursery.stop()
+            self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        self._selector.close()
+        wakeup, self._wakeup = self._wakeup, -1
+        os.close(wakeup)
+
+    def abandon(self) -> None:
+        """In a forked child: close what was inherited. The judges stay the parent's, and end with it."""
+        self._closed, self._turn = True, Lock()
+        for judge in self._judges:
+            judge.abandon()
+        if self._nursery is not None:
+            self._nursery.abandon()
+        if self._wakeup >= 0:
+            self._close_descriptors()
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._judge.stop()
+        self.close()
 
-    def judge(self, job: Job) -> Record:
-        """A judge that dies is replaced, as in a run."""
-        (record,) = _feed([self._judge], JobQueue([job]), self._options)
-        return record
+    def __iter__(self) -> Self:
+        return self
 
+    def __next__(self) -> Answer:
+        with self._turn:
+            while not self._closed:
+                if self._answers:
+                    return self._answers.popleft()
+                if self._queue.closed and not self._queue and not self._in_hand():
+                    break
+                self._step()
+        raise StopIteration
 
-def _feed(judges: list[JudgeProcess], queue: JobQueue, options: ExecutorOptions) -> Iterator[Record]:
-    """Give every idle judge a job, wait for whichever says something first. The judges have been started."""
-    with selectors.DefaultSelector() as selector:
-        for judge in judges:
-            selector.register(judge.connection, selectors.EVENT_READ, judge)
-        while queue or any(judge.job is not None for judge in judges):
-            for judge in judges:
-                judge.end_if_stuck()
-                _occupy(judge, judges, queue)
-            if not queue:
-                _dismiss_idle(judges, selector)
-            for key, _ in selector.select(_LOOK_SECONDS):
-                judge = key.data
-                announcement = judge.hear()
-                if isinstance(announcement, Judged):
-                    record = judge.finish(announcement.record)
-                    _occupy(judge, judges, queue)  # before the record: it does not wait while that is kept
-                    yield record
-                elif isinstance(announcement, Closed):
-                    raise _error(announcement)
-                elif announcement is None:
-                    selector.unregister(judge.connection)
-                    yield from _replace(judge, judges, queue, options)
-                    if judge in judges:
-                        selector.register(judge.connection, selectors.EVENT_READ, judge)
+    def _wake(self) -> None:
+        if self._wakeup >= 0:
+            os.eventfd_write(self._wakeup, 1)
 
+    # ---- the loop
 
-def _occupy(judge: JudgeProcess, judges: list[JudgeProcess], queue: JobQueue) -> None:
-    if judge.opened and judge.job is None and queue:
-        judge.give(*queue.take(judge.last_implementation, _in_hand(judges), judge.cases))
+    def _step(self) -> None:
+        """One turn: hand out jobs, start and end judges, wait for news."""
+        for judge in self._judges:
+            judge.end_if_stuck()
+            self._occupy(judge)
+        self._start_needed()
+        self._dismiss_idle()
+        for key, _ in self._selector.select(self._patience()):
+            if key.data is None:
+                os.eventfd_read(self._wakeup)
+            else:
+                self._hear(key.data)
 
+    def _patience(self) -> float:
+        """How long to wait for news."""
+        if self._is_idle():
+            return max(0.0, min(_LOOK_SECONDS, self._idle_since + self._options.idle_seconds - time.monotonic()))
+        return _LOOK_SECONDS
 
-def _dismiss_idle(judges: list[JudgeProcess], selector: selectors.BaseSelector) -> None:
-    """Nothing is left to hand out: closing a device takes a while, for one process after another, and others still
-    work. Should one of those die its successor has the job.
-    """
-    for judge in judges:
-        if judge.opened and judge.job is None:
-            selector.unregister(judge.connection)
-            judge.let_go()
+    def _is_idle(self) -> bool:
+        """Whether there is no work, but some judge that could do it."""
+        if self._queue or self._in_hand():
+            self._idle_since = time.monotonic()
+            return False
+        return any(judge.is_held for judge in self._judges)
 
-
-def _in_hand(judges: list[JudgeProcess]) -> set[str]:
-    """Candidates that some judge is busy with."""
-    return {judge.job.implementation.key for judge in judges if judge.job is not None}
-
-
-def _replace(
-    judge: JudgeProcess, judges: list[JudgeProcess], queue: JobQueue, options: ExecutorOptions
-) -> Iterator[Record]:
-    """A judge died: its job goes back, or ends unjudged; a new judge starts. One that never starts is not needed as
-    long as there is another on its device: there may be memory for fewer than were tried.
-    """
-    job, lost = judge.job, judge.lost + 1
-    words = judge.last_words()
-    if job is None:
-        judge.failed_starts += 1
-        if judge.failed_starts >= _MOST_ATTEMPTS:
-            if any(other.device == judge.device and other.is_held for other in judges if other is not judge):
-                judges.remove(judge)
-                judge.stop()
+    def _start_needed(self) -> None:
+        """Start judges while more jobs wait than judges are free or starting."""
+        free = sum(judge.is_held and judge.job is None for judge in self._judges)
+        now = time.monotonic()
+        for judge in self._judges:
+            if free >= len(self._queue):
                 return
-            raise errors.InfrastructureError(f"the judge of {judge.device.label} does not start: {words}")
-    elif lost >= _MOST_ATTEMPTS:
-        yield _unjudged(job, judge.device, options, lost, words)
-        judge.unjudged_in_a_row.add(job.implementation.key)
-        if len(judge.unjudged_in_a_row) >= _MOST_UNJUDGED_IN_A_ROW:
-            raise errors.InfrastructureError(f"the judge of {judge.device.label} dies on every job: {words}")
-    else:
-        queue.put_back(job, lost)
-    judge.stop()
-    judge.start()
+            if not judge.is_held and judge.rests_until <= now:
+                self._start(judge)
+                free += 1
+
+    def _start(self, judge: JudgeProcess) -> None:
+        assert self._workload is not None
+        judge.stop()  # one that was let go may still be ending
+        judge.start(self._workload, self._nursery_for(self._workload))
+        self._selector.register(judge.connection, selectors.EVENT_READ, judge)
+
+    def _nursery_for(self, workload: Workload) -> Nursery | None:
+        """The one that serves all judges; None if there is only one judge."""
+        if len(self._judges) == 1:
+            return None
+        if self._nursery is None or self._nursed is None or not self._nursed.covers(workload):
+            if self._nursery is not None:
+                self._nursery.stop()
+            self._nursery, self._nursed = Nursery(self._judges[0].device.kind, workload.preload), workload
+        return self._nursery
+
+    def _end(self, judge: JudgeProcess) -> None:
+        """Let go of it; it ends by itself."""
+        self._selector.unregister(judge.connection)
+        judge.let_go()
+
+    def _dismiss_idle(self) -> None:
+        """End judges that will have no more work, or have had none for long.
+
+        Closing a device takes a while, for one process after another, while others still work. If one of those dies,
+        its successor has the job.
+        """
+        no_more = self._queue.closed and not self._queue
+        too_long = self._is_idle() and time.monotonic() - self._idle_since >= self._options.idle_seconds
+        for judge in self._judges:
+            if judge.is_held and judge.job is None and (too_long or (no_more and judge.opened)):
+                self._end(judge)
+                if too_long:
+                    judge.stop()
+
+    def _occupy(self, judge: JudgeProcess) -> None:
+        if not judge.opened or judge.job is not None:
+            return
+        waiting = self._queue.take(judge.last_implementation, self._in_hand(), judge.cases)
+        if waiting is None:
+            return
+        job, lost = waiting
+        if judge.device.kind == "cpu" or judge.workload.covers(workload_of((job,))):
+            judge.give(job, lost)
+            return
+        self._queue.put_back(job, lost)  # its process was set up for other jobs: start it again
+        self._end(judge)
+        self._start(judge)
+
+    def _in_hand(self) -> set[str]:
+        """Candidates that some judge is busy with."""
+        return {judge.job.implementation.key for judge in self._judges if judge.job is not None}
+
+    def _hear(self, judge: JudgeProcess) -> None:
+        job = judge.job
+        announcement = judge.hear()
+        if isinstance(announcement, Judged):
+            assert job is not None
+            record = judge.finish(announcement.record)
+            self._occupy(judge)  # before the answer: it does not wait while that is kept
+            self._answers.append(Answer(job, record))
+        elif isinstance(announcement, Closed):
+            self._closed_by_itself(judge, _error(announcement))
+        elif announcement is None:
+            self._died(judge)
+
+    # ---- judges that end
+
+    def _closed_by_itself(self, judge: JudgeProcess, error: errors.TorchstoneError) -> None:
+        """Its device is gone: others go on with its job. What no judge of this machine can do ends the session."""
+        lasting = isinstance(error, errors.UsageError | errors.IsolationUnavailableError)
+        if lasting or not self._others_than(judge):
+            raise error
+        if judge.job is not None:
+            self._queue.put_back(judge.job, judge.lost)
+        self._rest(judge)
+
+    def _died(self, judge: JudgeProcess) -> None:
+        """Its job goes back, or ends unjudged; a new judge starts when there is work.
+
+        One that never starts is not needed as long as there is another: there may be memory for fewer.
+        """
+        job, lost, words = judge.job, judge.lost + 1, judge.last_words()
+        self._end(judge)
+        judge.stop()
+        if job is None:
+            judge.failed_starts += 1
+            if judge.failed_starts >= _MOST_ATTEMPTS:
+                if not self._others_than(judge):
+                    raise errors.InfrastructureError(f"the judge of {judge.device.label} does not start: {words}")
+                self._rest(judge)
+        elif lost >= _MOST_ATTEMPTS:
+            self._answers.append(Answer(job, _unjudged(job, judge.device, self._options, lost, words)))
+            judge.unjudged_in_a_row.add(job.implementation.key)
+            if len(judge.unjudged_in_a_row) >= _MOST_UNJUDGED_IN_A_ROW:
+                raise errors.InfrastructureError(f"the judge of {judge.device.label} dies on every job: {words}")
+        else:
+            self._queue.put_back(job, lost)
+
+    def _others_than(self, judge: JudgeProcess) -> bool:
+        return any(other.is_held for other in self._judges if other is not judge)
+
+    def _rest(self, judge: JudgeProcess) -> None:
+        if judge.is_held:
+            self._end(judge)
+        judge.stop()
+        judge.failed_starts, judge.rests_until = 0, time.monotonic() + _REST_SECONDS
+
+
+_OPEN: weakref.WeakSet[LocalSession] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    """A forked child must not keep the judges of its parent alive: a judge ends when the last lifeline closes."""
+    for session in tuple(_OPEN):
+        session.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
 
 
 def _unjudged(job: Job, device: Device, options: ExecutorOptions, lost: int, words: str) -> Record:
@@ -190,170 +325,3 @@ def _unjudged(job: Job, device: Device, options: ExecutorOptions, lost: int, wor
 def _error(closed: Closed) -> errors.TorchstoneError:
     kind = getattr(errors, closed.error, errors.InfrastructureError)
     return kind(closed.message)
-
-
-def _judges_environment(device: Device) -> dict[str, str]:
-    return {**clean_environment(os.environ), **device.environment(), **FEW_QUEUES, **keeps_kernels_of_torch()}
-
-
-class Workload(NamedTuple):
-    """What is known of the jobs before the first is judged."""
-
-    preload: Preload = "compiler"
-    few_queues: bool = False
-
-
-class JudgeProcess:
-    """One judge: its process, its socket, the job it has."""
-
-    connection: socket.socket
-
-    def __init__(
-        self,
-        device: Device,
-        options: ExecutorOptions,
-        place: int = 0,
-        places: int = 1,
-        nursery: Nursery | None = None,
-        workload: Workload | None = None,
-    ) -> None:
-        """The one at this place among so many of the same device."""
-        self.device = device
-        self._options = options
-        self._place, self._places = place, places
-        self._nursery, self._workload = nursery, workload or Workload()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] | None = None
-        self._lifeline: int | None = None
-        self.opened = False
-        self.job: Job | None = None
-        self.lost = 0
-        """Judges that died on the job in hand."""
-        self.failed_starts = 0
-        self.unjudged_in_a_row: set[str] = set()
-        """Implementations: one that can kill the judge must not end the run with three of its cases."""
-        self.last_implementation: str | None = None
-        self.cases: set[str] = set()
-        """That its process has had a job of."""
-
-    def start(self) -> None:
-        """Start it; it announces itself when its device is open."""
-        self.connection, theirs = socket.socketpair()
-        lifeline, self._lifeline = os.pipe()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        variables = {**self.device.environment(), **keeps_kernels_of_torch()}
-        zygote = None if self._nursery is None else self._nursery.order(variables)
-        passed = [theirs.fileno(), lifeline, *([] if zygote is None else [zygote.fileno()])]
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "torchstone.judge_process.process", *map(str, passed)],
-            env=_judges_environment(self.device),
-            pass_fds=passed,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,
-        )
-        theirs.close()
-        os.close(lifeline)
-        if zygote is not None:
-            zygote.close()
-        self.opened, self.job, self.lost = False, None, 0
-        self.cases = set()
-        self._heard, self._stuck = time.monotonic(), False
-        options = self._options
-        ceilings = cache_folder("ceilings")  # told to the judge, whose own environment knows no home
-        charge = JudgeSettings(
-            device_type=self.device.kind,
-            device_label=self.device.label,
-            device_name=self.device.name,
-            isolation=options.isolation,
-            limits=options.limits,
-            threads=options.threads,
-            manifest_key=options.manifest_key,
-            ceilings_folder=None if ceilings is None else str(ceilings),
-            place=self._place,
-            places=self._places,
-            preload=self._workload.preload,
-            few_queues=self._workload.few_queues,
-        )
-        send(self.connection, charge)
-
-    def hear(self) -> Announcement | None:
-        """What the judge says; None if it is gone."""
-        try:
-            data = receive(self.connection)
-        except ConnectionError:
-            data = None
-        if data is None:
-            return None
-        self._heard = time.monotonic()
-        announcement: Announcement = decode(data, Announcement)  # type: ignore[arg-type]
-        if isinstance(announcement, Opened):
-            self.opened, self.failed_starts = True, 0
-        return announcement
-
-    def give(self, job: Job, lost: int) -> None:
-        """Hand over a job. If the judge is gone the next :meth:`hear` says so."""
-        self.job, self.lost, self.last_implementation = job, lost, job.implementation.key
-        self.cases.add(job.case.key)
-        self._heard = time.monotonic()
-        with contextlib.suppress(ConnectionError):
-            send(self.connection, job)
-
-    def end_if_stuck(self) -> None:
-        """Kill one that has a job and has been silent for too long; then the next :meth:`hear` says that it is gone.
-
-        A candidate is asked for nothing that may take longer than the longest of its deadlines.
-        """
-        if self._process is None or self.job is None or self._stuck:
-            return
-        longest = max(msgspec.structs.astuple(self.job.deadlines))
-        if time.monotonic() - self._heard > _SILENCE_SECONDS + 2 * longest:
-            self._stuck = True
-            self._process.kill()
-
-    def finish(self, record: Record) -> Record:
-        """Take the record of the job in hand."""
-        lost, self.job, self.unjudged_in_a_row = self.lost, None, set()
-        return msgspec.structs.replace(record, attempts=record.attempts + lost) if lost else record
-
-    def last_words(self) -> str:
-        """How it ended and the end of what it printed, in one line."""
-        assert self._process is not None
-        assert self._log is not None
-        try:
-            code = self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = None
-        self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, self._log.tell() - 500))
-        text = " ".join(self._log.read().decode("utf-8", "replace").split())
-        stuck = "stuck, killed; " if self._stuck else ""
-        return f"{stuck}exit code {code}; it printed: {text or 'nothing'}"
-
-    @property
-    def is_held(self) -> bool:
-        """Whether it has been started, and not been let go since."""
-        return self._lifeline is not None
-
-    def let_go(self) -> None:
-        """Close its socket and lifeline: it ends, and all its workers with it."""
-        if self._process is not None and self._lifeline is not None:
-            self.opened = False
-            self.connection.close()
-            os.close(self._lifeline)
-            self._lifeline = None
-
-    def stop(self) -> None:
-        """Let go of it and wait until it has ended; if it does not, it is killed."""
-        if self._process is None:
-            return
-        self.let_go()
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._log is not None:
-            self._log.close()
-        self._process = None

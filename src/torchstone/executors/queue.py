@@ -1,4 +1,4 @@
-"""Jobs that wait for a judge, in the order in which their candidates came.
+"""Jobs that wait for a judge, in the order in which their candidates came. Jobs may come at any time.
 
 A candidate's worker is warm in the judge that had its last job; starting it elsewhere costs another worker. So a judge
 chooses in this order:
@@ -14,12 +14,15 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
+from threading import Lock
 
-from torchstone.protocol.environment import Preload
-from torchstone.schema import Implementation, Job, SourceFiles, tensors_of
+from torchstone.executors.base import ticket_of
+from torchstone.schema import Job, tensors_of
 
 _LOOKED_AT = 64
 """Candidates that wait, for one that comes with a known case."""
+_MOST_PASSED_OVER = 64
+"""How often the first candidate is passed over for one with a known case. Without a bound it could wait forever."""
 _ELEMENTS_FOR_A_JOB = 1 << 20
 """Take as long as everything else about a job."""
 _SLOW = (
@@ -38,53 +41,70 @@ _SLOW = (
 """Prefixes of operators whose cases take a second or more on an H200. They come first: the last job of a run should be
 short."""
 _JOBS_FOR_SLOW_ONES = 60.0
-_WORDS_FOR_COMPILING = ("compile", "_dynamo", "_inductor", "export")
 Waiting = tuple[Job, int]
 """A job, and how many judges it has already cost."""
 
 
 class JobQueue:
-    """Jobs that wait, by candidate."""
+    """Jobs that wait, by candidate. Every method is safe from any thread."""
 
-    def __init__(self, jobs: Iterable[Job], heaviest_first: bool = False) -> None:
+    def __init__(self, jobs: Iterable[Job] = (), heaviest_first: bool = False) -> None:
         """Heaviest first: for several judges, so that none is left alone with much work in the end."""
+        self._lock = Lock()
+        self._heaviest_first = heaviest_first
         self._groups: dict[str, deque[Waiting]] = {}
+        self._weights: dict[str, float] = {}
+        self._passed_over = 0
+        """How often since the first candidate of the queue was taken last."""
+        self._count = 0
+        self._closed = False
+        self.put(jobs)
+
+    def put(self, jobs: Iterable[Job]) -> None:
+        """Add jobs behind those that wait. What comes together is put into order together."""
+        groups: dict[str, deque[Waiting]] = {}
         for job in jobs:
-            self._groups.setdefault(job.implementation.key, deque()).append((job, 0))
-        self._weights = {key: _weight(group) if heaviest_first else 0.0 for key, group in self._groups.items()}
-        if heaviest_first:
-            heaviest = sorted(self._groups.items(), key=lambda item: -self._weights[item[0]])
-            self._groups = {key: deque(sorted(group, key=lambda each: -_elements(each[0]))) for key, group in heaviest}
+            groups.setdefault(job.implementation.key, deque()).append((job, 0))
+        weights = {key: _weight(group) if self._heaviest_first else 0.0 for key, group in groups.items()}
+        if self._heaviest_first:
+            heaviest = sorted(groups.items(), key=lambda item: -weights[item[0]])
+            groups = {key: deque(sorted(group, key=lambda each: -_elements(each[0]))) for key, group in heaviest}
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the queue is closed: no job can be added")
+            for key, group in groups.items():
+                self._groups.setdefault(key, deque()).extend(group)
+                self._weights[key] = self._weights.get(key, 0.0) + weights[key]
+                self._count += len(group)
 
-    def preload(self) -> Preload:
-        """What workers should find imported. A guess: a kernel that needs more imports it."""
-        implementations = [group[0][0].implementation for group in self._groups.values()]
-        if all(each.language == "aten" for each in implementations):
-            return "torch"
-        return "compiler" if any(map(_may_compile, implementations)) else "triton"
+    def close(self) -> None:
+        """No more jobs come."""
+        with self._lock:
+            self._closed = True
 
-    def measures_with_care(self) -> bool:
-        """Whether some job is to be timed with more than the least effort."""
-        jobs = (job for group in self._groups.values() for job, _ in group)
-        return any(job.measured and job.case.timed and job.effort != "quick" for job in jobs)
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
-    def __bool__(self) -> bool:
-        return bool(self._groups)
+    def __len__(self) -> int:
+        return self._count
 
-    def take(self, last: str | None, elsewhere: Collection[str] = (), known: Collection[str] = ()) -> Waiting:
+    def take(self, last: str | None, elsewhere: Collection[str] = (), known: Collection[str] = ()) -> Waiting | None:
         """The next job for a judge that had this candidate last and knows these cases, while other judges have those
-        candidates.
+        candidates; None if no job waits.
         """
-        if last in self._groups and last is not None:
-            key = last
-        else:
-            free = itertools.islice((key for key in self._groups if key not in elsewhere), _LOOKED_AT)
-            key = self._first_of(list(free), known) or self._longest()
-        group = self._groups[key]
-        found = group.popleft()
-        if not group:
-            del self._groups[key]
-        return found
+        with self._lock:
+            if not self._groups:
+                return None
+            if last in self._groups and last is not None:
+                key = last
+            else:
+                free = itertools.islice((key for key in self._groups if key not in elsewhere), _LOOKED_AT)
+                key = self._first_of(list(free), known) or self._longest()
+            found = self._groups[key].popleft()
+            self._count -= 1
+            self._forget_if_empty(key)
+            return found
 
     def _longest(self) -> str:
         """The candidate with the most jobs left."""
@@ -95,21 +115,39 @@ class JobQueue:
         if not keys:
             return None
         alike = (key for key in keys if self._weights[key] == self._weights[keys[0]])
-        return next((key for key in alike if self._groups[key][0][0].case.key in known), keys[0])
+        chosen = next((key for key in alike if self._groups[key][0][0].case.key in known), keys[0])
+        if chosen == keys[0] or self._passed_over >= _MOST_PASSED_OVER:
+            self._passed_over = 0
+            return keys[0]
+        self._passed_over += 1
+        return chosen
 
     def put_back(self, job: Job, lost: int) -> None:
         """To the front: it has waited before."""
         key = job.implementation.key
-        group = self._groups.pop(key, deque())
-        group.appendleft((job, lost))
-        self._groups = {key: group, **self._groups}
+        with self._lock:
+            group = self._groups.pop(key, deque())
+            group.appendleft((job, lost))
+            self._groups = {key: group, **self._groups}
+            self._weights.setdefault(key, 0.0)
+            self._count += 1
 
+    def withdraw(self, jobs: Iterable[Job]) -> list[Job]:
+        """Remove these jobs as far as they wait; returns those that did."""
+        tickets = {ticket_of(job): job.implementation.key for job in jobs}
+        found: list[Job] = []
+        with self._lock:
+            for key in set(tickets.values()) & self._groups.keys():
+                group = self._groups[key]
+                found += (job for job, _ in group if ticket_of(job) in tickets)
+                self._groups[key] = deque(each for each in group if ticket_of(each[0]) not in tickets)
+                self._forget_if_empty(key)
+            self._count -= len(found)
+        return found
 
-def _may_compile(implementation: Implementation) -> bool:
-    """Whether it may use torch's compiler. Installed packages of kernels use Triton; sources say what they use."""
-    if isinstance(implementation.origin, SourceFiles):
-        return any(word in file.text for file in implementation.origin.files for word in _WORDS_FOR_COMPILING)
-    return not implementation.package or implementation.package == "torch.compile"
+    def _forget_if_empty(self, key: str) -> None:
+        if not self._groups[key]:
+            del self._groups[key], self._weights[key]
 
 
 def _weight(group: Sequence[Waiting]) -> float:

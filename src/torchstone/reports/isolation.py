@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from torchstone.reports.text import counted
 from torchstone.schema import Missing, Record, Unjudged
 
 
@@ -18,23 +19,37 @@ class IsolationSummary(msgspec.Struct, frozen=True):
     partly: tuple[str, ...]
     """Active for some judged cases only."""
     cases: int
-    """How many judged cases are counted; missing and unjudged ones have no known isolation."""
+    """How many judged cases are counted: those for which a worker was started."""
+    not_run: int = 0
+    """Cases for which no worker was started: they have no isolation."""
+    every: int = 0
+    """How many layers there are; 0: not known, or it differs between cases."""
 
     @property
     def words(self) -> str:
         """For people."""
         if not self.cases:
             return "–"
-        partly = f" (partly {', '.join(self.partly)})" if self.partly else ""
-        return (", ".join(self.layers) or "none") + partly
+        notes = [f"partly {', '.join(self.partly)}"] if self.partly else []
+        notes += [f"{counted(self.not_run, 'case')} {'was' if self.not_run == 1 else 'were'} not run"] * bool(
+            self.not_run
+        )
+        complete = 1 < len(self.layers) == self.every
+        layers = f"all {self.every} layers" if complete else ", ".join(self.layers) or "none"
+        return layers + (f" ({', '.join(notes)})" if notes else "")
 
 
 def isolation_in_force(records: Iterable[Record]) -> IsolationSummary:
     """The layers that the records name."""
     kept = tuple(records)
     demanded = sorted({record.isolation.demanded for record in kept})
-    active = [record.isolation.active for record in kept if not isinstance(record.verdict, Missing | Unjudged)]
+    judged = [record for record in kept if not isinstance(record.verdict, Missing | Unjudged)]
+    run = [record for record in judged if record.isolation.layers]
+    active = [record.isolation.active for record in run]
+    sizes = {len(record.isolation.layers) for record in run}
     some = list(dict.fromkeys(name for names in active for name in names))
     everywhere = tuple(name for name in some if all(name in names for names in active))
     partly = tuple(name for name in some if name not in everywhere)
-    return IsolationSummary(tuple(demanded), everywhere, partly, len(active))
+    not_run = len(judged) - len(run)
+    every = sizes.pop() if len(sizes) == 1 else 0
+    return IsolationSummary(tuple(demanded), everywhere, partly, len(active), not_run, every)

@@ -22,7 +22,7 @@ import msgspec
 from torchstone import registry
 from torchstone.backends import Backend, BackendOptions
 from torchstone.errors import UsageError
-from torchstone.executors import ExecutorOptions, Session
+from torchstone.executors import ExecutorOptions, Session, judge_one
 from torchstone.runs.devices import device_type, resolve_device
 from torchstone.runs.request import canonical_dtypes
 from torchstone.schema import (
@@ -117,7 +117,7 @@ def search(request: SearchRequest, watcher: Watcher) -> Iterator[SmallestFailure
     dtypes = None if request.dtypes is None else canonical_dtypes(request.dtypes)
     options = ExecutorOptions(device=device, isolation=request.isolation, threads=request.threads)
     offers = _offers(request, backend)
-    with registry.executors.factory("local")(options).session() as session, Oracle() as oracle:
+    with registry.executors.factory("local")(options).open() as session, Oracle() as oracle:
         for name, offered in offers.items():
             if offered is None:
                 yield SmallestFailure(name, reason=f"backend '{request.backend}' offers nothing for it")
@@ -179,7 +179,7 @@ class Bench:
         return self._rival is not None and isinstance(self._judge(case, self._rival).verdict, FAILURES)
 
     def _judge(self, case: Case, implementation: Implementation) -> Record:
-        record = self._session.judge(Job(case, implementation, self._effort, measured=False))
+        record = judge_one(self._session, Job(case, implementation, self._effort, measured=False))
         if isinstance(record.verdict, Unjudged):
             raise UnansweredError(record.verdict.reason)
         return record

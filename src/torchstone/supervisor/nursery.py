@@ -39,6 +39,10 @@ class Nursery:
             theirs.close()
         return ours
 
+    def abandon(self) -> None:
+        """In a forked child: close what was inherited. The nursery is the parent's."""
+        self._requests.close()
+
     def stop(self) -> None:
         """End it. Its zygotes stay as long as their judges."""
         self._requests.close()

@@ -1,0 +1,52 @@
+"""Places for submissions: a bounded number, handed out in the order in which they were asked for.
+
+One class for threads and for tasks: asking gives a future, which a thread waits for and a task awaits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from threading import Lock
+
+
+class Places:
+    """So many submissions may be under way."""
+
+    def __init__(self, count: int) -> None:
+        self._lock = Lock()
+        self._free = count
+        self._waiting: deque[Future[None]] = deque()
+
+    def ask(self) -> Future[None]:
+        """Is done when there is a place. Cancel it to ask no longer."""
+        asked: Future[None] = Future()
+        with self._lock:
+            self._waiting.append(asked)
+        self._hand_out()
+        return asked
+
+    def leave(self) -> None:
+        """Give a place back."""
+        with self._lock:
+            self._free += 1
+        self._hand_out()
+
+    def fail(self, error: Exception) -> None:
+        """Raise the error where somebody waits."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, deque()
+        for asked in waiting:
+            if asked.set_running_or_notify_cancel():
+                asked.set_exception(error)
+
+    def _hand_out(self) -> None:
+        while True:
+            with self._lock:
+                if not self._free or not self._waiting:
+                    return
+                asked = self._waiting.popleft()
+                if not asked.set_running_or_notify_cancel():
+                    continue
+                self._free -= 1
+            asked.set_result(None)

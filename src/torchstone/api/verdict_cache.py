@@ -1,0 +1,54 @@
+"""Evaluations kept in a folder: the same kernel on the same cases, device and versions is not judged twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from torchstone.api.evaluation import Evaluation
+from torchstone.api.settings import Settings
+from torchstone.durable import write_atomically
+from torchstone.runs.machine import hardware
+from torchstone.runs.manifest import own_version
+from torchstone.schema import Job, Record, Unjudged, content_key, decode, encode
+
+
+class VerdictCache:
+    """One file for each evaluation. Every file may be deleted at any time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, operator: str, key: str) -> Evaluation | None:
+        """None: not there, or not readable as an evaluation."""
+        try:
+            records = decode((self._folder / f"{key}.json").read_bytes(), tuple[Record, ...])
+        except (OSError, msgspec.DecodeError, ValueError):
+            return None
+        return Evaluation(operator, records, from_cache=True)
+
+    def keep(self, key: str, evaluation: Evaluation) -> None:
+        """What the machine could not judge is not kept."""
+        if not evaluation.records or any(isinstance(each.verdict, Unjudged) for each in evaluation.records):
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._folder / f"{key}.json", encode(evaluation.records))
+
+
+def cache_key(jobs: Sequence[Job], settings: Settings, device: str) -> str:
+    """All that a verdict may depend on: the jobs, how processes are set up, the machine, the versions."""
+    machine = hardware()
+    names = [gpu.name for gpu in machine.gpus] if device.startswith("cuda") else [machine.cpu]
+    versions = [own_version(), *map(_version, ("torch", "triton"))]
+    setup = (settings.isolation, settings.limits, settings.threads, settings.executor)
+    return content_key([job.key for job in jobs], settings.deadlines, setup, device, names, versions)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,226 @@
+"""The long-lived judge: with a fake executor for what it promises, with real processes for what may go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import torchstone
+from torchstone.errors import InfrastructureError, UsageError
+from torchstone.executors import FakeExecutor, local
+from torchstone.executors.devices import Device
+from torchstone.executors.judge_handle import JudgeProcess
+from torchstone.schema import Agrees, Case, Disagrees, ErrorStatistics, Job, Normal, Tensor, Unjudged, Verdict
+
+RELU = "aten.relu.default"
+AGREES = Agrees(ErrorStatistics(), 1)
+CASES = tuple(Case("mine", RELU, (Tensor((size,), "float32", Normal()),)) for size in (5, 7))
+
+
+def text(number: int) -> str:
+    return f"# {number}\ndef relu(x): return x.clamp(min=0)\n"
+
+
+def fake(decide: object) -> torchstone.Judge:
+    return torchstone.Judge(device="cpu", cases=CASES, executor=FakeExecutor(decide))  # type: ignore[arg-type]
+
+
+def test_identical_work_in_flight_is_judged_once_and_every_caller_gets_it() -> None:
+    judged: Counter[str] = Counter()
+    go = threading.Event()
+
+    def decide(job: Job) -> Verdict:
+        go.wait(10)
+        judged[job.key] += 1
+        return AGREES
+
+    with fake(decide) as judge:
+        futures = [judge.submit(text(0)) for _ in range(20)]
+        go.set()
+        assert all(future.result(10).agrees for future in futures)
+    assert sorted(judged.values()) == [1, 1]
+
+
+def test_a_cancelled_future_withdraws_its_waiting_jobs() -> None:
+    judged: list[str] = []
+    began, go = threading.Event(), threading.Event()
+
+    def decide(job: Job) -> Verdict:
+        began.set()
+        go.wait(10)
+        judged.append(job.implementation.key)
+        return AGREES
+
+    with fake(decide) as judge:
+        first, second, third = (judge.submit(text(number)) for number in range(3))
+        began.wait(10)
+        assert second.cancel()
+        go.set()
+        assert first.result(10).agrees
+        assert third.result(10).agrees
+        with pytest.raises(CancelledError):
+            second.result(0)
+    assert len(set(judged)) == 2
+
+
+def test_submission_waits_while_the_queue_is_full_in_threads_and_in_tasks() -> None:
+    go = threading.Event()
+
+    def decide(job: Job) -> Verdict:
+        go.wait(10)
+        return AGREES
+
+    executor = FakeExecutor(decide)
+    with torchstone.Judge(device="cpu", cases=CASES, executor=executor, queue_size=2) as judge:
+        for number in range(2):
+            judge.submit(text(number))
+        entered: list[object] = []
+        waiter = threading.Thread(target=lambda: entered.append(judge.submit(text(2))))
+        waiter.start()
+        waiter.join(0.2)
+        assert not entered, "the queue is full"
+
+        async def many() -> list[torchstone.Evaluation]:
+            asked = [asyncio.create_task(judge.aevaluate(text(number))) for number in range(3, 9)]
+            await asyncio.sleep(0.1)
+            asked.pop().cancel()
+            go.set()
+            return await asyncio.gather(*asked)
+
+        assert all(result.agrees for result in asyncio.run(many()))
+        waiter.join(10)
+        assert len(entered) == 1
+        assert len(judge.evaluate([text(number) for number in range(20, 30)])) == 10, "no place was lost"
+
+
+def test_after_a_failure_of_the_machine_futures_have_the_error_and_the_judge_goes_on() -> None:
+    failing = [True]
+
+    def decide(job: Job) -> Verdict:
+        if failing:
+            failing.pop()
+            raise InfrastructureError("no device.")
+        return AGREES
+
+    with fake(decide) as judge:
+        with pytest.raises(InfrastructureError, match="no device"):
+            judge.evaluate(text(0))
+        assert judge.evaluate(text(0)).agrees
+    with pytest.raises(UsageError, match="closed"):
+        judge.submit(text(0))
+
+
+def test_evaluations_say_what_a_loop_over_candidates_needs() -> None:
+    wrong = Disagrees("check", "values", "at 0")
+
+    def decide(job: Job) -> Verdict:
+        return wrong if "# 1" in str(job.implementation) else AGREES
+
+    with fake(decide) as judge:
+        right, bad = judge.evaluate([text(0), text(1)])
+        assert (right.verdict, bad.verdict) == ("agrees", "disagrees")
+        assert right.speedup_low is None
+        assert json.loads(json.dumps(bad.to_dict()))["cases"][0]["verdict"] == "disagrees"
+        found = dict(judge.stream([text(0), (text(1), RELU)], RELU))
+        assert [found[place].agrees for place in (0, 1)] == [True, False]
+        with pytest.raises(UsageError, match="device cannot differ"):
+            judge.submit(text(0), device="cuda" if judge._device == "cpu" else "cpu")
+
+
+def test_kept_verdicts_are_used_again_but_never_those_of_a_failed_machine(tmp_path: Path) -> None:
+    verdicts: list[Verdict] = [Unjudged("lost"), Unjudged("lost"), AGREES, AGREES]
+    with fake(lambda job: verdicts.pop(0)) as judge:
+        assert judge.check(text(0), verdict_cache=tmp_path).verdict == "unjudged"
+        assert not judge.check(text(0), verdict_cache=tmp_path).from_cache
+        assert judge.check(text(0), verdict_cache=tmp_path).from_cache
+        (kept,) = tmp_path.iterdir()
+        kept.write_text("[")
+        verdicts += [AGREES, AGREES]
+        assert not judge.check(text(0), verdict_cache=tmp_path).from_cache, "a broken file is judged again"
+
+
+def test_a_judge_that_is_killed_is_replaced_and_one_of_two_devices_may_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = [Device("cpu", "cpu:0", "test-0"), Device("cpu", "cpu:1", "test-1")]
+    monkeypatch.setattr(local, "find_devices", lambda wanted: two)
+    start, give, killed = JudgeProcess.start, JudgeProcess.give, []
+
+    def start_and_kill(self: JudgeProcess, *given: object) -> None:
+        start(self, *given)  # type: ignore[arg-type]
+        if self.device == two[1]:
+            assert self._process is not None
+            self._process.kill()
+
+    def give_and_kill(self: JudgeProcess, job: Job, lost: int) -> None:
+        give(self, job, lost)
+        if not killed:
+            assert self._process is not None
+            killed.append(self._process.pid)
+            os.kill(self._process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(JudgeProcess, "start", start_and_kill)
+    monkeypatch.setattr(JudgeProcess, "give", give_and_kill)
+    with torchstone.Judge(device="cpu", cases=CASES, effort="quick") as judge:
+        results = judge.check([text(number) for number in range(3)])
+        assert [result.verdict for result in results] == ["agrees"] * 3
+        assert {record.device for result in results for record in result.records} == {"cpu:0"}
+        assert sum(record.attempts - 1 for result in results for record in result.records) == 1
+
+
+@pytest.mark.slow
+def test_a_thousand_submissions_from_fifty_threads_resolve_exactly_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import random
+
+    monkeypatch.setattr(local, "_MOST_UNJUDGED_IN_A_ROW", 1000)
+    kernels = {
+        "agrees": "def relu(x): return x.clamp(min=0)",
+        "disagrees": "def relu(x): return x + 1",
+        "crashed": "def relu(x): import os; os.abort()",
+        "timed_out": "def relu(x):\n    while True: pass",
+    }
+    flood = "def relu(x):\n    for _ in range(50): print('x' * 1000)\n    return x.clamp(min=0)"
+    ends = threading.Event()
+    resolved: Counter[str] = Counter()
+    lock = threading.Lock()
+    deadlines = torchstone.Deadlines(20, 4, 4, 4)
+    with torchstone.Judge(device="cpu", cases=CASES[:1], effort="quick", judges=2, deadlines=deadlines) as judge:
+
+        def one(number: int) -> None:
+            kind = "timed_out" if number % 50 == 0 else ("agrees", "disagrees", "crashed", "flood")[number % 4]
+            source = f"# {number}\n{flood if kind == 'flood' else kernels[kind]}"
+            verdict = judge.check(source).verdict
+            assert verdict in ("unjudged", "agrees" if kind == "flood" else kind), (kind, verdict)
+            with lock:
+                resolved[verdict] += 1
+
+        def kill() -> None:
+            while not ends.wait(random.uniform(5, 15)):
+                dispatch = judge._dispatch
+                if dispatch is not None:
+                    chosen = random.choice(dispatch._session._judges)  # type: ignore[attr-defined]
+                    if chosen._process is not None and chosen.opened:
+                        chosen._process.kill()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            with ThreadPoolExecutor(50) as threads:
+                list(threads.map(one, range(1000)))
+        finally:
+            ends.set()
+            killer.join()
+    assert resolved.total() == 1000
+    assert resolved["unjudged"] < 10
+    time.sleep(0.5)
+    from torchstone.supervisor.worker_handle import descendants
+
+    commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(os.getpid())]
+    assert not any(b"torchstone" in command for command in commands)
