@@ -2,9 +2,9 @@
 
     python benchmarks/kernelbench.py FOLDER [--no-measure] [--device cuda] [--seconds 540] [--resume] [--run-id ID]
 
-FOLDER holds problem files (``19_ReLU.py``), which are not part of this repository. Each problem's own ``Model`` is judged
-as its solution, at effort quick. After ``--seconds`` the run is interrupted, and a second call with ``--resume`` goes on
-with it; both print what is known so far. Exit code 0: every problem agrees or is unsupported with a reason.
+FOLDER holds problem files (``19_ReLU.py``), which are not part of this repository. Each problem's own ``Model`` is
+judged as its solution, at effort quick. After ``--seconds`` the run is interrupted, and a second call with ``--resume``
+goes on with it; both print what is known so far. Exit code 0: every problem agrees or is unsupported with a reason.
 """
 
 from __future__ import annotations

@@ -526,7 +526,8 @@ def test_large_problems_are_run_once_on_their_own_inputs_and_once_on_drawn_ones(
         "1_Right": large(),
         "2_Draws": large("* torch.rand(1)"),
         "3_Keeps": large("* self.count()").replace(
-            "def forward", "def count(self):\n        self.n = vars(self).get('n', 0) + 1\n        return self.n\n    def forward"
+            "def forward",
+            "def count(self):\n        self.n = vars(self).get('n', 0) + 1\n        return self.n\n    def forward",
         ),
         "4_Huge": large(size=1 << 30),
     }

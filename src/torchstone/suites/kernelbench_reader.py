@@ -194,9 +194,7 @@ def _with_weights(
     return msgspec.structs.replace(plain, args=args, indistinct=fitted.indistinct)
 
 
-def _is_as_finite(
-    one: schema.Case, other: schema.Case, device: torch.device = _CPU, looks: int = _LOOKS
-) -> bool:
+def _is_as_finite(one: schema.Case, other: schema.Case, device: torch.device = _CPU, looks: int = _LOOKS) -> bool:
     """Whether a model gives no fewer numbers on the values of the one: a logarithm of a weight asks for its sign."""
     try:
         return one == other or _finite_results(one, device, looks) >= _finite_results(other, device, looks)
