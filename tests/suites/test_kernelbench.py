@@ -521,6 +521,7 @@ def large(body: str = "* self.scale", size: int = 2560) -> str:
     return LARGE.replace("BODY", body).replace("SIZE", str(size))
 
 
+@pytest.mark.slow
 def test_large_problems_are_run_once_on_their_own_inputs_and_once_on_drawn_ones(tmp_path: Path) -> None:
     texts = {
         "1_Right": large(),

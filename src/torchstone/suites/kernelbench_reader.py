@@ -26,6 +26,9 @@ _CPU = torch.device("cpu")
 _LOOKS = 2
 _MANY_ELEMENTS = 1 << 24
 """Of inputs and results: larger problems are run twice, on the device, instead of a dozen times on the host."""
+_FEW_INPUTS = 1 << 18
+"""Elements below which a problem is taken for a small one: to run a model on the meta device may import torch's
+compiler, which takes seconds."""
 _COPIES = 4
 """Inputs and results of a problem that exist at once while it is read, weights and temporaries apart."""
 
@@ -71,10 +74,12 @@ class _Size(NamedTuple):
 
 
 def _size_of_call(problem: Mapping[str, Any]) -> _Size | None:
-    """From the meta device, where nothing is computed. None: the problem does not run there."""
+    """From the meta device, where nothing is computed. None: it does not run there, or is small."""
     try:
         with torch.device("meta"), torch.no_grad(), torch.random.fork_rng(devices=[]):
             inputs = inputs_of(problem, 0)
+            if sum(leaf.numel() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)) < _FEW_INPUTS:
+                return None
             results = models.made(problem["Model"], problem)(*inputs)
     except Exception:  # noqa: BLE001 - problem files raise what they like, and not all of torch runs there
         return None

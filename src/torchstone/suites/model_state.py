@@ -55,7 +55,8 @@ def require_no_state_after_one_call(model: torch.nn.Module, inputs: list[Any]) -
 
 def _generators() -> list[torch.Tensor]:
     """States of the default generators."""
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
+    opened = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if opened else ())]
 
 
 def _require_no_state_elsewhere(model: torch.nn.Module, problem: Mapping[str, Any]) -> None:
