@@ -504,3 +504,76 @@ def test_a_model_may_return_what_it_was_given() -> None:
     function([torch.zeros(12)], x)
     torch.testing.assert_close(first, torch.full((12,), 0.9) + x.mean(0) * 0.1)
     assert torch.equal(seen, first)
+
+
+LARGE = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+    def forward(self, x): return torch.log(x) BODY
+def get_inputs(): return [torch.rand(SIZE, 4096) + 0.5]
+def get_init_inputs(): return [4096]
+"""
+
+
+def large(body: str = "* self.scale", size: int = 2560) -> str:
+    return LARGE.replace("BODY", body).replace("SIZE", str(size))
+
+
+@pytest.mark.slow
+def test_large_problems_are_run_once_on_their_own_inputs_and_once_on_drawn_ones(tmp_path: Path) -> None:
+    texts = {
+        "1_Right": large(),
+        "2_Draws": large("* torch.rand(1)"),
+        "3_Keeps": large("* self.count()").replace(
+            "def forward",
+            "def count(self):\n        self.n = vars(self).get('n', 0) + 1\n        return self.n\n    def forward",
+        ),
+        "4_Huge": large(size=1 << 30),
+    }
+    suite, query = KernelBenchSuite(), CaseQuery(source=str(write(tmp_path, **texts)))
+    (case,) = suite.cases(query)
+    assert case.operator == "kernelbench.p1_Right.default"
+    assert isinstance(case.args[1], Tensor)
+    assert case.args[1].shape == (2560, 4096)
+    assert isinstance(case.args[1].fill, Uniform), "half of the normal values have no logarithm"
+    reasons = sorted(suite.left_out(query))
+    assert reasons[0] == "2_Draws.py: the model draws random numbers"
+    assert reasons[1] == "3_Keeps.py: the model keeps state outside of its parameters and buffers"
+    assert "GiB to be read" in reasons[2]
+    assert "GiB are free for it" in reasons[2]
+
+
+def test_what_was_learnt_of_a_problem_is_kept_until_its_text_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = write(tmp_path / "problems", **{"1_Linear": LINEAR, "2_Scaled": SCALED})
+    query = CaseQuery(source=str(folder))
+    first = KernelBenchSuite().cases(query)
+    with unittest.mock.patch("torchstone.suites.kernelbench._started", side_effect=AssertionError):
+        assert KernelBenchSuite().cases(query) == first
+    write(folder, **{"2_Scaled": SCALED.replace("9, 7", "9, 8")})
+    again = KernelBenchSuite().cases(query)
+    assert again[0] == first[0]
+    assert again[1] != first[1]
+
+
+def test_problems_that_are_not_chosen_are_not_read(problems: Path) -> None:
+    suite = KernelBenchSuite()
+    sampled = suite.cases(CaseQuery(("level2",), source=str(problems), sample=1))
+    assert len(sampled) == 1
+    assert sampled[0].operator.startswith("kernelbench.level2__")
+    assert len(suite._read) == 1
+
+
+def test_solutions_of_no_problem_are_named(problems: Path, tmp_path: Path) -> None:
+    from torchstone.runs.unused_kernels import unused_kernels
+
+    write(tmp_path, **{"1_Linear": RIGHT, "77_Nothing": RIGHT, "notes": "x = 1"})
+    write(tmp_path / "run", level_1_problem_2_sample_0_kernel=RIGHT, level_1_problem_2_sample_1_kernel=RIGHT)
+    query = CaseQuery(("level1__1_Linear",), source=str(problems))
+    found = unused_kernels(SolutionsBackend(BackendOptions(tmp_path)), "kernelbench", KernelBenchSuite(), query, ())
+    assert [problem.where for problem in found] == ["77_Nothing.py"]
+    assert "ignored" in found[0].reason

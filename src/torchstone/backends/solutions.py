@@ -7,6 +7,7 @@ A file is found by the problem's own name (``level1/19_ReLU.py`` or ``19_ReLU.py
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from torchstone.backends.base import BackendOptions
@@ -38,6 +39,17 @@ class SolutionsBackend:
         source = SourceFiles((SourceFile(path.name, text),), "ModelNew", str(path.relative_to(self._root)))
         return Implementation("kernelbench", operator, source, "triton" if "import triton" in text else "python")
 
+    def unmatched(self, operators: Collection[str]) -> list[str]:
+        """Files with a solution that is for none of these problems, and is no lower sample of one."""
+        used = {path for operator in operators for path in (self._named_like(operator), self._of_a_run(operator))}
+        samples = {match["level"] + "/" + match["number"] for path in used if path and (match := _run_of(path))}
+        return [
+            str(path.relative_to(self._root))
+            for path in self._files
+            if path not in used and "ModelNew" in path.read_text(encoding="utf-8", errors="replace")
+            if not ((match := _run_of(path)) and match["level"] + "/" + match["number"] in samples)
+        ]
+
     def _named_like(self, operator: str) -> Path | None:
         """With as much of the folder as both names tell."""
         wanted = re.sub(r"^p(?=\d)", "", operator.split(".")[1])
@@ -57,6 +69,10 @@ class SolutionsBackend:
             if match["number"] == problem["number"] and problem["level"] in (None, match["level"])
         ]
         return max(same)[1] if same else None
+
+
+def _run_of(path: Path) -> re.Match[str] | None:
+    return _OF_A_RUN.fullmatch(path.name)
 
 
 def _plain(path: Path) -> str:

@@ -17,6 +17,7 @@ import msgspec
 from torchstone import registry
 from torchstone.backends import Backend, HeldKernel, Problem, folder_name
 from torchstone.backends.aten_names import aten_overloads
+from torchstone.backends.solutions import SolutionsBackend
 from torchstone.schema import Case, forward_operator
 from torchstone.suites import CaseQuery, Suite, known_operators
 
@@ -48,6 +49,8 @@ def unused_kernels(
     backend: Backend, suite_name: str, suite: Suite, query: CaseQuery, cases: Collection[Case]
 ) -> tuple[Problem, ...]:
     """A problem for each kernel that no case of the suite can use."""
+    if isinstance(backend, SolutionsBackend):
+        return _unmatched_solutions(backend, suite_name, suite, query)
     held: tuple[HeldKernel, ...] = getattr(backend, "held", tuple)()
     chosen = frozenset(forward_operator(case.operator) for case in cases)
     unmatched = [kernel for kernel in held if not chosen.intersection(kernel.serves)]
@@ -56,6 +59,20 @@ def unused_kernels(
     asked = _asked(suite_name, suite, query, chosen)
     found = ((kernel, _reason(kernel, asked, backend)) for kernel in unmatched)
     return tuple(Problem(kernel.where, reason) for kernel, reason in found if reason)
+
+
+def _unmatched_solutions(
+    backend: SolutionsBackend, suite_name: str, suite: Suite, query: CaseQuery
+) -> tuple[Problem, ...]:
+    """A problem for each solution that no problem file of the suite's source has the name of."""
+    known = known_operators(suite, msgspec.structs.replace(query, operators=None, largest=None, sample=None))
+    if known is None:
+        return ()
+    reason = (
+        f"no problem of suite '{suite_name}' has the name of this solution, which is ignored; expected "
+        "19_ReLU.py, level1/19_ReLU.py or level_1_problem_19_sample_0_kernel.py"
+    )
+    return tuple(Problem(where, reason) for where in backend.unmatched(known))
 
 
 def _asked(name: str, suite: Suite, query: CaseQuery, chosen: frozenset[str]) -> _Asked:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from torchstone.schema import Case, forward_operator
+from torchstone.schema import Case, forward_operator, is_model
 
 Mode = Literal["fwd", "bwd", "fwd+bwd"]
 
@@ -79,8 +79,12 @@ def selects(query: CaseQuery, operator: str) -> bool:
 
 
 def names_operator(name: str, operator: str) -> bool:
-    """Whether a name as users write it means this overload: exact, without the namespace, or the base name."""
+    """Whether a name as users write it means this overload: exact, without the namespace, the base name, or the folder
+    of a problem file (``level1``).
+    """
     operator = forward_operator(operator)
     namespace, _, overload_name = operator.partition(".")
     base = overload_name.partition(".")[0]
+    if is_model(operator) and base.startswith(f"{name}__"):
+        return True
     return name in (operator, overload_name, base, f"{namespace}.{base}")

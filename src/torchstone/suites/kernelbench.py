@@ -7,20 +7,27 @@ out by running it, in a process of its own.
 from __future__ import annotations
 
 import os
+import queue
 import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
 
 from torchstone.errors import InfrastructureError, UsageError
-from torchstone.schema import Case
+from torchstone.schema import Case, content_key
 from torchstone.suites.base import CaseQuery, selects
-from torchstone.suites.catalogue import Exclusion, Progress
+from torchstone.suites.catalogue import Exclusion, Index, KeptCatalogue, Part, PlacedCase, Prepared, Progress
 
+READER_VERSION = 1
+"""To be raised when other cases would be made of the same problems."""
+_MOST_READERS = {"cpu": 2, "cuda": 2}
+"""Processes that read problems at the same time. Each may hold the inputs and results of one problem."""
 _EXPECTED = "Give the folder of problems: --source KernelBench/KernelBench, or one of its levels."
 
 
@@ -31,6 +38,10 @@ class ProblemOrder(msgspec.Struct, frozen=True):
     name: str
     """Of the file, for people."""
     text: str
+    device_type: str = "cpu"
+    """Where the problem is run to learn what it takes."""
+    readers: int = 1
+    """Processes that share the memory of the device."""
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -57,18 +68,60 @@ class KernelBenchSuite:
         """One for each problem, in the order of their names."""
         return tuple(read.case for read in self._all(query) if read.case is not None)
 
+    def operators(self, query: CaseQuery) -> tuple[str, ...]:
+        """Of every problem file that the query asks for, whether it turns out to be a case or not. Nothing is run."""
+        return tuple(name for _, name in problems_in(query.source) if selects(query, name))
+
     def left_out(self, query: CaseQuery) -> dict[str, int]:
         """Problems that are no cases, by reason."""
         found = [read.exclusion for read in self._all(query) if read.exclusion is not None]
         return dict(Counter(f"{item.source}: {item.reason}" for item in found))
 
     def _all(self, query: CaseQuery) -> list[Read]:
-        chosen = [(path, name) for path, name in problems_in(query.source) if selects(query, name)]
+        chosen = _sampled([(path, name) for path, name in problems_in(query.source) if selects(query, name)], query)
+        for path, name in chosen:
+            if path not in self._read and (known := _kept(query, name, path)) is not None:
+                self._read[path] = known
         unread = [(path, name) for path, name in chosen if path not in self._read]
-        for done, ((path, _), read) in enumerate(zip(unread, _ask(unread), strict=True), 1):
+        for done, (path, name, read) in enumerate(_read_all(unread, query.device_type), 1):
             self._read[path] = read
+            _keep(query, name, path, read)
             self._progress(done, len(unread), "problems")
         return [self._read[path] for path, _ in chosen]
+
+
+def _sampled(problems: list[tuple[Path, str]], query: CaseQuery) -> list[tuple[Path, str]]:
+    """So many of them, before any is read: each is one case of one operator. Not where cases are chosen otherwise."""
+    if query.sample is None or query.expression is not None or query.keys is not None:
+        return problems
+    ranked = sorted(problems, key=lambda problem: content_key("sample", problem[1]))
+    kept = set(ranked[: query.sample])
+    return [problem for problem in problems if problem in kept]
+
+
+def _catalogue(query: CaseQuery) -> KeptCatalogue:
+    try:
+        torch_version = version("torch")
+    except PackageNotFoundError:
+        torch_version = ""
+    return KeptCatalogue("kernelbench", torch_version, query.device_type, READER_VERSION)
+
+
+def _content(operator: str, path: Path) -> str:
+    return content_key(operator, path.read_text(encoding="utf-8"))
+
+
+def _kept(query: CaseQuery, operator: str, path: Path) -> Read | None:
+    """What was learnt of a file with this content, with this torch on such a device."""
+    part = _catalogue(query).part(_content(operator, path))
+    return None if part is None or not part.cases else Read(part.cases[0].case)
+
+
+def _keep(query: CaseQuery, operator: str, path: Path, read: Read) -> None:
+    if read.case is not None:
+        key = _content(operator, path)
+        part = Part(key, (PlacedCase(read.case, (0, 0, 0)),))
+        _catalogue(query).write(Prepared(Index(()), {key: part}))
 
 
 def problems_in(source: str | None) -> list[tuple[Path, str]]:
@@ -99,18 +152,54 @@ def _is_problem(path: Path) -> bool:
     return bool(re.search(r"^class Model\b", text, re.MULTILINE)) and "def get_inputs" in text
 
 
-def _ask(problems: list[tuple[Path, str]]) -> Iterator[Read]:
-    """Answers in their order; a problem that ends the process is left out, and the next one gets another."""
-    waiting = list(problems)
-    while waiting:
-        with _started() as process:
-            while waiting:
-                path, operator = waiting.pop(0)
-                answer = _answer(process, path, operator)
-                yield answer or Read(exclusion=Exclusion(operator, "the process that ran it died", path.name))
-                if answer is None:
-                    break
-            process.kill()
+def _read_all(problems: list[tuple[Path, str]], device_type: str) -> Iterator[tuple[Path, str, Read]]:
+    """Answers as they come, from several processes. A problem that ends its process is left out."""
+    readers = min(len(problems), _MOST_READERS.get(device_type, 1), os.cpu_count() or 1)
+    if not readers:
+        return
+    waiting: queue.SimpleQueue[tuple[Path, str]] = queue.SimpleQueue()
+    for problem in problems:
+        waiting.put(problem)
+    answers: queue.SimpleQueue[tuple[Path, str, Read]] = queue.SimpleQueue()
+    with ThreadPoolExecutor(readers) as threads:
+        working = [threads.submit(_read_some, waiting, answers, device_type, readers) for _ in range(readers)]
+        for _ in problems:
+            yield answers.get()
+        for each in as_completed(working):
+            each.result()
+
+
+def _read_some(
+    waiting: queue.SimpleQueue[tuple[Path, str]],
+    answers: queue.SimpleQueue[tuple[Path, str, Read]],
+    device_type: str,
+    readers: int,
+) -> None:
+    """One process after another, until nothing is left."""
+    process: subprocess.Popen[bytes] | None = None
+    while True:
+        try:
+            path, operator = waiting.get_nowait()
+        except queue.Empty:
+            break
+        try:
+            process = process or _started()
+            order = ProblemOrder(operator, path.name, path.read_text(encoding="utf-8"), device_type, readers)
+            answer = _answer(process, order)
+            why = "the process that ran it died"
+        except (OSError, InfrastructureError) as error:
+            answer, why = None, str(error)
+        answers.put((path, operator, answer or Read(exclusion=Exclusion(operator, why, path.name))))
+        if answer is None and process is not None:
+            _end(process)
+            process = None
+    if process is not None:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with process:
+        process.kill()
 
 
 def _started() -> subprocess.Popen[bytes]:
@@ -124,10 +213,9 @@ def _started() -> subprocess.Popen[bytes]:
         raise InfrastructureError(f"no process to read problems can be started: {error}") from error
 
 
-def _answer(process: subprocess.Popen[bytes], path: Path, operator: str) -> Read | None:
+def _answer(process: subprocess.Popen[bytes], order: ProblemOrder) -> Read | None:
     assert process.stdin is not None
     assert process.stdout is not None
-    order = ProblemOrder(operator, path.name, path.read_text(encoding="utf-8"))
     try:
         process.stdin.write(msgspec.json.encode(order) + b"\n")
         process.stdin.flush()

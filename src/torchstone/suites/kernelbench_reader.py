@@ -6,23 +6,31 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
+from torch.utils._pytree import tree_leaves
 
 from torchstone import models, operators, schema
 from torchstone.calls.drawing import draw_call
 from torchstone.errors import UsageError
 from torchstone.suites.catalogue import Exclusion
-from torchstone.suites.fitting import Unfit, fit
+from torchstone.suites.fitting import Unfit, fit, fit_in_one_pass
 from torchstone.suites.kernelbench import ProblemOrder, Read
-from torchstone.suites.model_state import inputs_of, same, written_buffers
+from torchstone.suites.model_state import inputs_of, require_no_state_after_one_call, same, written_buffers
 from torchstone.suites.recorder import Facts, Unrecordable, facts_of, write_down
 
 SUITE = "kernelbench"
 _CPU = torch.device("cpu")
 _LOOKS = 2
+_MANY_ELEMENTS = 1 << 24
+"""Of inputs and results: larger problems are run twice, on the device, instead of a dozen times on the host."""
+_FEW_INPUTS = 1 << 18
+"""Elements below which a problem is taken for a small one: to run a model on the meta device may import torch's
+compiler, which takes seconds."""
+_COPIES = 4
+"""Inputs and results of a problem that exist at once while it is read, weights and temporaries apart."""
 
 
 def main() -> None:
@@ -48,10 +56,76 @@ def _read(order: ProblemOrder) -> Read:
 def _case(order: ProblemOrder) -> schema.Case:
     source = schema.SourceFiles((schema.SourceFile(order.name, order.text),), "Model", order.name)
     problem = models.executed(source)
+    size = _size_of_call(problem)
+    if size is not None and size.elements > _MANY_ELEMENTS:
+        _require_memory(size, order)
+        return _large_case(order, source, problem)
     constants = models.unsaved_buffers(models.made(problem["Model"], problem)) - written_buffers(problem)
     case = _case_with(order, source, problem, constants)
     written = _constants_written_to(case) if constants else constants
     return _case_with(order, source, problem, constants - written) if written else case
+
+
+class _Size(NamedTuple):
+    """Of all inputs and results of a call."""
+
+    elements: int
+    size_bytes: int
+
+
+def _size_of_call(problem: Mapping[str, Any]) -> _Size | None:
+    """From the meta device, where nothing is computed. None: it does not run there, or is small."""
+    try:
+        with torch.device("meta"), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            inputs = inputs_of(problem, 0)
+            if sum(leaf.numel() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)) < _FEW_INPUTS:
+                return None
+            results = models.made(problem["Model"], problem)(*inputs)
+    except Exception:  # noqa: BLE001 - problem files raise what they like, and not all of torch runs there
+        return None
+    tensors = [leaf for leaf in tree_leaves([inputs, results]) if isinstance(leaf, torch.Tensor)]
+    return _Size(sum(tensor.numel() for tensor in tensors), sum(tensor.nbytes for tensor in tensors))
+
+
+def _require_memory(size: _Size, order: ProblemOrder) -> None:
+    """Refuse before anything is allocated: an allocation that fails may end the process, or others."""
+    needed, free = _COPIES * size.size_bytes, _free_bytes(order.device_type) // order.readers
+    if needed > free:
+        raise Unfit(
+            f"needs about {needed / 2**30:.1f} GiB to be read ({_COPIES} x {size.size_bytes / 2**30:.1f} GiB of inputs "
+            f"and results), {free / 2**30:.1f} GiB are free for it"
+        )
+
+
+def _free_bytes(device_type: str) -> int:
+    if device_type == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _large_case(order: ProblemOrder, source: schema.SourceFiles, problem: Mapping[str, Any]) -> schema.Case:
+    """With one call on the problem's own inputs, one on drawn values, and two more if weights may have other signs."""
+    device = torch.device(order.device_type)
+    model = models.made(problem["Model"], problem)
+    kinds = models.weight_kinds(model)
+    source = msgspec.structs.replace(source, files=(*source.files, models.weights_file(kinds)))
+    weights = [weight.detach().clone() for weight in models.named_weights(model).values()]
+    with device:
+        inputs = [value.to(device) if isinstance(value, torch.Tensor) else value for value in inputs_of(problem, 0)]
+    require_no_state_after_one_call(model.to(device), inputs)
+    written = write_down(order.operator, [weights, *inputs], {})
+    facts = tuple(facts_of(tensor) for tensor in written.tensors)
+    call = msgspec.structs.replace(written.call, facts=facts)
+    del inputs, written, model
+    plain = schema.Case(SUITE, order.operator, call.args, jitter=False, timed=True, model=source)
+    models.register(plain)
+    fitted = fit_in_one_pass(call, SUITE, device)
+    fills = [
+        schema.AsMade(place) if _stays_as_made(weight, kind) else kind
+        for place, (weight, kind) in enumerate(zip(weights, kinds.values(), strict=True))
+    ]
+    both_signs, as_stated = (_with_weights(plain, fitted, facts, fills, signs=signs) for signs in (True, False))
+    return both_signs if _is_as_finite(both_signs, as_stated, device, looks=1) else as_stated
 
 
 def _case_with(
@@ -125,18 +199,22 @@ def _with_weights(
     return msgspec.structs.replace(plain, args=args, indistinct=fitted.indistinct)
 
 
-def _is_as_finite(one: schema.Case, other: schema.Case) -> bool:
+def _is_as_finite(one: schema.Case, other: schema.Case, device: torch.device = _CPU, looks: int = _LOOKS) -> bool:
     """Whether a model gives no fewer numbers on the values of the one: a logarithm of a weight asks for its sign."""
     try:
-        return one == other or _finite_results(one) >= _finite_results(other)
+        return one == other or _finite_results(one, device, looks) >= _finite_results(other, device, looks)
     except Exception:  # noqa: BLE001 - some ask for it by an error, and problem files raise what they like
         return False
 
 
-def _finite_results(case: schema.Case) -> int:
+def _finite_results(case: schema.Case, device: torch.device, looks: int) -> int:
+    return sum(_finite_in(case, seed, device) for seed in range(looks))
+
+
+def _finite_in(case: schema.Case, seed: int, device: torch.device) -> int:
     with torch.no_grad():
-        results = [operators.resolve(case.operator)(*draw_call(case, seed, _CPU).args) for seed in range(_LOOKS)]
-    leaves = [leaf for result in results for leaf in operators.flatten_outputs(result)]
+        result = operators.resolve(case.operator)(*draw_call(case, seed, device).args)
+    leaves = operators.flatten_outputs(result)
     return sum(int(torch.isfinite(leaf).sum()) for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 

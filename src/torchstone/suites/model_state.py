@@ -38,6 +38,27 @@ def written_buffers(problem: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
+def require_no_state_after_one_call(model: torch.nn.Module, inputs: list[Any]) -> None:
+    """Call the model once. Raises :class:`Unfit` if that leaves something outside of its buffers, or draws numbers.
+
+    A cache that a first call makes is refused as well: to tell it from state takes more calls.
+    """
+    weights = models.named_weights(model)
+    known = weights.keys(), frozenset(id(weight) for weight in weights.values())
+    start, numbers = _kept_elsewhere(model, *known), _generators()
+    after = _after_call(model, inputs, *known)
+    if any(not torch.equal(one, other) for one, other in zip(numbers, _generators(), strict=True)):
+        raise Unfit("the model draws random numbers")
+    if not _all_same(start, after):
+        raise Unfit("the model keeps state outside of its parameters and buffers")
+
+
+def _generators() -> list[torch.Tensor]:
+    """States of the default generators."""
+    opened = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if opened else ())]
+
+
 def _require_no_state_elsewhere(model: torch.nn.Module, problem: Mapping[str, Any]) -> None:
     """What a first call makes once and for all, whatever it was given, is a cache; anything else is state."""
     weights = models.named_weights(model)

@@ -1,0 +1,95 @@
+"""KernelBench problems judged against themselves: how many agree, what is left out and why, seconds per problem.
+
+    python benchmarks/kernelbench.py FOLDER [--no-measure] [--device cuda] [--seconds 540] [--resume] [--run-id ID]
+
+FOLDER holds problem files (``19_ReLU.py``), which are not part of this repository. Each problem's own ``Model`` is
+judged as its solution, at effort quick. After ``--seconds`` the run is interrupted, and a second call with ``--resume``
+goes on with it; both print what is known so far. Exit code 0: every problem agrees or is unsupported with a reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+_ENDING_SECONDS = 30.0
+"""For the run to close its journal after it was interrupted."""
+
+
+def main() -> int:
+    options = _options()
+    seconds = _run(options)
+    records = _records(options.output_dir / options.run_id / "records.jsonl")
+    total = sum(1 for path in options.folder.rglob("*.py"))
+    verdicts = Counter(record["verdict"]["type"] for record in records)
+    print(f"{len(records)} of {total} problem files have a record; this call took {seconds:.0f} s")
+    for verdict, count in verdicts.most_common():
+        print(f"  {verdict:12} {count}")
+    for record in records:
+        if record["verdict"]["type"] != "agrees":
+            said = record["verdict"].get("reason") or record["verdict"].get("message") or ""
+            print(f"  {_name(record)}: {record['verdict']['type']}: {str(said)[:200]}")
+    _print_seconds(records)
+    wrong = len(records) - verdicts["agrees"] - verdicts["unsupported"]
+    return 0 if len(records) == total and not wrong else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--no-measure", action="store_true")
+    parser.add_argument("--seconds", type=float, default=540.0)
+    parser.add_argument("--judges", type=int, default=1)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--run-id", default="kernelbench")
+    parser.add_argument("--output-dir", type=Path, default=Path("torchstone_runs"))
+    return parser.parse_args()
+
+
+def _run(options: argparse.Namespace) -> float:
+    """The backend aten offers, for a problem, the problem's own model."""
+    command = [sys.executable, "-m", "torchstone", "run", "--suite", "kernelbench", "--source", str(options.folder)]
+    command += ["--backend", "aten", "--effort", "quick", "--device", options.device, "--judges", str(options.judges)]
+    command += ["--run-id", options.run_id, "--output-dir", str(options.output_dir), "--quiet"]
+    command += ["--no-measure"] * options.no_measure + ["--resume"] * options.resume
+    began = time.monotonic()
+    with subprocess.Popen(command) as process:
+        try:
+            process.wait(options.seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(_ENDING_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+    return time.monotonic() - began
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    """The last record of each job; none if the run did not get that far."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    found = [json.loads(line) for line in lines if line.strip()]
+    return list({record["job_key"]: record for record in found if "job_key" in record}.values())
+
+
+def _name(record: dict[str, Any]) -> str:
+    return str(record["case"]["operator"]).split(".")[1]
+
+
+def _print_seconds(records: list[dict[str, Any]]) -> None:
+    taken = sorted(((sum(r["stage_seconds"].values()), _name(r)) for r in records), reverse=True)
+    if taken:
+        print(f"seconds in stages: {sum(s for s, _ in taken):.0f} in all, median {taken[len(taken) // 2][0]:.1f}")
+        print("slowest: " + ", ".join(f"{name} {seconds:.1f}" for seconds, name in taken[:8]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
