@@ -11,7 +11,7 @@ import pytest
 
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
-from torchstone.redteam import Finding, Fixture, judge_corpus, read_corpus
+from torchstone.redteam import FixtureResult, Fixture, judge_corpus, read_corpus
 from torchstone.redteam.run import LIMITS
 
 pytestmark = pytest.mark.adversary
@@ -78,7 +78,7 @@ _CASES = [(fixture.id, case) for fixture in FIXTURES for case in fixture.expecte
 _QUICK_CASES = [(name, case) for name, case in _CASES if name not in _SLOW]
 _SLOW_CASES = [(name, case) for name, case in _CASES if name in _SLOW]
 
-Findings = dict[tuple[str, str], Finding]
+Findings = dict[tuple[str, str], FixtureResult]
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_every_family_is_judged_without_the_slow_ones() -> None:
     assert {fixture.id for fixture in FIXTURES if _shows_a_speed(fixture)} - _SLOW, "an honest speed is seen, too"
 
 
-def expect(fixture: Fixture, found: Finding) -> None:
+def expect(fixture: Fixture, found: FixtureResult) -> None:
     """A known hole may be open (the reason is in its header) or closed; everything else must be as expected.
 
     But for speeds: where others have the cores again and again, nobody's is borne out. That they are on a quiet machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redteam.test_corpus_cpu import expect
-from torchstone.redteam import Finding, judge_corpus, read_corpus
+from torchstone.redteam import FixtureResult, judge_corpus, read_corpus
 
 pytestmark = [pytest.mark.gpu, pytest.mark.adversary]
 
@@ -14,10 +14,12 @@ _CASES = [(fixture.id, case) for fixture in _BY_ID.values() for case in fixture.
 
 
 @pytest.fixture(scope="module")
-def findings() -> dict[tuple[str, str], Finding]:
+def findings() -> dict[tuple[str, str], FixtureResult]:
     return {(found.fixture, found.case): found for found in judge_corpus("cuda")}
 
 
 @pytest.mark.parametrize(("name", "case"), _CASES, ids=[f"{name}-{case}" for name, case in _CASES])
-def test_every_fixture_gets_what_it_must_get(name: str, case: str, findings: dict[tuple[str, str], Finding]) -> None:
+def test_every_fixture_gets_what_it_must_get(
+    name: str, case: str, findings: dict[tuple[str, str], FixtureResult]
+) -> None:
     expect(_BY_ID[name], findings[name, case])

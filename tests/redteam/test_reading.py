@@ -11,7 +11,7 @@ import pytest
 from torchstone.cli import main
 from torchstone.errors import UsageError
 from torchstone.executors import FakeExecutor
-from torchstone.redteam import Expectation, Finding, Fixture, judge_corpus, read_corpus, run
+from torchstone.redteam import Expectation, FixtureResult, Fixture, judge_corpus, read_corpus, run
 from torchstone.redteam.corpus import parse
 from torchstone.schema import Agrees, Cheated, Disagrees, ErrorStatistics, Unjudged, Verdict
 
@@ -104,9 +104,9 @@ def test_credit_counts_if_it_comes_again(
     """A twin that was slow for once makes any kernel look fast."""
     left = list(credits)
 
-    def judge(chosen: list[Fixture], *_: object) -> Iterator[Finding]:
+    def judge(chosen: list[Fixture], *_: object) -> Iterator[FixtureResult]:
         credit = left.pop(0)
-        yield Finding(
+        yield FixtureResult(
             fixture=chosen[0].id,
             title="",
             kind="cheat",

@@ -51,7 +51,7 @@ def add(oracle: Oracle) -> Operator:
 def searched(
     add: Operator, oracle: Oracle, decide: Callable[[Job], Verdict], rival: Implementation | None = None
 ) -> SmallestFailure:
-    bench = Bench(FakeExecutor(decide), "quick", KERNEL, rival)
+    bench = Bench(FakeExecutor(decide).open(), "quick", KERNEL, rival)
     return search_operator(add, oracle, bench, SearchRequest(examples=80), Silent())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from workers.conftest import load
+from worker.conftest import load
 
 from torchstone.protocol.messages import Done, Failed, Release, Reply
 from torchstone.supervisor.worker_handle import BadReplyError, Worker

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from workers.conftest import load
+from worker.conftest import load
 
 from torchstone.errors import InfrastructureError
 from torchstone.isolation import linux_calls

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from workers.conftest import LIMITS, load
+from worker.conftest import LIMITS, load
 
 from torchstone.protocol.messages import Done
 from torchstone.supervisor.nursery import Nursery

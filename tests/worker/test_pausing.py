@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from workers.conftest import load
+from worker.conftest import load
 
 from torchstone.protocol.messages import Done
 from torchstone.supervisor.pausing import PausableWorker

@@ -8,7 +8,7 @@ import signal
 import time
 
 import pytest
-from workers.conftest import LIMITS, implementation, load
+from worker.conftest import LIMITS, implementation, load
 
 from torchstone.protocol.messages import Done, Failed, Load
 from torchstone.supervisor import worker_handle

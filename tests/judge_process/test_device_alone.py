@@ -24,7 +24,7 @@ def test_the_lane_is_taken_once_and_given_back(tmp_path: Path) -> None:
         assert _have_it_alone(room(lane, "cuda", True), alone)
         assert lane.is_exclusive
         with lane.shared():
-            assert lane.is_exclusive, "whoever judges in it does not leave it"
+            assert lane.is_exclusive, "a judge inside it does not leave it"
         assert not _have_it_alone(room(lane, "cuda", True), alone)
     assert not lane.is_exclusive
     with other.exclusive():
