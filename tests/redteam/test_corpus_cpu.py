@@ -11,7 +11,7 @@ import pytest
 
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
-from torchstone.redteam import FixtureResult, Fixture, judge_corpus, read_corpus
+from torchstone.redteam import Fixture, FixtureResult, judge_corpus, read_corpus
 from torchstone.redteam.run import LIMITS
 
 pytestmark = pytest.mark.adversary

@@ -11,7 +11,7 @@ import pytest
 from torchstone.cli import main
 from torchstone.errors import UsageError
 from torchstone.executors import FakeExecutor
-from torchstone.redteam import Expectation, FixtureResult, Fixture, judge_corpus, read_corpus, run
+from torchstone.redteam import Expectation, Fixture, FixtureResult, judge_corpus, read_corpus, run
 from torchstone.redteam.corpus import parse
 from torchstone.schema import Agrees, Cheated, Disagrees, ErrorStatistics, Unjudged, Verdict
 

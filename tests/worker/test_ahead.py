@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from worker.conftest import load
 
 from torchstone.protocol.messages import Done, Failed, Release, Reply
 from torchstone.supervisor.worker_handle import BadReplyError, Worker
+from worker.conftest import load
 
 PRINTING = """
 import torchstone.worker.command_loop as child

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from worker.conftest import load
 
 from torchstone.errors import InfrastructureError
 from torchstone.isolation import linux_calls
@@ -20,6 +19,7 @@ from torchstone.supervisor import freezing
 from torchstone.supervisor.freezing import Alarm, descendants
 from torchstone.supervisor.worker_handle import OverLimitError, Worker, WorkerEndedError
 from torchstone.supervisor.worker_pool import WorkerPool
+from worker.conftest import load
 
 TICKING = """
 import threading, time

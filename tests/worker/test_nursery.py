@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from worker.conftest import LIMITS, load
 
 from torchstone.protocol.messages import Done
 from torchstone.supervisor.nursery import Nursery
 from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
+from worker.conftest import LIMITS, load
 
 PRINTS_VARIABLE = "import os\nprint(os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True)\ndef kernel(x): return x"
 

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
-from worker.conftest import load
 
 from torchstone.protocol.messages import Done
 from torchstone.supervisor.pausing import PausableWorker
 from torchstone.supervisor.worker_handle import OverranError
 from torchstone.supervisor.worker_pool import WorkerPool
+from worker.conftest import load
 
 SPINS = (
     "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass\ndef kernel(x): return x"

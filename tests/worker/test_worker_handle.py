@@ -8,7 +8,6 @@ import signal
 import time
 
 import pytest
-from worker.conftest import LIMITS, implementation, load
 
 from torchstone.protocol.messages import Done, Failed, Load
 from torchstone.supervisor import worker_handle
@@ -21,6 +20,7 @@ from torchstone.supervisor.worker_handle import (
     descendants,
 )
 from torchstone.supervisor.worker_pool import WorkerPool
+from worker.conftest import LIMITS, implementation, load
 
 
 def test_a_candidate_loads(worker: Worker) -> None:
