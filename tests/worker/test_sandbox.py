@@ -75,8 +75,8 @@ def test_files_are_hidden_even_without_mount_namespaces(monkeypatch: pytest.Monk
     os.mkdir(cell.scratch)
     child = os.fork()
     if child == 0:  # Landlock binds this process for good
-        sandbox.linux.no_new_privileges()
-        sandbox._enforce_landlock(cell, sandbox.readable_paths(), sandbox.linux.landlock_version())
+        sandbox.linux_calls.no_new_privileges()
+        sandbox._enforce_landlock(cell, sandbox.readable_paths(), sandbox.linux_calls.landlock_version())
         try:
             secret.read_text()
             os._exit(1)
