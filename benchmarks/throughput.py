@@ -50,7 +50,7 @@ PEER_TOLERANCE = 1e-2
 OPERATORS = {"relu": "aten.relu.default", "abs": "aten.abs.default", "neg": "aten.neg.default"}
 SHAPE = {"cuda": (2048, 2048), "cpu": (64, 256)}
 
-TRITON_FORMULAS = {"relu": "tl.maximum(v, 0.0)", "abs": "tl.abs(v)", "neg": "-v"}
+TRITON_FORMULAS = {"relu": "tl.where(v < 0.0, 0.0, v)", "abs": "tl.abs(v)", "neg": "-v"}
 TORCH_FORMULAS = {"relu": "x.clamp(min=0)", "abs": "torch.where(x < 0, -x, x)", "neg": "0 - x"}
 
 TRITON = """# kernel {number}
