@@ -71,12 +71,6 @@ NOT_YET_REWRITTEN = {
     "judging": 134,
     "judge_process": 57,
     "suites": 25,
-    "supervisor": 21,
-    "worker": 13,
-    "calls": 9,
-    "protocol": 7,
-    "isolation": 5,
-    "redteam": 2,
 }
 """Findings (long sentences, banned phrases, long paragraphs) that a room may still have. Only ever lower a number."""
 
