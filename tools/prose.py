@@ -69,8 +69,6 @@ BANNED = {
 
 NOT_YET_REWRITTEN = {
     "judging": 134,
-    "judge_process": 57,
-    "suites": 25,
 }
 """Findings (long sentences, banned phrases, long paragraphs) that a room may still have. Only ever lower a number."""
 
