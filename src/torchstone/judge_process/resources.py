@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 
 from torchstone import operators, schema
+from torchstone.judge_process.kept_builds import KeptBuilds
 from torchstone.judge_process.measurement_guards import peak_bandwidth
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judging import DrawnCall, Expected, Reference, Work, calls_to_tell, draw_call, preparable_share, work_of
@@ -92,6 +93,8 @@ class JudgeResources:
         self.reference_call_ns: dict[str, int] = {}
         """About how long a call of the reference takes, by case and way of calling: so that blocks are long enough."""
         self._failed_loads: dict[str, tuple[schema.Verdict, JobOutcome]] = {}
+        self.builds = KeptBuilds()
+        """What candidates have compiled, for later workers of theirs."""
         self.signs_of_life = 0
         """Grows with everything that is asked of a candidate."""
 
@@ -294,7 +297,7 @@ class JudgeResources:
         self._own_workers.clear()
 
     def remember_failed_load(self, key: str, verdict: schema.Verdict, outcome: JobOutcome) -> None:
-        """A candidate that does not load does not load for its other cases either."""
+        """A candidate that cannot be loaded or built cannot be for its other cases either."""
         self._failed_loads[key] = verdict, outcome
 
     def failed_load(self, key: str) -> tuple[schema.Verdict, JobOutcome] | None:
@@ -303,6 +306,7 @@ class JudgeResources:
     def close(self) -> None:
         self.dismiss_candidate()
         self.dismiss_own_workers()
+        self.builds.close()
         self.pool.close()
         self.lane.close()
 
