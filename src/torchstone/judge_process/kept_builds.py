@@ -69,7 +69,10 @@ class KeptBuilds:
         self._taken[key] += 1
         if not 0 < size_bytes <= ROOM_BYTES:
             return
-        build = KeptBuild(_sealed_copy(source, size_bytes), size_bytes)
+        copy = _sealed_copy(source, size_bytes)
+        if copy is None:
+            return
+        build = KeptBuild(copy, size_bytes)
         if knows_values:
             self._drop(self._for_later_jobs.pop(key, None))
             self._for_later_jobs[key] = build
@@ -93,15 +96,18 @@ class KeptBuilds:
             os.close(build.descriptor)
 
 
-def _sealed_copy(source: int, size_bytes: int) -> int:
-    """The system copies: the judge never has the bytes in its own memory."""
+def _sealed_copy(source: int, size_bytes: int) -> int | None:
+    """None: there are fewer bytes. The system copies them: the judge never reads them."""
     made = os.memfd_create("torchstone-built", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         place = 0
-        while place < size_bytes:
-            place += os.sendfile(made, source, place, size_bytes - place)
+        while place < size_bytes and (copied := os.sendfile(made, source, place, size_bytes - place)):
+            place += copied
         fcntl.fcntl(made, _F_ADD_SEALS, _ALL_SEALS)
     except BaseException:
         os.close(made)
         raise
-    return made
+    if place == size_bytes:
+        return made
+    os.close(made)
+    return None
