@@ -219,7 +219,9 @@ def test_files_come_back_as_they_were_without_links_and_pipes(tmp_path: Path) ->
     os.mkfifo(folder / "pipe")
     (before / "elsewhere").write_text("not built")
     unpack(after, room, pack(before, room, 1 << 20))
-    assert [str(path.relative_to(after)) for path in after.rglob("*") if not path.is_dir()] == ["extensions/mine/mine.so"]
+    assert [str(path.relative_to(after)) for path in after.rglob("*") if not path.is_dir()] == [
+        "extensions/mine/mine.so"
+    ]
     found = (after / "extensions" / "mine" / "mine.so").stat()
     assert (found.st_mode & 0o777, found.st_mtime_ns) == (0o755, 1_234_567_890_123_456_789)
     assert pack(before, room, 3) == 0, "more than there is room for is not packed"

@@ -8,7 +8,7 @@ chooses in this order:
 3. the candidate of another judge with the most jobs left.
 
 A candidate that has timed out twice in the same stage would time out in its other cases too: those that still wait are
-given up. What comes after its last job was judged is tried anew.
+given up. What comes after its last job was judged is tried again.
 """
 
 from __future__ import annotations

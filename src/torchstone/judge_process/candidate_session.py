@@ -11,7 +11,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
@@ -19,14 +19,13 @@ import msgspec
 import torch
 
 from torchstone import schema
-from torchstone.backends.native import is_native
 from torchstone.chain import Chain
 from torchstone.judge_process import verdict_wording
 from torchstone.judge_process.block_guards import BLOCK_GUARDS
 from torchstone.judge_process.block_results import BlockResults
 from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError
 from torchstone.judge_process.call_layout import CallLayout
-from torchstone.judge_process.kept_builds import ROOM_BYTES
+from torchstone.judge_process.candidate_builds import keep_build
 from torchstone.judge_process.resources import JobOutcome, JudgeResources
 from torchstone.judge_process.retained_results import LostResultError
 from torchstone.judging import (
@@ -49,8 +48,7 @@ from torchstone.judging import (
     says_it_races,
     worst_of,
 )
-from torchstone.protocol.buffers import HostArena
-from torchstone.protocol.messages import PASSES_APART, Build, Collect, Collected, Failed, Load
+from torchstone.protocol.messages import PASSES_APART, Failed, Load
 from torchstone.supervisor.pausing import PausableWorker
 from torchstone.supervisor.worker_handle import BadReplyError, OverLimitError, OverranError, WorkerEndedError
 from torchstone.supervisor.worker_pool import DeviceNotOpenedError
@@ -136,7 +134,7 @@ class CandidateSession:
         self.outcome = JobOutcome()
         self.errors = schema.ErrorStatistics()
         self.verified = 0
-        self._limit_seconds = self._left_seconds = self._unkept_since_seconds = HOUSEKEEPING_SECONDS
+        self._limit_seconds = self._left_seconds = self._counted_from_seconds = HOUSEKEEPING_SECONDS
         self._worker: PausableWorker | None = None
         self.is_preparing = False
         """Whether the candidate is being loaded or built: a failure then is that of all its cases."""
@@ -166,7 +164,7 @@ class CandidateSession:
         if worker.candidate_key == self.job.implementation.key:
             return
         worker.candidate_key = None
-        with self.in_stage("load", self.job.deadlines.load_seconds), self._preparing():
+        with self.in_stage("load", self.job.deadlines.load_seconds), self.preparing():
             built = self.room.builds.of(self.job.implementation.key)
             command = Load(secrets.token_hex(8), self.job.implementation, built.size_bytes if built else 0)
             descriptor = built.descriptor if built else None
@@ -174,7 +172,7 @@ class CandidateSession:
             worker.freeze()  # until it is bound: what it starts while it loads must not run on
             if isinstance(reply, Failed):
                 raise CandidateFailedError(reply)
-            self.keep_build(knows_values=False)
+            keep_build(self, knows_values=False)
         if fresh:
             with self.in_stage("start", HOUSEKEEPING_SECONDS):
                 self._open_device(worker)
@@ -182,41 +180,19 @@ class CandidateSession:
         worker.loads += 1
 
     @contextmanager
-    def _preparing(self) -> Iterator[None]:
+    def preparing(self) -> Iterator[None]:
         """What fails inside has nothing to do with the case."""
         self.is_preparing = True
         yield
         self.is_preparing = False
 
-    def build(self) -> None:
-        """Have native source compiled before any value is there: a kernel that then crashes is not built again."""
-        origin = self.job.implementation.origin
-        if not isinstance(origin, schema.SourceFiles) or not is_native(origin.files[0].name) or self.worker.is_built:
-            return
-        with self._preparing():
-            command = Build(secrets.token_hex(8))
-            reply = self.allow(lambda deadline: self.worker.ask(command, deadline))
-            self.worker.freeze()
-            if isinstance(reply, Failed):
-                raise CandidateFailedError(reply)
-            self.worker.is_built = True
-            self.keep_build(knows_values=False)
+    @property
+    def busy_seconds(self) -> float:
+        """Of the stage's time, how much the worker has used since counting began."""
+        return self._counted_from_seconds - self._left_seconds
 
-    def keep_build(self, *, knows_values: bool) -> None:
-        """After loading or a first call that took long: take what was built, for later workers of the candidate."""
-        implementation, builds = self.job.implementation, self.room.builds
-        took_seconds = self._unkept_since_seconds - self._left_seconds
-        if implementation.package or isinstance(implementation.origin, schema.ImportPath):
-            return  # the worker may have built for other candidates
-        if not builds.wants(implementation.key, took_seconds):
-            return
-        self._unkept_since_seconds = self._left_seconds
-        with closing(HostArena(ROOM_BYTES)) as memory:
-            command = Collect(secrets.token_hex(8), memory.size_bytes)
-            reply = self.worker.ask(command, time.monotonic() + HOUSEKEEPING_SECONDS, memory.descriptor)
-            self.worker.freeze()
-            size_bytes = reply.size_bytes if isinstance(reply, Collected) else 0
-            builds.take(implementation.key, memory.descriptor, size_bytes, knows_values=knows_values)
+    def begin_counting(self) -> None:
+        self._counted_from_seconds = self._left_seconds
 
     def _open_device(self, worker: PausableWorker) -> None:
         """After loading: what does not even load needs no device. Not the candidate's fault if it fails."""
@@ -390,7 +366,7 @@ class CandidateSession:
         """What is asked of the worker inside has this much time, all together."""
         lane = self.room.lane
         self.stage, began, waited = stage, time.monotonic(), lane.waited_seconds
-        self._limit_seconds = self._left_seconds = self._unkept_since_seconds = limit_seconds
+        self._limit_seconds = self._left_seconds = self._counted_from_seconds = limit_seconds
         try:
             yield
         finally:

@@ -20,6 +20,7 @@ from torchstone.errors import TorchstoneError, UsageError
 from torchstone.judge_process import verdict_wording
 from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError
 from torchstone.judge_process.call_layout import CallLayout
+from torchstone.judge_process.candidate_builds import build_source, keep_build
 from torchstone.judge_process.candidate_session import (
     FAILURES,
     HOUSEKEEPING_SECONDS,
@@ -95,7 +96,7 @@ class StagedJob:
             session.dismiss()
             verdict = session.verdict_for(failure)
             if session.is_preparing and session.has_worker:
-                self._room.remember_failed_load(self._job.implementation.key, verdict, session.outcome)
+                self._room.remember_failed_load(self._job, verdict, session.outcome)
         except BaseException:
             session.dismiss()
             raise
@@ -108,7 +109,7 @@ class StagedJob:
 
     def _hear(self) -> None:
         job, session = self._job, self._session
-        known = self._room.failed_load(job.implementation.key)
+        known = self._room.failed_load(job)
         if known is not None:
             verdict, session.outcome = known
             raise VerdictError(verdict)
@@ -128,7 +129,7 @@ class StagedJob:
             before = reference_beforehand(session, layout, sets, reference) if work is not None else Beforehand()
             session.take_worker()
             with session.in_stage("compile", job.deadlines.compile_seconds):
-                session.build()
+                build_source(session)
                 bound = stack.enter_context(session.standing(job.case, layout, sets))
                 bound.keeps_results = session.keeps_results()
                 self._call_first(bound, calls, expected)
@@ -155,9 +156,9 @@ class StagedJob:
             session.call_and_verify(bound, calls, expected)
         except (VerdictError, CandidateFailedError):
             with suppress(*FAILURES):
-                session.keep_build(knows_values=True)
+                keep_build(session, knows_values=True)
             raise
-        session.keep_build(knows_values=True)
+        keep_build(session, knows_values=True)
 
     def _sets(self, layout: CallLayout, checks: int, timed: bool, draws: bool) -> int:
         if not timed:

@@ -1,11 +1,11 @@
 """What candidates have built, kept by the judge for later workers of the same candidate, as bytes that it never reads.
 
-An untrusted worker wrote them. So only workers of the candidate with the same key get them, in a memory file that nobody
-can change, and nothing in them may be worth anything:
+An untrusted worker wrote them. So only workers of the candidate with the same key get them, in a memory file that
+nobody can change. What they hold must not help the candidate:
 
-- what was taken before the worker had met a value is handed on at once;
-- what was taken after a call is handed on to later jobs only. Values and hidden variants are drawn anew for every job,
-  but a job that is repeated because its worker was lost gets the same ones.
+- What was taken before the worker had met a value is handed on at once.
+- What was taken after a call is handed on to later jobs only. Each job draws its own values and hidden variants. A job
+  that is repeated because its worker was lost gets the same ones.
 """
 
 from __future__ import annotations

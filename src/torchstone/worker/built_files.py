@@ -17,7 +17,7 @@ import msgspec
 from torchstone.worker.compiler_setup import is_seed
 
 FOLDERS = ("extensions", "triton", "inductor", "cuda", "native", "cache")
-"""Of the scratch folder: where the environment tells compilers to keep their files, and where native kernels are built."""
+"""Of the scratch folder: where the environment tells compilers to keep their files, and where native kernels lie."""
 _MOST_FILES = 4096
 """In one package. An extension has about ten files, a kernel of Triton eight."""
 
