@@ -1,7 +1,7 @@
 """How long one kernel takes in a process that has judged before: ``python benchmarks/latency.py --device cpu``.
 
-Prints the first call, the later ones with and without timing, and ten candidates together in several ways. Every call has a kernel of its own text, so that
-nothing of an earlier one can be used.
+Prints the first call, the later ones with and without timing, and ten candidates together in several ways. Every call
+has a kernel of its own text, so that nothing of an earlier one can be used.
 """
 
 from __future__ import annotations
