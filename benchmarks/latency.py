@@ -1,7 +1,7 @@
 """How long one kernel takes in a process that has judged before: ``python benchmarks/latency.py --device cpu``.
 
-Prints the first call, and the later ones with and without timing. Every call has a kernel of its own text, so that
-nothing of an earlier one can be used.
+Prints the first call, the later ones with and without timing, and ten candidates together in several ways. Every call
+has a kernel of its own text, so that nothing of an earlier one can be used.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import torchstone
 
@@ -24,17 +25,25 @@ def seconds_of(call: object, number: int, device: str) -> float:
     return time.monotonic() - began
 
 
-def together(device: str, count: int, judges: int) -> tuple[float, float]:
-    """Ten candidates one after another, and as one list."""
-    sources = [f"# together {number}\ndef relu(x):\n    return x.clamp(min=0)\n" for number in range(2 * count)]
+def together(device: str, count: int, judges: int, purpose: str) -> dict[str, float]:
+    """Seconds for as many candidates one after another, as a list, in two threads, and as a stream."""
+    seconds: dict[str, float] = {}
     with torchstone.Judge(device=device, effort="quick", judges=judges) as judge:
-        judge.check([f"# warm {number}\n{sources[0]}" for number in range(2 * judges)], OPERATOR)
-        began = time.monotonic()
-        for source in sources[:count]:
-            judge.check(source, OPERATOR)
-        between = time.monotonic()
-        judge.check(sources[count:], OPERATOR)
-        return between - began, time.monotonic() - between
+        call = getattr(judge, purpose)
+        call([f"# warm {number}\ndef relu(x): return x.clamp(min=0)\n" for number in range(2 * judges)], OPERATOR)
+        for name, way in {
+            "one after another": lambda sources: [call(source, OPERATOR) for source in sources],
+            "as a list": lambda sources: call(sources, OPERATOR),
+            "in two threads": lambda sources: list(
+                ThreadPoolExecutor(2).map(lambda each: call(each, OPERATOR), sources)
+            ),
+            "as a stream": lambda sources: list(judge.stream(sources, OPERATOR, purpose=purpose)),
+        }.items():
+            sources = [f"# {name} {number}\ndef relu(x): return x.clamp(min=0)\n" for number in range(count)]
+            began = time.monotonic()
+            assert len(way(sources)) == count
+            seconds[name] = time.monotonic() - began
+    return seconds
 
 
 def main() -> None:
@@ -48,8 +57,10 @@ def main() -> None:
         later = [seconds_of(call, 1 + n + 1000 * (name == "check"), given.device) for n in range(given.repeats)]
         print(f"later {name}: median {statistics.median(later):.2f} s, worst {max(later):.2f} s")
     torchstone.close()
-    alone, joined = together(given.device, 10, given.judges)
-    print(f"check of 10 candidates, {given.judges} judges: one after another {alone:.2f} s, as a list {joined:.2f} s")
+    for purpose in ("check", "evaluate"):
+        found = together(given.device, 10, given.judges, purpose)
+        told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in found.items())
+        print(f"{purpose} of 10 candidates, judges={given.judges}: {told}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from torchstone.errors import InfrastructureError, UsageError
 from torchstone.executors import FakeExecutor, local
 from torchstone.executors.devices import Device
 from torchstone.executors.judge_handle import JudgeProcess
-from torchstone.schema import Agrees, Case, Disagrees, ErrorStatistics, Job, Normal, Tensor, Unjudged, Verdict
+from torchstone.processes.resident_memory import resident_bytes
+from torchstone.schema import Agrees, Case, Disagrees, ErrorStatistics, Job, Normal, Tensor, Unjudged, Verdict, explain
 
 RELU = "aten.relu.default"
 AGREES = Agrees(ErrorStatistics(), 1)
@@ -182,6 +183,41 @@ def test_a_judge_that_is_killed_is_replaced_and_one_of_two_devices_may_die(monke
         assert sum(record.attempts - 1 for result in results for record in result.records) == 1
 
 
+@pytest.mark.parametrize("judges", [1, 2])
+def test_a_kernel_that_hangs_costs_two_deadlines_and_is_tried_again_when_it_comes_again(judges: int) -> None:
+    cases = tuple(Case("mine", RELU, (Tensor((size,), "float32", Normal()),)) for size in range(1, 9))
+    stuck = "import time\ndef relu(x): time.sleep(60)\n"
+    deadlines = torchstone.Deadlines(20, 0.4, 20, 20)
+    settings = {"device": "cpu", "effort": "quick", "judges": judges, "deadlines": deadlines, "cases": cases}
+    with torchstone.Judge(**settings) as judge:
+        hanging = judge.submit(f"# 0\n{stuck}", RELU)
+        assert judge.check(text(0), RELU).agrees
+        for result in (hanging.result(), judge.check(f"# 0\n{stuck}", RELU)):
+            reasons = [explain(record.verdict) for record in result.records]
+            assert result.verdict == "timed_out"
+            tried = [reason for reason in reasons if "stopped after 0.4 s (limit 0.4 s)" in reason]
+            assert len(tried) in (2, 1 + judges), reasons
+            left = {reason for reason in reasons if reason not in tried}
+            assert left == {"first call: not tried: two earlier cases of this kernel timed out"}
+        if judges == 1:
+            result = judge.check(f"# 1\n{stuck}", RELU, try_every_case=True)
+            assert not any("not tried" in explain(record.verdict) for record in result.records)
+
+
+def test_a_kernel_that_does_not_load_is_tried_again_when_it_comes_again() -> None:
+    slow = "import time\ntime.sleep(0.8)\ndef relu(x): return x.clamp(min=0)\n"
+    hurried, patient = (torchstone.Deadlines(seconds, 20, 20, 20) for seconds in (0.4, 20))
+    with torchstone.Judge(device="cpu", effort="quick", cases=CASES) as judge:
+        first, second = (judge.check(slow, RELU, deadlines=hurried) for _ in range(2))
+        assert first.verdict == second.verdict == "timed_out"
+        assert judge.check(slow, RELU, deadlines=patient).agrees
+
+
+def resident_mib(pids: list[int]) -> int:
+    """Of the largest of these processes."""
+    return max((resident_bytes(pid) for pid in pids), default=0) >> 20
+
+
 @pytest.mark.slow
 def test_a_thousand_submissions_from_fifty_threads_resolve_exactly_once(monkeypatch: pytest.MonkeyPatch) -> None:
     import random
@@ -195,25 +231,36 @@ def test_a_thousand_submissions_from_fifty_threads_resolve_exactly_once(monkeypa
     }
     flood = "def relu(x):\n    for _ in range(50): print('x' * 1000)\n    return x.clamp(min=0)"
     ends = threading.Event()
-    resolved: Counter[str] = Counter()
+    resolved: Counter[int] = Counter()
+    verdicts: Counter[str] = Counter()
+    sizes: list[tuple[int, int]] = []
+    """In MiB: of this process, and of the larger judge."""
     lock = threading.Lock()
     deadlines = torchstone.Deadlines(20, 4, 4, 4)
     with torchstone.Judge(device="cpu", cases=CASES[:1], effort="quick", judges=2, deadlines=deadlines) as judge:
 
+        def alive() -> list[JudgeProcess]:
+            dispatch = judge._dispatch
+            judges = [] if dispatch is None else dispatch._session._judges  # type: ignore[attr-defined]
+            return [each for each in judges if each._process is not None and each.opened]
+
         def one(number: int) -> None:
             kind = "timed_out" if number % 50 == 0 else ("agrees", "disagrees", "crashed", "flood")[number % 4]
             source = f"# {number}\n{flood if kind == 'flood' else kernels[kind]}"
-            verdict = judge.check(source).verdict
+            future = judge.submit(source, purpose="check")
+            future.add_done_callback(lambda _: resolved.update([number]))
+            verdict = future.result().verdict
             assert verdict in ("unjudged", "agrees" if kind == "flood" else kind), (kind, verdict)
             with lock:
-                resolved[verdict] += 1
+                verdicts[verdict] += 1
+                if verdicts.total() % 100 == 0:
+                    pids = [each._process.pid for each in alive() if each._process is not None]
+                    sizes.append((resident_mib([os.getpid()]), resident_mib(pids)))
 
         def kill() -> None:
             while not ends.wait(random.uniform(5, 15)):
-                dispatch = judge._dispatch
-                if dispatch is not None:
-                    chosen = random.choice(dispatch._session._judges)  # type: ignore[attr-defined]
-                    if chosen._process is not None and chosen.opened:
+                for chosen in random.sample(alive(), min(1, len(alive()))):
+                    if chosen._process is not None:
                         chosen._process.kill()
 
         killer = threading.Thread(target=kill)
@@ -224,8 +271,13 @@ def test_a_thousand_submissions_from_fifty_threads_resolve_exactly_once(monkeypa
         finally:
             ends.set()
             killer.join()
-    assert resolved.total() == 1000
-    assert resolved["unjudged"] < 10
+    print(verdicts, sizes)
+    assert sorted(resolved.elements()) == list(range(1000)), "each exactly once"
+    assert verdicts.total() == 1000
+    assert verdicts["unjudged"] < 10
+    early, late = sizes[2], sizes[-1]
+    assert late[0] - early[0] < 20, sizes
+    assert late[1] - max(judges for _, judges in sizes[:4]) < 40, sizes
     time.sleep(0.5)
     from torchstone.supervisor.worker_handle import descendants
 

@@ -19,7 +19,7 @@ from torchstone.executors import ExecutorOptions, FakeExecutor
 from torchstone.reports import make_report
 from torchstone.runs import read_manifest, read_run
 from torchstone.runs.failing import fails
-from torchstone.schema import Case, Deadlines, Job, Limits, Missing, Record, Unjudged, Verdict, encode
+from torchstone.schema import Case, Deadlines, Job, Limits, Missing, Record, TimedOut, Unjudged, Verdict, encode
 from torchstone.suites import ListedSuite
 
 RELU, ADD, SUM = "aten.relu.default", "aten.add.Tensor", "aten.sum.default"
@@ -280,6 +280,7 @@ def test_resume_alone_goes_on_with_every_option_the_run_was_begun_with(
     options = ["--ops", "relu", "--kernels-dir", "mine", "--effort", "quick", "--no-measure", "--threads", "3"]
     options += ["--judges", "2", "--executor", "other", "--isolation", "none", "--memory-limit", "2GiB"]
     options += ["--load-timeout", "3", "--timeout-multiplier", "2", "-k", "relu", "--require-authored-kernel"]
+    options += ["--try-every-case"]
     assert main([*RUN, "--run-id", "x", *options]) == 130
     first = (list(options_seen), folders_seen[0], jobs_seen[0])
     folder = Path("torchstone_runs/x").absolute()
@@ -296,12 +297,27 @@ def test_resume_alone_goes_on_with_every_option_the_run_was_begun_with(
     assert (options_seen[0].limits, options_seen[0].threads) == (first[0][0].limits, 3)
     assert folders_seen[0] == folder.parents[1] / "mine"
     job = jobs_seen[0]
-    assert (job.effort, job.deadlines, job.measured, job.require_authored) == (
+    assert (job.effort, job.deadlines, job.measured, job.require_authored, job.try_every_case) == (
         first[2].effort,
-        Deadlines(6, 240, 120, 120),
+        Deadlines(6, 120, 120, 120),
         False,
         True,
+        True,
     )
+
+
+def test_cases_that_were_not_tried_are_done_unless_every_case_shall_be(
+    judge_by: Callable[[Decide], None],
+) -> None:
+    late, not_tried = TimedOut("compile", 60.0, 60.0), TimedOut("compile", 60.0, 0.0, "not tried")
+    judge_by(lambda job: late if job.case in CASES[:2] else not_tried if job.case is CASES[2] else AGREES)
+    assert main([*RUN, "--run-id", "x"]) == 1
+    judge_by(wrong_on())
+    assert main(["run", "--resume", "--run-id", "x"]) == 1
+    assert judged() == []
+    assert main(["run", "--resume", "--run-id", "x", "--try-every-case"]) == 1
+    assert judged() == [CASES[2]]
+    assert records("x").count(CASES[2]) == 1
 
 
 def test_resume_takes_the_newest_unfinished_run_and_says_which(

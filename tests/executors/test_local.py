@@ -19,7 +19,7 @@ from torchstone.errors import DeviceUnavailableError, InfrastructureError
 from torchstone.executors import ExecutorOptions, devices, judge_handle, judge_one, local
 from torchstone.executors.devices import find_devices, visible_uuids
 from torchstone.executors.local import JudgeProcess, LocalExecutor
-from torchstone.judge_process.process import Judged, Opened
+from torchstone.judge_process.process import Judged, Opened, share_cores
 from torchstone.schema import (
     Agrees,
     Block,
@@ -45,6 +45,7 @@ from torchstone.schema import (
     Unsupported,
 )
 from torchstone.suites.backward import backward_case
+from torchstone.supervisor.freezing import children, descendants
 
 RELU = Case("test", "aten.relu.default", (Tensor((5, 7), "float32", Normal()),))
 TIMED = Case("test", "aten.relu.default", (Tensor((64, 64), "float32", Normal()),), timed=True)
@@ -602,6 +603,20 @@ def test_only_implementations_of_one_package_share_a_process(package: str, seen:
         records = [judge_one(session, Job(RELU, implementation, "quick")) for implementation in marks]
     assert [type(record.verdict) for record in records] == [Agrees] * 3
     assert [record.log_tail.strip() for record in records] == [f"marked before: {mark}" for mark in seen]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one core there is nothing to share out")
+def test_judge_and_zygote_leave_the_cores_of_workers_alone_once_they_are_open() -> None:
+    records_of(Job(RELU, HONEST, "quick"))
+    assert _judge is not None
+    assert _judge._process is not None
+    available = tuple(sorted(os.sched_getaffinity(0)))
+    workers, own = share_cores(available, 1, 0, 1)
+    judge = _judge._process.pid
+    (zygote,) = children(judge)
+    assert os.sched_getaffinity(judge) == os.sched_getaffinity(zygote) == set(own)
+    found = {core for pid in descendants(zygote)[1:] for core in os.sched_getaffinity(pid)}
+    assert found == {*own, *workers}, "wardens stay with the judge, workers have their own"
 
 
 def test_who_only_starts_judges_does_not_import_torch() -> None:

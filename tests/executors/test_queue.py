@@ -10,7 +10,20 @@ from torchstone.executors.devices import Device
 from torchstone.executors.queue import JobQueue
 from torchstone.executors.workload import workload_of
 from torchstone.judge_process.process import share_cores
-from torchstone.schema import Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor
+from torchstone.schema import (
+    Agrees,
+    Case,
+    Deadlines,
+    ErrorStatistics,
+    Implementation,
+    Job,
+    Normal,
+    SourceFile,
+    SourceFiles,
+    Tensor,
+    TimedOut,
+    explain,
+)
 
 CPU = Device("cpu", "cpu", "cpu")
 
@@ -134,3 +147,61 @@ def test_a_judge_begins_with_a_case_that_it_knows_among_candidates_with_as_much_
     assert queue.take(None, elsewhere={jobs[3].implementation.key}, known={of_8})[0] == jobs[1]
     assert JobQueue(jobs).take(None, known={of_16})[0] == jobs[1]
     assert JobQueue(jobs).take(None, known=())[0] == jobs[0]
+
+
+LATE = TimedOut("compile", 60.0, 60.0)
+RIGHT = Agrees(ErrorStatistics(), 1)
+
+
+def taken(queue: JobQueue) -> Job:
+    found = queue.take(None)
+    assert found is not None
+    return found[0]
+
+
+def test_after_two_timeouts_in_one_stage_the_other_cases_of_the_kernel_are_not_tried() -> None:
+    other = job(1, 1)
+    queue = JobQueue([*(job(0, size) for size in range(1, 6)), other])
+    assert queue.judged(taken(queue), LATE) == []
+    assert queue.judged(taken(queue), RIGHT) == []
+    given_up = queue.judged(taken(queue), LATE)
+    assert [each.key for each, _ in given_up] == [job(0, 4).key, job(0, 5).key]
+    assert {explain(verdict) for _, verdict in given_up} == {
+        "first call: not tried: two earlier cases of this kernel timed out"
+    }
+    assert taken(queue) == other
+    assert not queue
+
+
+def test_timeouts_in_different_stages_or_of_different_kernels_are_not_added_up() -> None:
+    queue = JobQueue([job(0, 1), job(0, 2), job(1, 1), job(0, 3)])
+    assert queue.judged(taken(queue), LATE) == []
+    assert queue.judged(taken(queue), TimedOut("check", 60.0, 60.0)) == []
+    third = queue.take(job(1, 1).implementation.key)
+    assert third is not None
+    assert queue.judged(third[0], LATE) == []
+    assert len(queue) == 1
+
+
+def test_a_case_that_shall_be_tried_is_and_so_is_the_kernel_when_it_comes_again() -> None:
+    stubborn = msgspec.structs.replace(job(0, 9), try_every_case=True)
+    patient = msgspec.structs.replace(job(0, 8), deadlines=Deadlines(compile_seconds=600))
+    jobs = [job(0, size) for size in range(1, 4)]
+    queue = JobQueue([*jobs, stubborn, patient])
+    queue.judged(taken(queue), LATE)
+    assert [each for each, _ in queue.judged(taken(queue), LATE)] == [jobs[2]]
+    assert [taken(queue), taken(queue)] == [stubborn, patient]
+    for each in (stubborn, patient):
+        assert queue.judged(each, LATE) == []
+    queue.put(jobs)
+    assert queue.judged(taken(queue), LATE) == [], "what came before is forgotten"
+    assert len(queue) == 2
+
+
+def test_several_judges_give_up_a_kernel_together() -> None:
+    queue = JobQueue([job(0, size) for size in range(1, 7)], heaviest_first=True)
+    in_hand = [taken(queue), taken(queue), taken(queue)]
+    assert queue.judged(in_hand[0], LATE) == []
+    queue.put_back(in_hand[1], 1)
+    assert len(queue.judged(in_hand[2], LATE)) == 4, "the one that was put back too"
+    assert not queue

@@ -10,6 +10,7 @@ from typing import cast
 import torch
 
 from torchstone.judge_process.candidate_session import CandidateSession, RepeatableRandomness
+from torchstone.judge_process.kept_builds import KeptBuilds
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judge_process.participants import FreshCalls
 from torchstone.judge_process.resources import JudgeResources
@@ -35,7 +36,7 @@ def test_what_a_candidate_starts_while_it_loads_stands_still_afterwards(tmp_path
     worker = pool.take()
     try:
         parts = {"lane": MeasuringLane("test", tmp_path), "pool": pool, "worker_for": lambda _: (worker, True)}
-        room = cast(JudgeResources, SimpleNamespace(**parts, signs_of_life=0))
+        room = cast(JudgeResources, SimpleNamespace(**parts, builds=KeptBuilds(), signs_of_life=0))
         CandidateSession(Job(case, implementation), room).take_worker()
         worker.clear_log()
         time.sleep(0.1)

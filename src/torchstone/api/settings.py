@@ -51,6 +51,8 @@ class Settings:
     require_authored: bool = False
     """A kernel in which torch or a library does the work is `delegated`."""
     deadlines: Deadlines = field(default_factory=Deadlines)
+    try_every_case: bool = False
+    """Try every case of a kernel, also after two of them timed out in the same stage."""
     limits: Limits = field(default_factory=Limits)
     verdict_cache: Path | None = None
     """Folder of evaluations that are used again for the same kernel, cases, settings, device and versions."""

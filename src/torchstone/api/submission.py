@@ -76,6 +76,7 @@ def submissions_for(
         settings.cache,
         settings.shapes,
         settings.non_finite,
+        settings.try_every_case,
     )
     found: dict[str, Submission] = {}
     for operator, implementation in offered.items():

@@ -48,7 +48,8 @@ def cache_key(jobs: Sequence[Job], settings: Settings, device: str) -> str:
     names = [gpu.name for gpu in machine.gpus] if device.startswith("cuda") else [machine.cpu]
     versions = [own_version(), *map(_version, ("torch", "triton"))]
     setup = (settings.isolation, settings.limits, settings.threads, settings.executor)
-    return content_key([job.key for job in jobs], settings.deadlines, setup, device, names, versions)
+    patience = (settings.deadlines, settings.try_every_case)
+    return content_key([job.key for job in jobs], *patience, setup, device, names, versions)
 
 
 def _version(package: str) -> str:

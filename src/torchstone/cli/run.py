@@ -133,6 +133,12 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
 @option("--no-measure", group=_THOROUGHLY, is_flag=True, help="Check only, time nothing.")
 @option("-x", "--fail-fast", group=_THOROUGHLY, is_flag=True, help="Stop after the first case that is not right.")
 @option(
+    "--try-every-case",
+    group=_LIMITS,
+    is_flag=True,
+    help="Go on with a kernel of which two cases timed out in the same stage.",
+)
+@option(
     "--cache",
     group=_THOROUGHLY,
     type=click.Choice(["cold", "warm"]),
@@ -255,7 +261,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
         suite=(given["suite"] or "smoke") if given["case"] is None else given["case"].suite,
         **{name: given[name] for name in ("case", "kernels_dir", "device", "effort", "run_id", "resume")},
-        **{name: given[name] for name in ("expression", "fail_fast", "shapes", "non_finite")},
+        **{name: given[name] for name in ("expression", "fail_fast", "shapes", "non_finite", "try_every_case")},
         **{name: given[name] for name in ("source", "largest", "sample", "overhead_dominated", "mode")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
     )

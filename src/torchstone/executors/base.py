@@ -39,15 +39,16 @@ class Answer(NamedTuple):
 
 
 class Ticket(NamedTuple):
-    """What tells jobs of a session apart. The key of a job leaves its deadlines out."""
+    """What tells jobs of a session apart. The key of a job leaves out how long it may take."""
 
     job_key: str
     deadlines: Deadlines
+    try_every_case: bool = False
 
 
 def ticket_of(job: Job) -> Ticket:
     """Two jobs with equal tickets are the same work."""
-    return Ticket(job.key, job.deadlines)
+    return Ticket(job.key, job.deadlines, job.try_every_case)
 
 
 class Session(Protocol):

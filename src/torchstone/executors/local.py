@@ -25,7 +25,7 @@ from torchstone.executors.judge_handle import JudgeProcess
 from torchstone.executors.queue import JobQueue
 from torchstone.executors.workload import Workload, workload_of
 from torchstone.judge_process.process import Closed, Judged
-from torchstone.schema import Isolation, Job, Record, Unjudged
+from torchstone.schema import Isolation, Job, Record, Unjudged, Verdict
 from torchstone.supervisor.nursery import Nursery
 
 _MOST_ATTEMPTS = 3
@@ -246,8 +246,10 @@ class LocalSession:
         if isinstance(announcement, Judged):
             assert job is not None
             record = judge.finish(announcement.record)
+            given_up = self._queue.judged(job, record.verdict)
             self._occupy(judge)  # before the answer: it does not wait while that is kept
             self._answers.append(Answer(job, record))
+            self._answers += (Answer(each, self._without_judge(each, judge.device, why, 0)) for each, why in given_up)
         elif isinstance(announcement, Closed):
             self._closed_by_itself(judge, _error(announcement))
         elif announcement is None:
@@ -279,12 +281,28 @@ class LocalSession:
                     raise errors.InfrastructureError(f"the judge of {judge.device.label} does not start: {words}")
                 self._rest(judge)
         elif lost >= _MOST_ATTEMPTS:
-            self._answers.append(Answer(job, _unjudged(job, judge.device, self._options, lost, words)))
+            unjudged = Unjudged(f"the judge died {lost} times on this job: {words}")
+            self._queue.judged(job, unjudged)
+            self._answers.append(Answer(job, self._without_judge(job, judge.device, unjudged, lost)))
             judge.unjudged_in_a_row.add(job.implementation.key)
             if len(judge.unjudged_in_a_row) >= _MOST_UNJUDGED_IN_A_ROW:
                 raise errors.InfrastructureError(f"the judge of {judge.device.label} dies on every job: {words}")
         else:
             self._queue.put_back(job, lost)
+
+    def _without_judge(self, job: Job, device: Device, verdict: Verdict, attempts: int) -> Record:
+        """The record of a job that no judge has answered."""
+        return Record(
+            job_key=job.key,
+            case=job.case,
+            implementation=job.implementation.reference,
+            verdict=verdict,
+            manifest_key=self._options.manifest_key,
+            device=device.label,
+            isolation=Isolation(self._options.isolation),
+            attempts=attempts,
+            shapes=job.shapes,
+        )
 
     def _others_than(self, judge: JudgeProcess) -> bool:
         return any(other.is_held for other in self._judges if other is not judge)
@@ -306,20 +324,6 @@ def _abandon_all() -> None:
 
 
 os.register_at_fork(after_in_child=_abandon_all)
-
-
-def _unjudged(job: Job, device: Device, options: ExecutorOptions, lost: int, words: str) -> Record:
-    return Record(
-        job_key=job.key,
-        case=job.case,
-        implementation=job.implementation.reference,
-        verdict=Unjudged(f"the judge died {lost} times on this job: {words}"),
-        manifest_key=options.manifest_key,
-        device=device.label,
-        isolation=Isolation(options.isolation),
-        attempts=lost,
-        shapes=job.shapes,
-    )
 
 
 def _error(closed: Closed) -> errors.TorchstoneError:

@@ -6,18 +6,21 @@ chooses in this order:
 1. its own candidate;
 2. a candidate that no judge has, on a case whose reference this judge has already measured, if there is one;
 3. the candidate of another judge with the most jobs left.
+
+A candidate that has timed out twice in the same stage would time out in its other cases too: those that still wait are
+given up. What comes after its last job was judged is tried again.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from threading import Lock
 
-from torchstone.executors.base import ticket_of
-from torchstone.schema import Job, tensors_of
+from torchstone.executors.base import Ticket, ticket_of
+from torchstone.schema import Deadlines, Job, Stage, TimedOut, Verdict, tensors_of
 
 _LOOKED_AT = 64
 """Candidates that wait, for one that comes with a known case."""
@@ -41,6 +44,9 @@ _SLOW = (
 """Prefixes of operators whose cases take a second or more on an H200. They come first: the last job of a run should be
 short."""
 _JOBS_FOR_SLOW_ONES = 60.0
+_MOST_TIMEOUTS = 2
+"""Of a candidate in one stage. The second tells a kernel that hangs from one slow case."""
+_NOT_TRIED = "not tried: two earlier cases of this kernel timed out"
 Waiting = tuple[Job, int]
 """A job, and how many judges it has already cost."""
 
@@ -57,6 +63,10 @@ class JobQueue:
         self._passed_over = 0
         """How often since the first candidate of the queue was taken last."""
         self._count = 0
+        self._under_way: Counter[str] = Counter()
+        """Jobs that were taken and neither judged nor put back, by candidate."""
+        self._timeouts: dict[str, Counter[tuple[Stage, Deadlines]]] = {}
+        """Of candidates that have jobs here or under way."""
         self._closed = False
         self.put(jobs)
 
@@ -103,8 +113,29 @@ class JobQueue:
                 key = self._first_of(list(free), known) or self._longest()
             found = self._groups[key].popleft()
             self._count -= 1
+            self._under_way[key] += 1
             self._forget_if_empty(key)
             return found
+
+    def judged(self, job: Job, verdict: Verdict) -> list[tuple[Job, TimedOut]]:
+        """A job that was taken has its verdict. Returns waiting jobs that are given up because of it, with theirs."""
+        key = job.implementation.key
+        with self._lock:
+            self._under_way[key] -= 1
+            given_up = self._give_up(key, job.deadlines, verdict) if isinstance(verdict, TimedOut) else []
+            self._forget_if_empty(key)
+        return given_up
+
+    def _give_up(self, key: str, deadlines: Deadlines, verdict: TimedOut) -> list[tuple[Job, TimedOut]]:
+        """Count a timeout; the candidate's waiting jobs with the same deadlines, if it is one too many."""
+        timeouts = self._timeouts.setdefault(key, Counter())
+        timeouts[verdict.stage, deadlines] += 1
+        if timeouts[verdict.stage, deadlines] < _MOST_TIMEOUTS:
+            return []
+        group = self._groups.get(key, deque())
+        found = [job for job, _ in group if job.deadlines == deadlines and not job.try_every_case]
+        self._remove(key, {ticket_of(job) for job in found})
+        return [(job, TimedOut(verdict.stage, verdict.limit_seconds, 0.0, _NOT_TRIED)) for job in found]
 
     def _longest(self) -> str:
         """The candidate with the most jobs left."""
@@ -128,6 +159,7 @@ class JobQueue:
         with self._lock:
             group = self._groups.pop(key, deque())
             group.appendleft((job, lost))
+            self._under_way[key] -= 1
             self._groups = {key: group, **self._groups}
             self._weights.setdefault(key, 0.0)
             self._count += 1
@@ -138,16 +170,26 @@ class JobQueue:
         found: list[Job] = []
         with self._lock:
             for key in set(tickets.values()) & self._groups.keys():
-                group = self._groups[key]
-                found += (job for job, _ in group if ticket_of(job) in tickets)
-                self._groups[key] = deque(each for each in group if ticket_of(each[0]) not in tickets)
+                found += self._remove(key, tickets)
                 self._forget_if_empty(key)
+        return found
+
+    def _remove(self, key: str, tickets: Collection[Ticket]) -> list[Job]:
+        """Remove these jobs of a candidate; returns those that waited."""
+        group = self._groups.get(key, deque())
+        found = [job for job, _ in group if ticket_of(job) in tickets]
+        if found:
+            self._groups[key] = deque(each for each in group if ticket_of(each[0]) not in tickets)
             self._count -= len(found)
         return found
 
     def _forget_if_empty(self, key: str) -> None:
-        if not self._groups[key]:
-            del self._groups[key], self._weights[key]
+        if not self._groups.get(key):
+            self._groups.pop(key, None)
+            self._weights.pop(key, None)
+            if self._under_way[key] <= 0:
+                del self._under_way[key]
+                self._timeouts.pop(key, None)
 
 
 def _weight(group: Sequence[Waiting]) -> float:

@@ -25,6 +25,7 @@ from torchstone.judge_process.block_guards import BLOCK_GUARDS
 from torchstone.judge_process.block_results import BlockResults
 from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError
 from torchstone.judge_process.call_layout import CallLayout
+from torchstone.judge_process.candidate_builds import keep_build
 from torchstone.judge_process.resources import JobOutcome, JudgeResources
 from torchstone.judge_process.retained_results import LostResultError
 from torchstone.judging import (
@@ -133,8 +134,10 @@ class CandidateSession:
         self.outcome = JobOutcome()
         self.errors = schema.ErrorStatistics()
         self.verified = 0
-        self._limit_seconds = self._left_seconds = HOUSEKEEPING_SECONDS
+        self._limit_seconds = self._left_seconds = self._counted_from_seconds = HOUSEKEEPING_SECONDS
         self._worker: PausableWorker | None = None
+        self.is_preparing = False
+        """Whether the candidate is being loaded or built: a failure then is that of all its cases."""
         self._next_try, self._patience_seconds = 0.0, _FIRST_PATIENCE_SECONDS
         self._is_apart = self._has_been_apart = False
         """Whether forward and backward passes are, and have been."""
@@ -161,17 +164,35 @@ class CandidateSession:
         if worker.candidate_key == self.job.implementation.key:
             return
         worker.candidate_key = None
-        with self.in_stage("load", self.job.deadlines.load_seconds):
-            command = Load(secrets.token_hex(8), self.job.implementation)
-            reply = self.allow(lambda deadline: worker.ask(command, deadline))
+        with self.in_stage("load", self.job.deadlines.load_seconds), self.preparing():
+            built = self.room.builds.of(self.job.implementation.key)
+            command = Load(secrets.token_hex(8), self.job.implementation, built.size_bytes if built else 0)
+            descriptor = built.descriptor if built else None
+            reply = self.allow(lambda deadline: worker.ask(command, deadline, descriptor))
             worker.freeze()  # until it is bound: what it starts while it loads must not run on
             if isinstance(reply, Failed):
                 raise CandidateFailedError(reply)
+            keep_build(self, knows_values=False)
         if fresh:
             with self.in_stage("start", HOUSEKEEPING_SECONDS):
                 self._open_device(worker)
         worker.candidate_key, worker.package = self.job.implementation.key, self.job.implementation.package
         worker.loads += 1
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """What fails inside has nothing to do with the case."""
+        self.is_preparing = True
+        yield
+        self.is_preparing = False
+
+    @property
+    def busy_seconds(self) -> float:
+        """Of the stage's time, how much the worker has used since counting began."""
+        return self._counted_from_seconds - self._left_seconds
+
+    def begin_counting(self) -> None:
+        self._counted_from_seconds = self._left_seconds
 
     def _open_device(self, worker: PausableWorker) -> None:
         """After loading: what does not even load needs no device. Not the candidate's fault if it fails."""
@@ -345,7 +366,7 @@ class CandidateSession:
         """All commands to the worker inside this block have this much time together."""
         lane = self.room.lane
         self.stage, began, waited = stage, time.monotonic(), lane.waited_seconds
-        self._limit_seconds = self._left_seconds = limit_seconds
+        self._limit_seconds = self._left_seconds = self._counted_from_seconds = limit_seconds
         try:
             yield
         finally:

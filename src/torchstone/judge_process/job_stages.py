@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 import traceback
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -18,8 +18,9 @@ import torch
 from torchstone import schema
 from torchstone.errors import TorchstoneError, UsageError
 from torchstone.judge_process import verdict_wording
-from torchstone.judge_process.bound_worker import BoundWorker
+from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError
 from torchstone.judge_process.call_layout import CallLayout
+from torchstone.judge_process.candidate_builds import build_source, keep_build
 from torchstone.judge_process.candidate_session import (
     FAILURES,
     HOUSEKEEPING_SECONDS,
@@ -94,8 +95,8 @@ class StagedJob:
         except FAILURES as failure:
             session.dismiss()
             verdict = session.verdict_for(failure)
-            if session.stage == "load" and session.has_worker:
-                self._room.remember_failed_load(self._job.implementation.key, verdict, session.outcome)
+            if session.is_preparing and session.has_worker:
+                self._room.remember_failed_load(self._job, verdict, session.outcome)
         except BaseException:
             session.dismiss()
             raise
@@ -108,7 +109,7 @@ class StagedJob:
 
     def _hear(self) -> None:
         job, session = self._job, self._session
-        known = self._room.failed_load(job.implementation.key)
+        known = self._room.failed_load(job)
         if known is not None:
             verdict, session.outcome = known
             raise VerdictError(verdict)
@@ -128,9 +129,10 @@ class StagedJob:
             before = reference_beforehand(session, layout, sets, reference) if work is not None else Beforehand()
             session.take_worker()
             with session.in_stage("compile", job.deadlines.compile_seconds):
+                build_source(session)
                 bound = stack.enter_context(session.standing(job.case, layout, sets))
                 bound.keeps_results = session.keeps_results()
-                session.call_and_verify(bound, calls, expected)  # it may compile
+                self._call_first(bound, calls, expected)
             self._check(bound, reference, checks, expected[0], worn=work is None)
             if work is None:
                 self._attribute(bound, has_arguments=bound.keeps_arguments and not reference.contract.mutated)
@@ -146,6 +148,17 @@ class StagedJob:
             if session.outcome.measurement is not None:
                 found = with_reference_alone(session, bound, reference, session.outcome.measurement, before)
                 session.outcome.measurement = found
+
+    def _call_first(self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected]) -> None:
+        """It may compile: what it built is kept, also if the result is wrong."""
+        session = self._session
+        try:
+            session.call_and_verify(bound, calls, expected)
+        except (VerdictError, CandidateFailedError):
+            with suppress(*FAILURES):
+                keep_build(session, knows_values=True)
+            raise
+        keep_build(session, knows_values=True)
 
     def _sets(self, layout: CallLayout, checks: int, timed: bool, draws: bool) -> int:
         if not timed:
@@ -236,6 +249,7 @@ def judge(
     """The record of a job; repeats it when a worker was lost through no fault of the candidate."""
     attempts = 0
     randomness = RepeatableRandomness()
+    room.builds.begin_job()
     alone = ExitStack()
     while attempts < _LOST_WORKERS:
         attempts += 1

@@ -119,7 +119,7 @@ def main() -> None:
             if charge.device_type == "cpu":  # importing torch, twice, is work for the device itself
                 starting.enter_context(lane.shared())
             pool.start()  # its import of torch runs beside ours
-            room = _open(charge, pool, lane, options.cores)
+            room = _open(charge, pool, lane, options)
         _serve(connection, charge, room)
     except TorchstoneError as error:
         send(connection, Closed(type(error).__name__, str(error)))
@@ -137,10 +137,10 @@ def _end_with(lifeline: int) -> None:
 def _worker_options(charge: JudgeSettings) -> WorkerOptions:
     """On the CPU candidate and reference get cores of their own, the judges keep the others."""
     workers: tuple[int, ...] = ()
+    own: tuple[int, ...] = ()
     if charge.device_type == "cpu":
         available = tuple(sorted(os.sched_getaffinity(0)))
         workers, own = share_cores(available, charge.threads, charge.place, charge.places)
-        os.sched_setaffinity(0, own)
     # Spares that open a device whenever they start would do so while another judge measures.
     alone = charge.places == 1
     return WorkerOptions(
@@ -149,6 +149,7 @@ def _worker_options(charge: JudgeSettings) -> WorkerOptions:
         charge.limits,
         charge.threads,
         workers,
+        judge_cores=own,
         device_at_start=alone,
         few_queues=charge.few_queues,
         preload=charge.preload,
@@ -173,7 +174,7 @@ def share_cores(
     return workers, own
 
 
-def _open(charge: JudgeSettings, pool: WorkerPool, lane: MeasuringLane, cores: tuple[int, ...]) -> JudgeResources:
+def _open(charge: JudgeSettings, pool: WorkerPool, lane: MeasuringLane, options: WorkerOptions) -> JudgeResources:
     import torch
 
     from torchstone.judge_process.resources import JudgeResources
@@ -181,6 +182,9 @@ def _open(charge: JudgeSettings, pool: WorkerPool, lane: MeasuringLane, cores: t
     from torchstone.measuring.device import DeviceProbe
     from torchstone.measuring.kept_ceilings import KeptCeilings
 
+    if options.judge_cores:  # not before: judge and zygote import torch side by side
+        os.sched_setaffinity(0, options.judge_cores)
+    cores = options.cores
     torch.set_num_threads(charge.threads)
     with lane.shared():
         device = _open_device(charge)

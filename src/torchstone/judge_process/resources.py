@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
 from torchstone import operators, schema
+from torchstone.judge_process.kept_builds import KeptBuilds
 from torchstone.judge_process.measurement_guards import peak_bandwidth
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judging import DrawnCall, Expected, Reference, Work, calls_to_tell, draw_call, preparable_share, work_of
@@ -39,6 +40,8 @@ _KEPT_RESULTS_EVERY = 24
 _QUIET_SECONDS = 300e-6
 """A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
 _QUIET_ANSWERS = 3
+_MOST_FAILED_LOADS = 64
+"""Candidates whose failure is remembered, each with its log tail: a judge may live for weeks."""
 _KEPT_BYTES = 512 << 20
 """What a judge may keep of a device's memory between jobs, and while others measure."""
 
@@ -52,6 +55,16 @@ class JobOutcome:
         self.attribution: schema.Attribution | None = None
         self.layers: tuple[schema.Layer, ...] = ()
         self.log_tail = ""
+
+
+class _FailedLoad(NamedTuple):
+    """Of a candidate that could not be loaded or built."""
+
+    verdict: schema.Verdict
+    outcome: JobOutcome
+    deadlines: schema.Deadlines
+    answered: set[str]
+    """Keys of the jobs that have this verdict."""
 
 
 class JudgeResources:
@@ -91,7 +104,9 @@ class JudgeResources:
         self._calls_to_tell: dict[str, int] = {}
         self.reference_call_ns: dict[str, int] = {}
         """About how long a call of the reference takes, by case and way of calling: so that blocks are long enough."""
-        self._failed_loads: dict[str, tuple[schema.Verdict, JobOutcome]] = {}
+        self._failed_loads: dict[str, _FailedLoad] = {}
+        self.builds = KeptBuilds()
+        """What candidates have compiled, for later workers of theirs."""
         self.signs_of_life = 0
         """Grows with every command to a candidate."""
 
@@ -295,16 +310,27 @@ class JudgeResources:
             worker.kill()
         self._own_workers.clear()
 
-    def remember_failed_load(self, key: str, verdict: schema.Verdict, outcome: JobOutcome) -> None:
-        """A candidate that does not load does not load for its other cases either."""
-        self._failed_loads[key] = verdict, outcome
+    def remember_failed_load(self, job: schema.Job, verdict: schema.Verdict, outcome: JobOutcome) -> None:
+        """A candidate that cannot be loaded or built cannot be for its other cases either."""
+        self._failed_loads[job.implementation.key] = _FailedLoad(verdict, outcome, job.deadlines, {job.key})
+        while len(self._failed_loads) > _MOST_FAILED_LOADS:
+            self._failed_loads.pop(next(iter(self._failed_loads)))
 
-    def failed_load(self, key: str) -> tuple[schema.Verdict, JobOutcome] | None:
-        return self._failed_loads.get(key)
+    def failed_load(self, job: schema.Job) -> tuple[schema.Verdict, JobOutcome] | None:
+        """None: not known. A case that comes again was submitted again, and is tried again."""
+        known = self._failed_loads.get(job.implementation.key)
+        if known is None:
+            return None
+        if job.key in known.answered or job.deadlines != known.deadlines:
+            del self._failed_loads[job.implementation.key]
+            return None
+        known.answered.add(job.key)
+        return known.verdict, known.outcome
 
     def close(self) -> None:
         self.dismiss_candidate()
         self.dismiss_own_workers()
+        self.builds.close()
         self.pool.close()
         self.lane.close()
 

@@ -90,6 +90,22 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 
     token: str
     implementation: Implementation
+    built_bytes: int = 0
+    """Length of what earlier workers of this candidate have built, in the memory file that comes with this; 0: none."""
+
+
+class Build(msgspec.Struct, frozen=True, tag="build"):
+    """Compile the candidate's own source, if it is C++ or CUDA. Comes before any value."""
+
+    token: str
+
+
+class Collect(msgspec.Struct, frozen=True, tag="collect"):
+    """Pack what the candidate has built into the memory file that comes with this."""
+
+    token: str
+    room_bytes: int
+    """Of the memory file. More is not packed at all."""
 
 
 class Bind(msgspec.Struct, frozen=True, tag="bind"):
@@ -196,7 +212,7 @@ class Trace(msgspec.Struct, frozen=True, tag="trace"):
     """Of the memory file. A longer trace is not written at all."""
 
 
-Command = Load | Open | Bind | Call | Wear | Capture | Play | Release | Attribute | Trace
+Command = Load | Build | Collect | Open | Bind | Call | Wear | Capture | Play | Release | Attribute | Trace
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -302,7 +318,14 @@ class Traced(msgspec.Struct, frozen=True, tag="traced"):
     """How long the trace is. More than there was room for: it was not written."""
 
 
-Reply = Ready | Armed | Bound | Done | Failed | Attributed | Traced
+class Collected(msgspec.Struct, frozen=True, tag="collected"):
+    """What the candidate has built is packed."""
+
+    token: str
+    size_bytes: Size
+
+
+Reply = Ready | Armed | Bound | Done | Failed | Attributed | Traced | Collected
 
 
 class Spawn(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from torchstone.schema import (
     PlannedCases,
     Record,
     Shapes,
+    TimedOut,
     Unjudged,
     content_key,
 )
@@ -49,6 +50,7 @@ class Terms(msgspec.Struct, frozen=True):
     cache: Cache = "cold"
     shapes: Shapes = "near"
     non_finite: NonFiniteInputs = "check"
+    try_every_case: bool = False
     device: str = "cpu"
     isolation: IsolationLevel = "best"
     manifest_key: str = ""
@@ -89,7 +91,7 @@ def make_plan(
     held: Iterable[Record] = (),
 ) -> JobPlan:
     """Pair every case with what is offered for its operator; `held` are the records of an earlier part of the run."""
-    judged = {record.job_key: record for record in held if not CASE_RECORDS.tried_again(record)}
+    judged = {record.job_key: record for record in held if not _is_open(record, terms)}
     jobs = _jobs(cases, offers, terms)
     missing = {
         record.job_key: record for record in (_missing(case, terms) for case in cases if offers[case.operator] is None)
@@ -100,6 +102,12 @@ def make_plan(
         done=tuple(judged[key] for key in (*jobs, *missing) if key in judged),
         terms=terms,
     )
+
+
+def _is_open(record: Record, terms: Terms) -> bool:
+    """Whether a case that has this record is to be judged again."""
+    left_out = isinstance(record.verdict, TimedOut) and bool(record.verdict.not_tried)
+    return CASE_RECORDS.tried_again(record) or (terms.try_every_case and left_out)
 
 
 def join(plans: Sequence[JobPlan]) -> JobPlan:
@@ -133,7 +141,8 @@ def _jobs(cases: Sequence[Case], offers: Mapping[str, Implementation | None], te
         if implementation is None:
             continue
         kind = (terms.effort, terms.deadlines, terms.measured, terms.require_authored, terms.cache)
-        job = Job(case, implementation, *kind, shapes=terms.shapes, non_finite=terms.non_finite)
+        others = {name: getattr(terms, name) for name in ("shapes", "non_finite", "try_every_case")}
+        job = Job(case, implementation, *kind, **others)
         groups.setdefault(implementation.key, {}).setdefault(job.key, job)
     return {key: job for group in groups.values() for key, job in group.items()}
 

@@ -106,6 +106,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Where run folders are made."""
     isolation: IsolationLevel = "best"
     deadlines: Deadlines = Deadlines()
+    try_every_case: bool = False
+    """Try every case of a kernel, also after two of them timed out in the same stage."""
     limits: Limits = Limits()
     executor: str = "local"
     """Where the jobs run."""
@@ -207,6 +209,7 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
         "executor": request.executor,
         "isolation": request.isolation,
         "deadlines": msgspec.to_builtins(request.deadlines),
+        "try_every_case": request.try_every_case,
         "limits": msgspec.to_builtins(request.limits),
     }
 

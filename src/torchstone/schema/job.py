@@ -36,7 +36,7 @@ class Deadlines(msgspec.Struct, frozen=True):
     """Seconds that each stage may take."""
 
     load_seconds: float = 60.0
-    compile_seconds: float = 120.0
+    compile_seconds: float = 60.0
     check_seconds: float = 60.0
     measure_seconds: float = 60.0
 
@@ -73,6 +73,8 @@ class Job(msgspec.Struct, frozen=True, dict=True):
     """File for the arguments, the result and the expected result of a replay. Not part of the key."""
     shapes: Shapes = "near"
     non_finite: NonFiniteInputs = "check"
+    try_every_case: bool = False
+    """True: try this case although two others of the kernel timed out in one stage. Not part of the key."""
 
     @cached_property
     def key(self) -> str:

@@ -114,6 +114,8 @@ class TimedOut(msgspec.Struct, frozen=True, tag="timed_out"):
     stage: Stage
     limit_seconds: float
     elapsed_seconds: float
+    not_tried: str = ""
+    """Why the case was not tried, where earlier cases of the kernel had timed out in this stage."""
 
 
 class Delegated(msgspec.Struct, frozen=True, tag="delegated"):
@@ -172,6 +174,8 @@ def _explain(verdict: Verdict) -> str:
             return f"{stage_text(stage)}: {message}"
         case Cheated(guard=guard, message=message, stage=stage):
             return f"{stage_text(stage)}: {guard}: {message}"
+        case TimedOut(stage=stage, not_tried=reason) if reason:
+            return f"{stage_text(stage)}: {reason}"
         case TimedOut(stage=stage, limit_seconds=limit, elapsed_seconds=elapsed):
             return f"{stage_text(stage)}: stopped after {elapsed:.1f} s (limit {limit:g} s)"
         case Unsupported(by=by, reason=reason):

@@ -128,6 +128,8 @@ class Worker:
         self.package = ""
         """Whose other implementations may be loaded into it as well; empty: nobody's."""
         self.loads = 0
+        self.is_built = False
+        """Whether the native source of its candidate was compiled."""
         for descriptor in (replies, log, status):
             os.set_blocking(descriptor, False)
         commands.setblocking(False)

@@ -47,6 +47,8 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     threads: int = 1
     cores: tuple[int, ...] = ()
+    judge_cores: tuple[int, ...] = ()
+    """Those that the zygote and the wardens keep to as soon as torch is imported; empty: all."""
     spares: int = 1
     device_at_start: bool = True
     """False: a worker opens its device only when it is told to."""
@@ -58,8 +60,16 @@ class WorkerOptions(msgspec.Struct, frozen=True):
 class Zygote:
     """The zygote process, started when first needed and again if it was killed."""
 
-    def __init__(self, staging: str, device_type: str, preload: Preload, nursed: socket.socket | None = None) -> None:
-        """``nursed``: the control socket of one that a nursery bears."""
+    def __init__(
+        self,
+        staging: str,
+        device_type: str,
+        preload: Preload,
+        nursed: socket.socket | None = None,
+        cores: tuple[int, ...] = (),
+    ) -> None:
+        """``nursed``: the control socket of one that a nursery bears. ``cores``: those that it serves on."""
+        self._cores = cores
         self._staging = staging
         self._preload = preload
         self._device_type = device_type
@@ -104,6 +114,9 @@ class Zygote:
             if self._control.recv(1) != b"R":
                 raise ConnectionResetError("it ended while importing torch")
             self._awaiting_hello = False
+            if self._process is not None and self._cores:
+                with contextlib.suppress(ProcessLookupError):  # then it is started again
+                    os.sched_setaffinity(self._process.pid, self._cores)
 
     def _spawn(self, policy: Policy) -> PausableWorker:
         assert self._control is not None
@@ -151,7 +164,7 @@ class WorkerPool:
         self._options = options
         self._folder = tempfile.mkdtemp(prefix="torchstone-")
         os.chmod(self._folder, 0o711)  # a worker of another uid walks through it to its scratch folder
-        self._zygote = Zygote(self._folder, options.device_type, options.preload, nursed)
+        self._zygote = Zygote(self._folder, options.device_type, options.preload, nursed, options.judge_cores)
         self._spares: deque[PausableWorker] = deque()
         self._policy = Policy(
             level=options.isolation,

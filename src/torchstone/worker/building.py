@@ -1,6 +1,6 @@
 """From C++ and CUDA source to a function that can be called. Runs in the worker only.
 
-The files are built with the first call, so that the time counts as compiling, by calling the compilers directly: no
+The files are built when the judge says so, or else with the first call, by calling the compilers directly: no
 ninja, no setuptools. The flags are those of `torch.utils.cpp_extension`, and so is the way in: a pybind11 module, made
 here unless the source makes its own. Its headers take most of the time: about ten seconds of processor time, and
 another ten if the source includes all of ATen.
@@ -26,9 +26,10 @@ from torchstone import operators
 from torchstone.backends.entries import missing_entry
 from torchstone.backends.native import compiled_files, declaration_in, functions_in, mentions
 from torchstone.processes.toolchain import find_cxx, find_nvcc
-from torchstone.schema import SourceFiles
+from torchstone.schema import SourceFiles, content_key
 
 MODULE = "torchstone_native"
+_unbuilt: list[Callable[[], object]] = []
 _ERROR_LINES = 6
 _OWN_BINDING = "PYBIND11_MODULE"
 _BINDING = """
@@ -67,19 +68,41 @@ class BuildError(Exception):
 
 
 def native_kernel(source: SourceFiles, operator: str, folder: Path) -> Callable[..., Any]:
-    """The function of that name in the source files that lie in the folder; they are built when it is first called."""
+    """The function of that name in the source files that lie in the folder.
+
+    They are built by :func:`build_all`, or when it is first called, unless an earlier worker has built them.
+    """
     _require_entry(source)
     if source.files[0].name.endswith(".cu") and not torch.cuda.is_available():
         raise NotImplementedError("a CUDA kernel needs a GPU")
     call: Callable[..., Any] | None = None
 
-    def kernel(*args: Any, **kwargs: Any) -> Any:
+    def build() -> Callable[..., Any]:
         nonlocal call
         if call is None:
-            call = _callable(_import(_build(source, folder)), source.entry, operator)
-        return call(*args, **kwargs)
+            call = _callable(_import(_library(source, folder)), source.entry, operator)
+        return call
 
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return (call or build())(*args, **kwargs)
+
+    _unbuilt.append(build)
     return kernel
+
+
+def build_all() -> None:
+    """Build every kernel of this worker that is not built yet."""
+    while _unbuilt:
+        _unbuilt.pop()()
+
+
+def _library(source: SourceFiles, folder: Path) -> Path:
+    """The shared library of these files: the one of an earlier worker, or a new one."""
+    library = folder.parent / "native" / f"{content_key(source.files, source.entry)}.so"
+    if not library.is_file():
+        library.parent.mkdir(exist_ok=True)
+        _build(source, folder).replace(library)
+    return library
 
 
 def _require_entry(source: SourceFiles) -> None:

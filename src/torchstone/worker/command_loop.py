@@ -39,8 +39,11 @@ from torchstone.protocol.messages import (
     Attributed,
     Bind,
     Bound,
+    Build,
     Call,
     Capture,
+    Collect,
+    Collected,
     Command,
     Done,
     Failed,
@@ -242,9 +245,17 @@ class _Server:
 
     def _answer(self, command: Command, descriptor: int | None) -> Reply:
         match command:
-            case Load(token=token, implementation=implementation):
+            case Load(token=token, implementation=implementation, built_bytes=built_bytes):
+                if descriptor is not None:
+                    unpack_built(self._scratch, descriptor, built_bytes)
                 self._candidate = load_candidate(implementation, self._scratch)
                 return Done(token)
+            case Build(token=token):
+                build_candidate()
+                return Done(token)
+            case Collect(token=token, room_bytes=room_bytes):
+                assert descriptor is not None, "Collect without memory"
+                return Collected(token, pack_built(self._scratch, descriptor, room_bytes))
             case Open(token=token):
                 _open_device(self._device)
                 return Done(token)
@@ -298,6 +309,35 @@ def load_candidate(implementation: Any, scratch: Path) -> Callable[..., Any]:
     from torchstone.worker.loading import load
 
     return load(implementation, scratch)
+
+
+def build_candidate() -> None:
+    """Imported late: few candidates are built here."""
+    from torchstone.worker.building import build_all
+
+    build_all()
+
+
+def unpack_built(scratch: Path, descriptor: int, size_bytes: int) -> None:
+    """Before candidate code is imported."""
+    from torchstone.worker.built_files import unpack
+
+    try:
+        unpack(scratch, descriptor, size_bytes)
+    except (OSError, ValueError, msgspec.MsgspecError):  # a candidate of this key wrote it: then all is built again
+        traceback.print_exc()
+    finally:
+        os.close(descriptor)
+
+
+def pack_built(scratch: Path, descriptor: int, room_bytes: int) -> int:
+    """How many bytes what was built takes, packed into the memory file."""
+    from torchstone.worker.built_files import pack
+
+    try:
+        return pack(scratch, descriptor, room_bytes)
+    finally:
+        os.close(descriptor)
 
 
 def trace(*what: Any) -> int:

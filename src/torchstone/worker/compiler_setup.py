@@ -75,6 +75,11 @@ def seed_torch(cache: Path) -> None:
     _write(cache, _kernels_of_torch)
 
 
+def is_seed(path: Path, scratch: Path) -> bool:
+    """Whether a file of a worker's scratch folder was put there by :func:`seed_triton`."""
+    return path.is_relative_to(scratch / "triton") and str(path.relative_to(scratch / "triton")) in _seed
+
+
 def _write(cache: Path, files: Mapping[str, bytes]) -> None:
     for name, data in files.items():
         path = cache / name

@@ -1,0 +1,52 @@
+"""What one candidate builds: have it built before any value is there, and take it for its later workers."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from torchstone import schema
+from torchstone.backends.native import is_native
+from torchstone.judge_process.bound_worker import CandidateFailedError
+from torchstone.judge_process.kept_builds import ROOM_BYTES
+from torchstone.protocol.buffers import HostArena
+from torchstone.protocol.messages import Build, Collect, Collected, Failed
+
+if TYPE_CHECKING:
+    from torchstone.judge_process.candidate_session import CandidateSession
+
+_COLLECT_SECONDS = 30.0
+"""For packing: a copy of 64 MiB takes a tenth of a second."""
+
+
+def build_source(session: CandidateSession) -> None:
+    """Have native source compiled, once in a worker: a kernel that then crashes in a call is not built again."""
+    origin, worker = session.job.implementation.origin, session.worker
+    if not isinstance(origin, schema.SourceFiles) or not is_native(origin.files[0].name) or worker.is_built:
+        return
+    with session.preparing():
+        command = Build(secrets.token_hex(8))
+        reply = session.allow(lambda deadline: worker.ask(command, deadline))
+        worker.freeze()
+        if isinstance(reply, Failed):
+            raise CandidateFailedError(reply)
+        worker.is_built = True
+        keep_build(session, knows_values=False)
+
+
+def keep_build(session: CandidateSession, *, knows_values: bool) -> None:
+    """If the worker was busy for long since files were last taken in this stage: take them."""
+    implementation, builds = session.job.implementation, session.room.builds
+    if implementation.package or isinstance(implementation.origin, schema.ImportPath):
+        return  # the worker may have built for other candidates
+    if not builds.wants(implementation.key, session.busy_seconds):
+        return
+    session.begin_counting()
+    with closing(HostArena(ROOM_BYTES)) as memory:
+        command = Collect(secrets.token_hex(8), memory.size_bytes)
+        reply = session.worker.ask(command, time.monotonic() + _COLLECT_SECONDS, memory.descriptor)
+        session.worker.freeze()
+        size_bytes = reply.size_bytes if isinstance(reply, Collected) else 0
+        builds.take(implementation.key, memory.descriptor, size_bytes, knows_values=knows_values)
