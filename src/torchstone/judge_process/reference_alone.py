@@ -30,14 +30,16 @@ from torchstone.judge_process.candidate_session import CandidateSession
 from torchstone.judge_process.idle_cores import IdleCores
 from torchstone.judge_process.interleaved_timing import Parties, own_bound_worker
 from torchstone.judge_process.participants import FreshCalls, ReferenceCalls, ReferenceGraphs
+from torchstone.judge_process.short_block_timing import BurstDraws, own_parties
 from torchstone.judging import Reference
-from torchstone.measuring import procedure, rests_on_the_judges_clock
+from torchstone.measuring import needs_reference_alone, procedure, rests_on_the_judges_clock, short_rounds
 
 _LEAST_ROUNDS, _MOST_ROUNDS = 5, 15
 _ROUNDS_BETWEEN_LOOKS = 3
 _MOST_TRIES = 3
 """For as many rounds as there are between two looks."""
-_ROUNDS_BEFOREHAND = 5
+_LEAST_PAIRS = 8
+"""Of short blocks, on the CPU."""
 
 
 class CameTooSoonError(Exception):
@@ -63,16 +65,17 @@ def reference_beforehand(session: CandidateSession, layout: CallLayout, sets: in
     if room.has_loaded(job.implementation):
         return Beforehand(too_late=True)
     room.dismiss_candidate()
-    plan, order = procedure.TIMING_PLANS[job.effort], random.Random(secrets.randbits(64))
+    plan, order = short_rounds.SHORT_BLOCK_PLANS[job.effort], random.Random(secrets.randbits(64))
     with (
         own_bound_worker(session, layout, sets, "reference") as own,
         own_bound_worker(session, layout, sets, "shim") as blank,
     ):
         room.pool.settle()
         with room.lane.exclusive(), session.in_stage("measure", job.deadlines.measure_seconds):
-            parties = _called(FreshCalls(session, reference), own, blank)
-            _, long = procedure.block_lengths(parties, sets, plan, procedure.reference_call_ns(parties, sets))
-            blocks = procedure.some_rounds(parties, (long,), _ROUNDS_BEFOREHAND, order, 0)
+            parties = own_parties(BurstDraws(FreshCalls(session, reference)), own, blank)
+            call_ns = short_rounds.reference_call_ns(parties, sets)
+            calls = short_rounds.calls_in_block(parties, sets, plan, call_ns)
+            blocks = short_rounds.some_pairs(parties, calls, _pairs_alone(plan), order, 0)
     return Beforehand(_kept(blocks, "beforehand"))
 
 
@@ -88,7 +91,7 @@ def with_reference_alone(
     Between its blocks the reference is called in another worker of ours as well, where the candidate was called
     before: otherwise it would find its caches as nobody had touched them.
     """
-    if not rests_on_the_judges_clock(measurement):
+    if not (needs_reference_alone if bound.device.type == "cpu" else rests_on_the_judges_clock)(measurement):
         return measurement
     if before.too_late:
         raise CameTooSoonError
@@ -100,15 +103,41 @@ def with_reference_alone(
     with own_bound_worker(session, *given, "reference") as own, own_bound_worker(session, *given, "shim") as blank:
         room.pool.settle()
         with room.lane.exclusive(), session.in_stage("measure", job.deadlines.measure_seconds):
-            draws = FreshCalls(session, reference)
-            parties = _played(session, draws, own, blank) if captured else _called(draws, own, blank)
-            if captured:
-                draws.series(measurement.distinct_inputs, "captured").draw_unevaluated(secrets.randbits(63))
-            blocks = _rounds(measurement, parties, IdleCores(own.worker.cores))
+            draws, cores = FreshCalls(session, reference), IdleCores(own.worker.cores)
+            if bound.device.type == "cpu":
+                blocks: list[schema.Block] | None = _short_blocks(session, draws, measurement, (own, blank), cores)
+            else:
+                parties = _played(session, draws, own, blank) if captured else _called(draws, own, blank)
+                if captured:
+                    draws.series(measurement.distinct_inputs, "captured").draw_unevaluated(secrets.randbits(63))
+                blocks = _rounds(measurement, parties, cores)
     if blocks is None:
         return _never_alone(measurement, "the workers' cores did not become quiet after the candidate's end")
     held_against = *before.blocks, *_kept(blocks, "alone")
     return msgspec.structs.replace(measurement, blocks=(*measurement.blocks, *held_against))
+
+
+def _short_blocks(
+    session: CandidateSession,
+    draws: FreshCalls,
+    measurement: schema.Measurement,
+    workers: tuple[BoundWorker, BoundWorker],
+    quiet: IdleCores,
+) -> list[schema.Block]:
+    """As many pairs as before the candidate came, once the cores are quiet, or as long as that is waited for.
+
+    On a busy machine they never are. But what the candidate has left is over by then, and low quantiles do not see
+    what has a core for a part of the time.
+    """
+    quiet.comes()
+    plan, order = short_rounds.SHORT_BLOCK_PLANS[session.job.effort], random.Random(secrets.randbits(64))
+    first = 1 + max(block.round for block in measurement.blocks)
+    parties = own_parties(BurstDraws(draws), *workers)
+    return short_rounds.some_pairs(parties, measurement.distinct_inputs, _pairs_alone(plan), order, first)
+
+
+def _pairs_alone(plan: short_rounds.ShortBlockPlan) -> int:
+    return max(_LEAST_PAIRS, plan.pairs // 2)
 
 
 def _kept(blocks: Sequence[schema.Block], way: schema.Way) -> tuple[schema.Block, ...]:

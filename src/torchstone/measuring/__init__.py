@@ -3,6 +3,7 @@
 from torchstone.measuring.block_ratio import BlockRatio, block_ratio
 from torchstone.measuring.differentiating import timing
 from torchstone.measuring.light import Attainment, Bound, limit_of
+from torchstone.measuring.short_blocks import is_precise, needs_reference_alone, needs_single_calls
 from torchstone.measuring.statistics import (
     Distribution,
     SpeedOutcome,
@@ -26,9 +27,12 @@ __all__ = [
     "Timing",
     "block_ratio",
     "distribution",
+    "is_precise",
     "is_precise_enough",
     "limit_of",
     "needs_confirmation",
+    "needs_reference_alone",
+    "needs_single_calls",
     "outcome_of",
     "rests_on_the_judges_clock",
     "speedup_of_pairs",
