@@ -3,7 +3,7 @@
 from torchstone.measuring.block_ratio import BlockRatio, block_ratio
 from torchstone.measuring.differentiating import timing
 from torchstone.measuring.light import Attainment, Bound, limit_of
-from torchstone.measuring.short_blocks import is_precise, needs_reference_alone, needs_single_calls
+from torchstone.measuring.short_blocks import needs_reference_alone, needs_single_calls
 from torchstone.measuring.statistics import (
     Distribution,
     SpeedOutcome,
@@ -27,7 +27,6 @@ __all__ = [
     "Timing",
     "block_ratio",
     "distribution",
-    "is_precise",
     "is_precise_enough",
     "limit_of",
     "needs_confirmation",

@@ -1,11 +1,11 @@
 """Statistics of short blocks, in which calls are timed on the CPU: times per call, speedup, interval, and caps.
 
-Other programs only make blocks longer. So each party's time is a low quantile of its blocks minus the shim's, and the
-ratio of two such times is the speedup. Its interval is a bootstrap over pairs, which swapping the parties inverts.
+Other programs only make blocks longer. So each party's time is the mean of the lowest third of its blocks, minus the
+shim's, and the ratio of two such times is the speedup. Its interval is a bootstrap over pairs, which swapping the parties inverts.
 
-A ratio above 1 and one below 1 are treated alike as long as the interval contains 1. A kernel whose interval does not
-contain 1 claims a speed: it must be confirmed by calls that wait for each other, and by the reference without the
-candidate. What refutes it caps it; what says nothing leaves it undecided. No ratio is replaced by 1.
+A ratio above 1 and one below 1 are treated alike while the interval contains 1. If it lies above 1, the kernel claims a
+speed: calls that wait for each other must confirm it, and so must the reference without the candidate. What refutes a
+claim caps it; what says nothing leaves it undecided. No ratio is replaced by 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from torchstone.measuring.block_ratio import CPU_QUANTILE, resampled_rounds
+from torchstone.measuring.block_ratio import resampled_rounds
 from torchstone.measuring.light import Attainment, attainment, has_limit
 from torchstone.measuring.statistics import (
     HOPELESS,
@@ -44,6 +44,12 @@ CLAIM = 1.10
 """Ratio from which a speed must be confirmed even if its interval contains 1: noise alone hardly reaches it."""
 ALLOWANCE = 1.1
 """Largest factor between the ratio of blocks and that of single calls: caches are warmer in blocks."""
+DOUBTFUL_HALF_WIDTH = 0.08
+"""Relative half width of an interval from which more time is spent on pairs."""
+DOUBTFUL = 1.25
+"""Factor within which a ratio whose interval excludes 1 is looked at longer: it may be chance."""
+LOWEST = 3
+"""A party's time is the mean of the lowest of so many parts of its blocks."""
 LEAST_PAIRS = 6
 """Pairs that an interval needs."""
 
@@ -82,8 +88,8 @@ def timing_of_short_blocks(measurement: Measurement) -> Timing:
     if not pairs["candidate"].size:
         raise ValueError("a measurement needs at least one pair of the candidate and the reference")
     calls = _calls(blocks)
-    shim_ns = _quantile(pairs["shim"])
-    candidate_ns, reference_ns = ((_quantile(pairs[party]) - shim_ns) / calls for party in ("candidate", "reference"))
+    shim_ns = _low_ns(pairs["shim"])
+    candidate_ns, reference_ns = ((_low_ns(pairs[party]) - shim_ns) / calls for party in ("candidate", "reference"))
     speedup, unresolved = _speedup(measurement)
     if speedup is not None and speedup.capped:
         candidate_ns = reference_ns / speedup.ratio
@@ -109,6 +115,14 @@ def is_precise(blocks: Sequence[Block], half_width: float) -> bool:
     """
     found, _ = _in_blocks(blocks, doubt=0.0)
     return found is not None and (found.high < HOPELESS or math.log(found.high / found.low) / 2 <= half_width)
+
+
+def is_doubtful(blocks: Sequence[Block]) -> bool:
+    """Whether the interval is wide, or excludes 1 by so little that chance may have done it. In either direction."""
+    found, _ = _in_blocks(blocks)
+    if found is None or math.log(found.high / found.low) / 2 > DOUBTFUL_HALF_WIDTH:
+        return True
+    return (found.low > 1 or found.high < 1) and abs(math.log(found.ratio)) < math.log(DOUBTFUL)
 
 
 def needs_single_calls(blocks: Sequence[Block]) -> bool:
@@ -277,14 +291,14 @@ def _least_reference_ns(blocks: Sequence[Block]) -> float:
         of_way = [block for block in blocks if block.way == way and block.calls > 1]
         pairs = _pairs(of_way)
         if pairs["reference"].size >= LEAST_PAIRS:
-            found.append((_quantile(pairs["reference"]) - _quantile(pairs["shim"])) / _calls(of_way))
+            found.append((_low_ns(pairs["reference"]) - _low_ns(pairs["shim"])) / _calls(of_way))
     return min(found, default=0.0)
 
 
 def _handling_ns(blocks: Sequence[Block], way: Way, calls: int) -> float:
     """What the shim's worker says that it does for a block: all of it a candidate could do faster."""
     claimed = [b.claimed_ns for b in blocks if b.party == "shim" and b.way == way and b.calls == calls]
-    return float(np.median(claimed)) if claimed else 0.0
+    return _low_ns(np.array(claimed, dtype=np.float64))
 
 
 def _more(own: Own, ns: float) -> Own:
@@ -299,8 +313,8 @@ def _times_calls(own: Own, calls: float) -> Own:
 def _own(gross: Floats, shim: Floats) -> Own:
     """A party's time, from blocks that were taken in pairs with the shim's."""
     both = np.stack((gross, shim if shim.size else np.zeros_like(gross)))
-    block_ns, shim_ns = np.quantile(both, CPU_QUANTILE, axis=-1)
-    drawn = np.quantile(both[:, resampled_rounds(gross.size)], CPU_QUANTILE, axis=-1)
+    block_ns, shim_ns = _low(both)
+    drawn = _low(both[:, resampled_rounds(gross.size)])
     floor_ns = LEAST_SHARE * float(block_ns)
     return Own(float(block_ns - shim_ns), floor_ns, np.maximum(drawn[0] - drawn[1], floor_ns))
 
@@ -341,8 +355,14 @@ def _pairs(blocks: Sequence[Block]) -> dict[Party, Floats]:
     }
 
 
-def _quantile(values: Floats) -> float:
-    return float(np.quantile(values, CPU_QUANTILE)) if values.size else 0.0
+def _low(values: Floats) -> Floats:
+    """The mean of the lowest third, along the last axis: less noise than one quantile, and no longer tail."""
+    ordered = np.sort(values, axis=-1)
+    return np.asarray(ordered[..., : -(-values.shape[-1] // LOWEST)].mean(axis=-1))
+
+
+def _low_ns(values: Floats) -> float:
+    return float(_low(values)) if values.size else 0.0
 
 
 def _attainment(

@@ -16,9 +16,10 @@ from typing import Protocol
 import msgspec
 
 from torchstone.measuring.procedure import Contestant, Inspections, Times, Turn, Unwatched, Watcher
+from torchstone.measuring.short_blocks import is_doubtful, is_precise
 from torchstone.schema import Block, Effort, Party
 
-_PROBES = 3
+_PROBES = 5
 """Blocks of each length by which the time of a call is guessed; the shortest counts."""
 _CALLS_IN_PROBE = 8
 _MUCH_QUICKER = 2
@@ -28,6 +29,8 @@ _MOST_LONGER = 8
 PAIRS_IN_BURST = 4
 """What the values and results of a burst take lies in the judge's memory meanwhile."""
 _PAIRS_BETWEEN_LOOKS = 4
+_PATIENCE = 2.5
+"""Times the budget that a doubtful result gets."""
 
 
 class ShortBlockContestant(Contestant, Protocol):
@@ -52,7 +55,7 @@ class ShortBlockPlan(msgspec.Struct, frozen=True):
     """Most pairs of calls that wait for each other, while they neither confirm nor refute a speed."""
     confirming_seconds: float
     """Time limit of these pairs; then the speed stays undecided."""
-    block_ns: int = 400_000
+    block_ns: int = 500_000
     """Aim for blocks of about this length: longer than what a block costs, shorter than a busy system's time slice."""
 
 
@@ -98,23 +101,30 @@ def short_rounds(
     calls: int,
     plan: ShortBlockPlan,
     order: random.Random,
-    enough: Callable[[Sequence[Block], float], bool],
     watch: Watcher | None = None,
     inspections: Inspections | None = None,
 ) -> list[Block]:
     """Burst after burst, until the blocks are enough for the plan's precision or its budget is spent.
 
-    Never until something looks significant: stopping then makes the interval far too narrow.
+    Never until something looks significant: stopping then makes the interval far too narrow. What looks doubtful gets
+    more time.
     """
     began = time.monotonic()
     blocks: list[Block] = []
     for first in range(0, plan.most_pairs, PAIRS_IN_BURST):
-        spent = time.monotonic() - began > plan.budget_seconds
-        if first >= plan.pairs and (spent or enough(blocks, plan.half_width)):
+        if first >= plan.pairs and _is_enough(time.monotonic() - began, blocks, plan):
             break
         numbers = range(first, min(first + PAIRS_IN_BURST, plan.most_pairs))
         blocks += _burst(parties, calls, numbers, order, watch or Unwatched(), inspections)
     return blocks
+
+
+def _is_enough(seconds: float, blocks: Sequence[Block], plan: ShortBlockPlan) -> bool:
+    if seconds > _PATIENCE * plan.budget_seconds:
+        return True
+    if is_doubtful(blocks):
+        return False
+    return seconds > plan.budget_seconds or is_precise(blocks, plan.half_width)
 
 
 def some_pairs(
