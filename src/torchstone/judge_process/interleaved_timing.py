@@ -50,6 +50,8 @@ def measure(session: CandidateSession, bound: BoundWorker, reference: Reference,
     """Time the candidate on its stand against the reference, and ask every guard about the figures."""
     room, job = session.room, session.job
     given = bound.layout, bound.sets
+    if not bound.on_device:  # a process that has served other cases has other memory than the candidate's
+        room.dismiss_own_workers()
     with own_bound_worker(session, *given, "reference") as other, own_bound_worker(session, *given, "shim") as blank:
         kind = _InterleavedTiming if bound.on_device else ShortBlockTiming
         contest = kind(session, bound, other, blank, reference)

@@ -7,12 +7,13 @@ The reference gets the same values in the same order.
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import time
 from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from torchstone import schema
 from torchstone.judge_process.block_results import BlockResults
@@ -31,6 +32,7 @@ from torchstone.judging import DrawnCall, Expected, Reference, UncapturableError
 from torchstone.measuring import needs_single_calls, short_blocks, short_rounds
 from torchstone.measuring.device import Watch
 from torchstone.measuring.procedure import Contestant, Inspections, Times
+from torchstone.supervisor.worker_handle import Worker
 
 ShortBlockParties = Mapping[schema.Party, short_rounds.ShortBlockContestant]
 
@@ -115,6 +117,23 @@ class OwnShortBlocks:
         """There is nothing to compare."""
 
 
+@contextmanager
+def on_cores_of(worker: Worker, cache: schema.Cache) -> Iterator[None]:
+    """For warm caches the judge works on the workers' core: what it writes there lies in that core's caches.
+
+    A worker stands still meanwhile. For cold caches the judge keeps to its own cores, and the arguments come from there.
+    """
+    if cache != "warm" or not worker.cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, worker.cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def own_parties(burst: BurstDraws, own: BoundWorker, blank: BoundWorker) -> ShortBlockParties:
     """The reference and the shim without the candidate, in whose place the reference is called in another worker.
 
@@ -163,6 +182,10 @@ class ShortBlockTiming:
 
     def hold(self) -> tuple[list[schema.Block], int]:
         """Every block, and how many calls a block has."""
+        with on_cores_of(self.bound.worker, self._session.job.cache):
+            return self._blocks()
+
+    def _blocks(self) -> tuple[list[schema.Block], int]:
         self.watch = Watch(
             self._session.room.probe, [each.worker.pid for each in (self.bound, self.other, self._blank)]
         )

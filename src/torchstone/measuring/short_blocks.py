@@ -35,7 +35,7 @@ from torchstone.measuring.student import Z_95, student_t_95
 from torchstone.schema import Block, Measurement, Party, Way
 
 METHOD = "short-blocks"
-PLACEMENT_DOUBT = 0.02
+PLACEMENT_DOUBT = 0.04
 """Relative difference of the same code in two processes, for as long as both live: their memory lies elsewhere. No
 number of blocks shows it. From benchmarks/cpu_number.py."""
 MOST_HALF_WIDTH = 0.25
@@ -128,7 +128,9 @@ def is_doubtful(blocks: Sequence[Block]) -> bool:
 def needs_single_calls(blocks: Sequence[Block]) -> bool:
     """Whether blocks of several calls claim a speed, and calls one at a time neither confirm nor refute it yet."""
     found, _ = _in_blocks(blocks)
-    return found is not None and claims_speed(found) and _calls(_called(blocks)) > 1 and _says(blocks, found) == "open"
+    if found is None or _is_too_wide(found) or not claims_speed(found):
+        return False
+    return _calls(_called(blocks)) > 1 and _says(blocks, found) == "open"
 
 
 def needs_reference_alone(measurement: Measurement) -> bool:
@@ -160,7 +162,7 @@ def _as_confirmed(measurement: Measurement) -> tuple[Speedup | None, str]:
     found, why = _in_blocks(blocks)
     if found is None:
         return None, why
-    if not claims_speed(found) or _calls(_called(blocks)) == 1:
+    if _is_too_wide(found) or not claims_speed(found) or _calls(_called(blocks)) == 1:
         return _unless_too_wide(found)
     says = _says(blocks, found)
     single = _one_at_a_time(blocks)
@@ -178,9 +180,13 @@ def _as_confirmed(measurement: Measurement) -> tuple[Speedup | None, str]:
 
 
 def _unless_too_wide(speedup: Speedup) -> tuple[Speedup | None, str]:
-    if math.log(speedup.high / speedup.low) / 2 <= math.log1p(MOST_HALF_WIDTH):
-        return speedup, ""
-    return None, f"its interval, {speedup.low:.2f} to {speedup.high:.2f}, is too wide"
+    if _is_too_wide(speedup):
+        return None, f"its interval, {speedup.low:.2f} to {speedup.high:.2f}, is too wide"
+    return speedup, ""
+
+
+def _is_too_wide(speedup: Speedup) -> bool:
+    return math.log(speedup.high / speedup.low) / 2 > math.log1p(MOST_HALF_WIDTH)
 
 
 def _held(speedup: Speedup, limit: Limit) -> Speedup:
