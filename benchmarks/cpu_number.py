@@ -128,7 +128,7 @@ def smoke_runs(count: int) -> Iterator[dict[str, Any]]:
     print("| run | speedup | median half width | exclude 1 | undecided | capped | seconds | load |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     every: list[Speedup] = []
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number in range(1, count + 1):
         began = time.monotonic()
         records = _smoke()
@@ -136,7 +136,7 @@ def smoke_runs(count: int) -> Iterator[dict[str, Any]]:
         speedups = [item.speedup for item in evaluate(records) if item.speedup is not None]
         every += speedups
         summary = summarise(records)
-        row = {
+        row: dict[str, Any] = {
             "speedup": summary.geomean_speedup,
             **_widths(speedups),
             "undecided": summary.cases_undecided,
@@ -147,8 +147,6 @@ def smoke_runs(count: int) -> Iterator[dict[str, Any]]:
         rows.append(row)
         _print_run(str(number), row)
         yield row
-    if not rows:
-        return
     mean = math.exp(statistics.fmean(math.log(row["speedup"]) for row in rows))
     sums = {name: sum(row[name] for row in rows) for name in ("undecided", "capped")}
     worst = max(row["seconds"] for row in rows), statistics.fmean(row["load"] for row in rows)
@@ -195,7 +193,7 @@ def injected_rows(repeats: int) -> Iterator[dict[str, Any]]:
         words = {
             word: sum(each.outcome == word for each in known) for word in ("faster", "slower", "same", "undecided")
         }
-        row = {
+        row: dict[str, Any] = {
             "work": f"{pair.name}, {pair.candidate} against {pair.reference}",
             "truth": pair.truth,
             "mean": mean,

@@ -32,7 +32,13 @@ from torchstone.judge_process.interleaved_timing import Parties, own_bound_worke
 from torchstone.judge_process.participants import FreshCalls, ReferenceCalls, ReferenceGraphs
 from torchstone.judge_process.short_block_timing import BurstDraws, on_cores_of, own_parties
 from torchstone.judging import Reference
-from torchstone.measuring import needs_reference_alone, procedure, rests_on_the_judges_clock, short_rounds
+from torchstone.measuring import (
+    needs_reference_alone,
+    procedure,
+    rests_on_the_judges_clock,
+    short_blocks,
+    short_rounds,
+)
 
 _LEAST_ROUNDS, _MOST_ROUNDS = 5, 15
 _ROUNDS_BETWEEN_LOOKS = 3
@@ -92,7 +98,8 @@ def with_reference_alone(
     Between its blocks the reference is called in another worker of ours as well, where the candidate was called
     before: otherwise it would find its caches as nobody had touched them.
     """
-    if not (needs_reference_alone if bound.device.type == "cpu" else rests_on_the_judges_clock)(measurement):
+    by_short_blocks = measurement.method == short_blocks.METHOD
+    if not (needs_reference_alone if by_short_blocks else rests_on_the_judges_clock)(measurement):
         return measurement
     if before.too_late:
         raise CameTooSoonError
@@ -105,7 +112,7 @@ def with_reference_alone(
         room.pool.settle()
         with room.lane.exclusive(), session.in_stage("measure", job.deadlines.measure_seconds):
             draws, cores = FreshCalls(session, reference), IdleCores(own.worker.cores)
-            if bound.device.type == "cpu":
+            if by_short_blocks:
                 blocks: list[schema.Block] | None = _short_blocks(session, draws, measurement, (own, blank), cores)
             else:
                 parties = _played(session, draws, own, blank) if captured else _called(draws, own, blank)

@@ -121,7 +121,7 @@ class OwnShortBlocks:
 def on_cores_of(worker: Worker, cache: schema.Cache) -> Iterator[None]:
     """For warm caches the judge works on the workers' core: what it writes there lies in that core's caches.
 
-    A worker stands still meanwhile. For cold caches the judge keeps to its own cores, and the arguments come from there.
+    A worker stands still meanwhile. For cold caches the judge keeps to its own cores, where the arguments come from.
     """
     if cache != "warm" or not worker.cores:
         yield

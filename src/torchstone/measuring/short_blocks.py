@@ -1,7 +1,8 @@
 """Statistics of short blocks, in which calls are timed on the CPU: times per call, speedup, interval, and caps.
 
 Other programs only make blocks longer. So each party's time is the mean of the lowest third of its blocks, minus the
-shim's, and the ratio of two such times is the speedup. Its interval is a bootstrap over pairs, which swapping the parties inverts.
+shim's, and the ratio of two such times is the speedup. Its interval is a bootstrap over pairs, which swapping the
+parties inverts.
 
 A ratio above 1 and one below 1 are treated alike while the interval contains 1. If it lies above 1, the kernel claims a
 speed: calls that wait for each other must confirm it, and so must the reference without the candidate. What refutes a
@@ -261,7 +262,8 @@ def _limits_alone(blocks: Sequence[Block], candidate: Own, calls: int, count: in
 
 def _says(blocks: Sequence[Block], speedup: Speedup) -> str:
     """`confirmed`, `refuted` or `open`: what calls one at a time say about a speed."""
-    single, charged = _one_at_a_time(blocks, is_charged=False), _one_at_a_time(blocks)
+    beside = [block for block in blocks if block.way not in ("beforehand", "alone")]
+    single, charged = _one_at_a_time(beside, is_charged=False), _one_at_a_time(beside)
     if single is None or charged is None:
         return "open"
     if single.high < speedup.ratio / ALLOWANCE:
