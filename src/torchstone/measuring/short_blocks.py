@@ -262,8 +262,7 @@ def _limits_alone(blocks: Sequence[Block], candidate: Own, calls: int, count: in
 
 def _says(blocks: Sequence[Block], speedup: Speedup) -> str:
     """`confirmed`, `refuted` or `open`: what calls one at a time say about a speed."""
-    beside = [block for block in blocks if block.way not in ("beforehand", "alone")]
-    single, charged = _one_at_a_time(beside, is_charged=False), _one_at_a_time(beside)
+    single, charged = _one_at_a_time(blocks, is_charged=False), _one_at_a_time(blocks)
     if single is None or charged is None:
         return "open"
     if single.high < speedup.ratio / ALLOWANCE:
@@ -284,7 +283,7 @@ def _one_at_a_time(blocks: Sequence[Block], is_charged: bool = True) -> Ratio | 
     candidate, reference = (_own(pairs[party], pairs["shim"]) for party in ("candidate", "reference"))
     if is_charged:
         candidate = _more(candidate, _handling_ns(single, single[0].way, calls))
-        warm_ns = _least_reference_ns(blocks) * calls
+        warm_ns = _reference_ns(blocks) * calls
         if 0 < warm_ns < reference.own_ns:
             reference = _more(reference, warm_ns - reference.own_ns)
     if candidate.own_ns <= candidate.floor_ns or reference.own_ns <= reference.floor_ns:
@@ -292,15 +291,10 @@ def _one_at_a_time(blocks: Sequence[Block], is_charged: bool = True) -> Ratio | 
     return _ratio(reference, candidate, pairs["candidate"].size)
 
 
-def _least_reference_ns(blocks: Sequence[Block]) -> float:
-    """Per call, in blocks of several calls: beside the candidate, before it, or after it."""
-    found = []
-    for way in ("called", "beforehand", "alone"):
-        of_way = [block for block in blocks if block.way == way and block.calls > 1]
-        pairs = _pairs(of_way)
-        if pairs["reference"].size >= LEAST_PAIRS:
-            found.append((_low_ns(pairs["reference"]) - _low_ns(pairs["shim"])) / _calls(of_way))
-    return min(found, default=0.0)
+def _reference_ns(blocks: Sequence[Block]) -> float:
+    """Per call, in the blocks that decide."""
+    pairs = _pairs(_called(blocks))
+    return (_low_ns(pairs["reference"]) - _low_ns(pairs["shim"])) / _calls(_called(blocks))
 
 
 def _handling_ns(blocks: Sequence[Block], way: Way, calls: int) -> float:
