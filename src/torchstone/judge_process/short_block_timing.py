@@ -12,7 +12,7 @@ import random
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from torchstone import schema
@@ -32,7 +32,9 @@ from torchstone.judging import DrawnCall, Expected, Reference, UncapturableError
 from torchstone.measuring import needs_single_calls, short_blocks, short_rounds
 from torchstone.measuring.device import Watch
 from torchstone.measuring.procedure import Contestant, Inspections, Times
-from torchstone.supervisor.worker_handle import Worker
+
+_WARM_BYTES = 12 << 20
+"""Arguments and results of a block on warm caches: they lie in a core's own cache and in its part of the next."""
 
 ShortBlockParties = Mapping[schema.Party, short_rounds.ShortBlockContestant]
 
@@ -118,20 +120,25 @@ class OwnShortBlocks:
 
 
 @contextmanager
-def on_cores_of(worker: Worker, cache: schema.Cache) -> Iterator[None]:
-    """For warm caches the judge works on the workers' core: what it writes there lies in that core's caches.
+def warmed(bounds: Sequence[BoundWorker], cache: schema.Cache) -> Iterator[None]:
+    """For warm caches the judge writes arguments on the core of these workers, which stand still meanwhile.
 
-    A worker stands still meanwhile. For cold caches the judge keeps to its own cores, where the arguments come from.
+    For cold caches it keeps to its own cores, where the arguments come from.
     """
-    if cache != "warm" or not worker.cores:
-        yield
-        return
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, worker.cores)
+    for bound in bounds:
+        bound.is_warm = cache == "warm" and bool(bound.worker.cores)
     try:
         yield
     finally:
         os.sched_setaffinity(0, before)
+        for bound in bounds:
+            bound.is_warm = False
+
+
+def most_calls(bound: BoundWorker, cache: schema.Cache) -> int:
+    """In a block: as far as there are distinct inputs, and for warm caches no more than caches hold."""
+    return bound.sets if cache == "cold" else min(bound.sets, max(1, _WARM_BYTES // bound.layout.footprint_bytes))
 
 
 def own_parties(burst: BurstDraws, own: BoundWorker, blank: BoundWorker) -> ShortBlockParties:
@@ -182,7 +189,7 @@ class ShortBlockTiming:
 
     def hold(self) -> tuple[list[schema.Block], int]:
         """Every block, and how many calls a block has."""
-        with on_cores_of(self.bound.worker, self._session.job.cache):
+        with warmed((self.bound, self.other, self._blank), self._session.job.cache):
             return self._blocks()
 
     def _blocks(self) -> tuple[list[schema.Block], int]:
@@ -199,10 +206,11 @@ class ShortBlockTiming:
     def _calls(self) -> int:
         """In a block. How long the reference's calls take is asked once for a case, however many candidates it has."""
         known = self._session.room.reference_call_ns
+        most = most_calls(self.bound, self._session.job.cache)
         key = schema.content_key(self.reference.case, self.method, self._session.job.cache)
         if key not in known:
-            known[key] = short_rounds.reference_call_ns(self._parties, self.bound.sets)
-        return short_rounds.calls_in_block(self._parties, self.bound.sets, self._plan, known[key])
+            known[key] = short_rounds.reference_call_ns(self._parties, most)
+        return short_rounds.calls_in_block(self._parties, most, self._plan, known[key])
 
     def _confirm(self, blocks: list[schema.Block], calls: int) -> None:
         """Whether the speed is also there where each call waits for the one before."""
