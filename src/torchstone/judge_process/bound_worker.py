@@ -105,7 +105,7 @@ class BoundWorker:
         self._overwritten: tuple[Sequence[Span], torch.Tensor] | None = None
         """Where the results of the last block lie, and what was written over them."""
         self.is_warm = False
-        """Whether arguments and memory for results are to lie in the caches of the worker's core: the judge writes them
+        """Whether arguments and memory for results are to lie in the caches of the worker's core. The judge writes them
         there, and goes back to its own cores before the clock runs."""
         self.keeps_results = True
         """Whether results of earlier blocks are watched while later calls are made. It takes time."""

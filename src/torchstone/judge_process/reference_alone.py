@@ -135,8 +135,8 @@ def _short_blocks(
 ) -> list[schema.Block]:
     """As many pairs as before the candidate came, once the cores are quiet, or as long as that is waited for.
 
-    On a busy machine they never are. But what the candidate has left is over by then, and low quantiles do not see
-    what has a core for a part of the time.
+    On a busy machine they never are. But what the candidate has left is over by then. The lowest third of blocks does
+    not see what has a core for a part of the time.
     """
     quiet.comes()
     plan, order = short_rounds.SHORT_BLOCK_PLANS[session.job.effort], random.Random(secrets.randbits(64))
