@@ -1,7 +1,7 @@
 """A measurement on the CPU: who takes part, what a short block is for each, and how a claimed speed is confirmed.
 
-Every call of the candidate has new values, and its result is compared. Not at once, but after the burst: the judge's own
-work between two blocks would move them apart. The judge has its private copy before the next block begins. The
+Every call of the candidate has new values, and its result is compared. Not at once, but after the burst: the judge's
+own work between two blocks would move them apart. The judge has its private copy before the next block begins. The
 reference gets the same values in the same order.
 """
 
