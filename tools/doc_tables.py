@@ -26,8 +26,9 @@ from torchstone.judging.planting import schedule
 from torchstone.judging.reference import bounds
 from torchstone.judging.stochastic import distribution, reused_draws, value_rates
 from torchstone.judging.variants import sizes
-from torchstone.measuring import confirmation, statistics
+from torchstone.measuring import confirmation, short_blocks, statistics
 from torchstone.measuring.procedure import TIMING_PLANS
+from torchstone.measuring.short_rounds import SHORT_BLOCK_PLANS, ShortBlockPlan
 from torchstone.schema import Effort
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -104,13 +105,23 @@ def efforts() -> str:
             row("hidden variants of a case", lambda e: variant_checks._HIDDEN_CASES[e]),
             row("hidden variants, once the kernel has passed many", lambda e: variant_checks._FEWER_CASES[e]),
             row("how many are many", lambda e: variant_checks._MANY_PASSED[e]),
-            row("rounds of timing, at least", lambda e: TIMING_PLANS[e].rounds),
+            row("CUDA: rounds of timing, at least", lambda e: TIMING_PLANS[e].rounds),
             row("more rounds until the 95 % interval is within", lambda e: f"±{_percent(TIMING_PLANS[e].half_width)}"),
             row("or for", lambda e: f"{TIMING_PLANS[e].budget_seconds:g} s"),
             row("length of a block, about", lambda e: f"{TIMING_PLANS[e].block_ns / 1e6:g} ms"),
             row("rounds of single calls to confirm a speed, at most", lambda e: TIMING_PLANS[e].most_confirmations),
+            row("CPU: pairs of blocks, at least", lambda e: SHORT_BLOCK_PLANS[e].pairs),
+            row("at most", lambda e: SHORT_BLOCK_PLANS[e].most_pairs),
+            row("more pairs until the blocks' interval is within", lambda e: _half_width(SHORT_BLOCK_PLANS[e])),
+            row("or for", lambda e: f"{SHORT_BLOCK_PLANS[e].budget_seconds:g} s"),
+            row("length of a block, about", lambda e: f"{SHORT_BLOCK_PLANS[e].block_ns / 1e6:g} ms"),
+            row("pairs of single calls to confirm a speed, at most", lambda e: SHORT_BLOCK_PLANS[e].most_confirmations),
         ],
     )
+
+
+def _half_width(plan: ShortBlockPlan) -> str:
+    return f"±{_percent(plan.half_width)}"
 
 
 def planted_counts() -> str:
@@ -209,6 +220,14 @@ def speedups() -> str:
             ),
             ("a speedup exceeds what single calls show by at most", f"{_percent(confirmation.ALLOWANCE - 1)}"),
             ("rounds, at most", str(TIMING_PLANS["normal"].most_rounds)),
+            ("placement of memory, added to the interval on the CPU", _percent(short_blocks.PLACEMENT_DOUBT)),
+            ("CPU: a wider interval is `undecided`, and has no speedup", f"±{_percent(short_blocks.MOST_HALF_WIDTH)}"),
+            ("CPU: ratio from which a speed must be confirmed, wherever its interval", f"{short_blocks.CLAIM:g}"),
+            (
+                "CPU: pairs go on if the interval excludes 1 and the ratio is within a factor of",
+                f"{short_blocks.DOUBTFUL:g}",
+            ),
+            ("CPU: pairs that an interval needs", str(short_blocks.LEAST_PAIRS)),
         ],
     )
 

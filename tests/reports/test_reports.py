@@ -28,9 +28,11 @@ from torchstone.schema import (
     ErrorStatistics,
     Measurement,
     Missing,
+    Party,
     Record,
     Unjudged,
     Unsupported,
+    Way,
     decode,
     encode,
 )
@@ -89,6 +91,47 @@ def test_an_operator_with_a_wrong_case_lends_no_speed_to_the_run() -> None:
     assert summary.geomean_speedup is None
     assert summary.perf_at_p == 0
     assert summary.operators[0].geomean_speedup == pytest.approx(10)
+
+
+def capped(operator: str, size: int) -> Record:
+    """A record of short blocks that claim a speed, which calls that wait for each other refute."""
+    times: dict[Party, float] = {"candidate": 40_000, "reference": 100_000, "shim": 0}
+    ways: dict[Way, dict[Party, float]] = {"called": times, "chained": {**times, "candidate": 98_000}}
+    blocks = [
+        Block(number + 100 * place, party, 4, round(200_000 + 4 * ns + 50 * number), round(4 * ns), way)
+        for place, (way, shown) in enumerate(ways.items())
+        for party, ns in shown.items()
+        for number in range(12)
+    ]
+    measured = Measurement("short-blocks", tuple(blocks), 1, 2, threads=1, distinct_inputs=4, bytes_per_call=32)
+    return making.record(of=making.case(operator, size, timed=True), measured=measured)
+
+
+def test_undecided_cases_are_counted_beside_the_mean_and_are_no_speed() -> None:
+    records = [agreeing(RELU, 8, 5_000), agreeing(RELU, 16, 1.0), agreeing(ADD, 8, 1.0), agreeing(MM, 4)]
+    summary = make_report(records).summary
+    assert summary.geomean_speedup == pytest.approx(2)
+    assert (summary.cases_undecided, summary.operators_undecided, summary.operators_timed) == (2, 1, 1)
+    assert summary.perf_at_p == pytest.approx(1 / 3)
+    text = shown(records, io.StringIO())
+    assert "speedup 2.00x without 2 undecided cases, perf@1 0.33" in text
+    assert "(without 1 undecided)" in text
+    assert "not resolved" not in text
+
+
+def test_a_capped_speed_says_so_and_why() -> None:
+    report = make_report([capped(RELU, 8)])
+    (operator,) = report.summary.operators
+    assert operator.speedup_low is not None
+    assert operator.geomean_speedup is not None
+    assert operator.speedup_high is not None
+    assert operator.speedup_low < operator.geomean_speedup < operator.speedup_high
+    assert operator.reference_ns / operator.candidate_ns == pytest.approx(operator.geomean_speedup)  # type: ignore[operator]
+    assert "capped: 2.50x in the blocks; calls that wait for each other show 1.02x" in shown(
+        [capped(RELU, 8)], io.StringIO()
+    )
+    (row,) = results(report)
+    assert "2.50x in the blocks" in row["capped"]
 
 
 def test_perf_at_p_is_strict_and_takes_the_threshold() -> None:

@@ -6,6 +6,7 @@ before anything is compared, so that later writes of the worker change nothing.
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Sequence
@@ -100,6 +101,12 @@ class BoundWorker:
         self.lying: set[ResultStrides] = set()
         """How results of any call lay."""
         self._retained = RetainedResults()
+        self._judges_cores = os.sched_getaffinity(0)
+        self._overwritten: tuple[Sequence[Span], torch.Tensor] | None = None
+        """Where the results of the last block lie, and what was written over them."""
+        self.is_warm = False
+        """Whether arguments and memory for results are to lie in the caches of the worker's core. The judge writes them
+        there, and goes back to its own cores before the clock runs."""
         self.keeps_results = True
         """Whether results of earlier blocks are watched while later calls are made. It takes time."""
         self.has_stated_shapes_only = False
@@ -137,6 +144,9 @@ class BoundWorker:
 
     def present(self, calls: Sequence[DrawnCall]) -> None:
         """Write the calls' inputs into the buffers, and random garbage in between."""
+        if self.is_warm:
+            self._judges_cores = os.sched_getaffinity(0)
+            os.sched_setaffinity(0, self.worker.cores)
         self._fill_bands(len(calls))
         # As bytes: torch's copy on a device gives a NaN of 16 bits other bits.
         targets = [slot.view(torch.uint8) for index in range(len(calls)) for slot in self._slots[index] if slot.numel()]
@@ -215,6 +225,9 @@ class BoundWorker:
             backward=backward,
             stated_shapes=self.has_stated_shapes_only,
         )
+        if self.is_warm:
+            self._warm_results()
+            os.sched_setaffinity(0, self._judges_cores)
         block = self._call(command, deadline, to_be_compared=True)
         block.unpack()
         block.on_kept = self._retained.covered_by(block)
@@ -331,12 +344,24 @@ class BoundWorker:
         shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
         try:
             self._reader.overwrite(block.spans, self._garbage[shift:])
+            self._overwritten = block.spans, self._garbage[shift:]
         except UnreadableError as error:
             self.worker.check_alive()
             raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
         self._retained.note(block, shift)
         if not self._is_elsewhere:  # else the next present or release waits for it, one wait on the device less
             self.finish_device_work()
+
+    def _warm_results(self) -> None:
+        """Write once more what was written over the last results, in whose memory the next ones will lie. Nothing else
+        changes: the worker stands still, and has them until its next block begins.
+        """
+        if self._overwritten is not None:
+            try:
+                self._reader.overwrite(*self._overwritten)
+            except UnreadableError as error:
+                self.worker.check_alive()
+                raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
 
     def _row_of(self, index: int) -> torch.Tensor:
         return self._bytes[index * self.layout.pitch_bytes : (index + 1) * self.layout.pitch_bytes]
@@ -386,6 +411,7 @@ class BoundWorker:
         if self.sets * self.layout.footprint_bytes > _SMALL_BYTES:  # what is small it may have until it is asked again
             self.worker.settle(deadline)
         self._reader.let_go()
+        self._overwritten = None
         self.is_bound = False
 
     def close(self) -> None:

@@ -251,10 +251,19 @@ class CandidateSession:
 
         If they count, they are added to those verified.
         """
-        block = self._called(bound, calls, lambda index: expected[index])
-        outputs = [block.outputs(index) for index in range(len(calls))]
-        inputs_after = [block.inputs_after(index) for index in range(len(calls))]
-        left = list(range(len(calls)))
+        block = self.call_and_keep(bound, calls, expected)
+        self.verify(bound, block, expected)
+        return block.elapsed_ns, block.claimed_ns
+
+    def call_and_keep(self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected]) -> BlockResults:
+        """Present, call, copy. The copy must be verified."""
+        return self._called(bound, calls, lambda index: expected[index])
+
+    def verify(self, bound: BoundWorker, block: BlockResults, expected: list[Expected]) -> None:
+        """Compare the copy of what a block of calls left behind."""
+        outputs = [block.outputs(index) for index in range(block.count)]
+        inputs_after = [block.inputs_after(index) for index in range(block.count)]
+        left = list(range(block.count))
         while left:
             found = compare_many(
                 [expected[index] for index in left],
@@ -268,7 +277,6 @@ class CandidateSession:
             index = left.pop(found.call)
             if self._has_answer(bound, expected[index], found.errors):
                 raise VerdictError(self._disagreement(found, expected[index]))
-        return block.elapsed_ns, block.claimed_ns
 
     def _disagreement(self, found: Mismatch, expected: Expected) -> schema.Disagrees:
         replay = verdict_wording.replay_of(expected.call)

@@ -1,6 +1,7 @@
 """Interleaved timing: candidate, reference and shim called in turn, alone on the device.
 
-``measuring/procedure.py`` decides the order and the number of blocks. This module provides the parties.
+``measuring/procedure.py`` decides the order and the number of blocks. This module provides the parties on a GPU; those on
+the CPU are in ``short_block_timing.py``.
 """
 
 from __future__ import annotations
@@ -24,15 +25,14 @@ from torchstone.judge_process.layout_cost import relaying_ns
 from torchstone.judge_process.measurement_guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
 from torchstone.judge_process.participants import (
     CandidateCalls,
-    CandidateChain,
     CandidateGraphs,
     FreshCalls,
     ReferenceCalls,
-    ReferenceChain,
     ReferenceGraphs,
     ReferenceLostError,
     lost,
 )
+from torchstone.judge_process.short_block_timing import ShortBlockTiming
 from torchstone.judging import Reference, UncapturableError, Work
 from torchstone.measuring import is_precise_enough, needs_confirmation, procedure
 from torchstone.measuring.device import Watch
@@ -50,8 +50,11 @@ def measure(session: CandidateSession, bound: BoundWorker, reference: Reference,
     """Time the candidate on its stand against the reference, and ask every guard about the figures."""
     room, job = session.room, session.job
     given = bound.layout, bound.sets
+    if not bound.on_device:  # a process that has served other cases has other memory than the candidate's
+        room.dismiss_own_workers()
     with own_bound_worker(session, *given, "reference") as other, own_bound_worker(session, *given, "shim") as blank:
-        contest = _InterleavedTiming(session, bound, other, blank, reference)
+        kind = _InterleavedTiming if bound.on_device else ShortBlockTiming
+        contest = kind(session, bound, other, blank, reference)
         with session.in_stage("measure", job.deadlines.measure_seconds):  # what is no work for who has the lane alone
             room.preparable_share(reference)
             contest.get_ready()
@@ -88,7 +91,7 @@ def own_bound_worker(
         bound.close()
 
 
-def _hold(session: CandidateSession, contest: _InterleavedTiming, work: Work) -> schema.Measurement:
+def _hold(session: CandidateSession, contest: _InterleavedTiming | ShortBlockTiming, work: Work) -> schema.Measurement:
     room = session.room
     began, before = time.time_ns(), room.probe.state()
     blocks, long = contest.hold()
@@ -96,7 +99,7 @@ def _hold(session: CandidateSession, contest: _InterleavedTiming, work: Work) ->
     after = room.probe.state()
     slowed = dict.fromkeys((*after.throttle_reasons, *contest.watch.slowed))
     measurement = schema.Measurement(
-        method=procedure.METHOD,
+        method=contest.method,
         blocks=tuple(blocks),
         began_unix_ns=began,
         ended_unix_ns=time.time_ns(),
@@ -132,6 +135,8 @@ def _differentiating_ns(case: schema.Case, device: torch.device) -> float | None
 class _InterleavedTiming:
     """The blocks of one measurement."""
 
+    method = procedure.METHOD
+
     def __init__(
         self,
         session: CandidateSession,
@@ -165,18 +170,12 @@ class _InterleavedTiming:
             "reference": ReferenceGraphs(other, draws, sweep, chained=True),
             "shim": ReferenceGraphs(blank, draws, sweep, chained=True, pretend=True),
         }
-        if not bound.on_device:
-            self._chains = {
-                "candidate": CandidateChain(session, bound, draws),
-                "reference": ReferenceChain(other, draws, pretend=False),
-                "shim": ReferenceChain(blank, draws, pretend=True),
-            }
         self._draws = draws
         self._known_call_ns, self._cache = session.room.reference_call_ns, session.job.cache
         self._probe, self._pids = session.room.probe, [each.worker.pid for each in (bound, other, blank)]
         self.watch: Watch
         """Since the contest was begun."""
-        self.uncaptured: str | None = None if bound.on_device else ""
+        self.uncaptured: str | None = None
 
     @property
     def latencies_ns(self) -> list[int]:
@@ -203,12 +202,7 @@ class _InterleavedTiming:
         return self._blocks()
 
     def _blocks(self) -> tuple[list[schema.Block], int]:
-        if not self.bound.on_device and self._can_be_chained():
-            lengths = self._lengths(self._calls)
-            blocks = self._rounds(self._calls, lengths[1:])
-            self._confirm_by_chains(blocks, lengths[1])
-            return blocks, lengths[1]
-        if not self.bound.on_device or not self._reference_can_be_captured():
+        if not self._reference_can_be_captured():
             return self._by_calls()
         try:
             lengths = self._lengths(self._graphs)
@@ -229,15 +223,6 @@ class _InterleavedTiming:
         """Fewer of large ones: to start these takes next to nothing of their time, and to draw them the most."""
         fitting = _BYTES_FOR_CALL_TIME // self.bound.layout.footprint_bytes
         return min(max(_LEAST_FOR_CALL_TIME, min(_CALLS_FOR_CALL_TIME, fitting)), self.bound.sets)
-
-    def _can_be_chained(self) -> bool:
-        """Of calls that are not captured: whether results are tensors whose bits can decide how to go on."""
-        if self.bound.sets < 2 or not all(output.dtype is not None for output in self.bound.layout.outputs):
-            return False
-        try:
-            return self._draws.can_be_chained()
-        except UncapturableError:  # of random numbers, say: nobody knows beforehand which they are
-            return False
 
     def _reference_can_be_captured(self) -> bool:
         """Asked of the reference first: what a case is measured by is not the candidate's to choose."""
@@ -302,7 +287,9 @@ class _InterleavedTiming:
         return procedure.Inspections(self._plan.rounds, candidate.inspection)
 
 
-def _examine(session: CandidateSession, measurement: schema.Measurement, contest: _InterleavedTiming) -> None:
+def _examine(
+    session: CandidateSession, measurement: schema.Measurement, contest: _InterleavedTiming | ShortBlockTiming
+) -> None:
     """Ask every guard; the first that proves something decides."""
 
     def latency_without_candidate_ns() -> float:

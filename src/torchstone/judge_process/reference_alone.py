@@ -30,14 +30,22 @@ from torchstone.judge_process.candidate_session import CandidateSession
 from torchstone.judge_process.idle_cores import IdleCores
 from torchstone.judge_process.interleaved_timing import Parties, own_bound_worker
 from torchstone.judge_process.participants import FreshCalls, ReferenceCalls, ReferenceGraphs
+from torchstone.judge_process.short_block_timing import BurstDraws, most_calls, own_parties, warmed
 from torchstone.judging import Reference
-from torchstone.measuring import procedure, rests_on_the_judges_clock
+from torchstone.measuring import (
+    needs_reference_alone,
+    procedure,
+    rests_on_the_judges_clock,
+    short_blocks,
+    short_rounds,
+)
 
 _LEAST_ROUNDS, _MOST_ROUNDS = 5, 15
 _ROUNDS_BETWEEN_LOOKS = 3
 _MOST_TRIES = 3
 """For as many rounds as there are between two looks."""
-_ROUNDS_BEFOREHAND = 5
+_LEAST_PAIRS = 8
+"""Of short blocks, on the CPU."""
 
 
 class CameTooSoonError(Exception):
@@ -63,16 +71,19 @@ def reference_beforehand(session: CandidateSession, layout: CallLayout, sets: in
     if room.has_loaded(job.implementation):
         return Beforehand(too_late=True)
     room.dismiss_candidate()
-    plan, order = procedure.TIMING_PLANS[job.effort], random.Random(secrets.randbits(64))
+    plan, order = short_rounds.SHORT_BLOCK_PLANS[job.effort], random.Random(secrets.randbits(64))
     with (
         own_bound_worker(session, layout, sets, "reference") as own,
         own_bound_worker(session, layout, sets, "shim") as blank,
     ):
         room.pool.settle()
         with room.lane.exclusive(), session.in_stage("measure", job.deadlines.measure_seconds):
-            parties = _called(FreshCalls(session, reference), own, blank)
-            _, long = procedure.block_lengths(parties, sets, plan, procedure.reference_call_ns(parties, sets))
-            blocks = procedure.some_rounds(parties, (long,), _ROUNDS_BEFOREHAND, order, 0)
+            parties = own_parties(BurstDraws(FreshCalls(session, reference)), own, blank)
+            with warmed((own, blank), job.cache):
+                most = most_calls(own, job.cache)
+                call_ns = short_rounds.reference_call_ns(parties, most)
+                calls = short_rounds.calls_in_block(parties, most, plan, call_ns)
+                blocks = short_rounds.some_pairs(parties, calls, _pairs_alone(plan), order, 0)
     return Beforehand(_kept(blocks, "beforehand"))
 
 
@@ -88,7 +99,8 @@ def with_reference_alone(
     Between its blocks the reference is also called in another worker, as the candidate was before. Otherwise it would
     find its caches untouched.
     """
-    if not rests_on_the_judges_clock(measurement):
+    by_short_blocks = measurement.method == short_blocks.METHOD
+    if not (needs_reference_alone if by_short_blocks else rests_on_the_judges_clock)(measurement):
         return measurement
     if before.too_late:
         raise CameTooSoonError
@@ -100,15 +112,42 @@ def with_reference_alone(
     with own_bound_worker(session, *given, "reference") as own, own_bound_worker(session, *given, "shim") as blank:
         room.pool.settle()
         with room.lane.exclusive(), session.in_stage("measure", job.deadlines.measure_seconds):
-            draws = FreshCalls(session, reference)
-            parties = _played(session, draws, own, blank) if captured else _called(draws, own, blank)
-            if captured:
-                draws.series(measurement.distinct_inputs, "captured").draw_unevaluated(secrets.randbits(63))
-            blocks = _rounds(measurement, parties, IdleCores(own.worker.cores))
+            draws, cores = FreshCalls(session, reference), IdleCores(own.worker.cores)
+            if by_short_blocks:
+                blocks: list[schema.Block] | None = _short_blocks(session, draws, measurement, (own, blank), cores)
+            else:
+                parties = _played(session, draws, own, blank) if captured else _called(draws, own, blank)
+                if captured:
+                    draws.series(measurement.distinct_inputs, "captured").draw_unevaluated(secrets.randbits(63))
+                blocks = _rounds(measurement, parties, cores)
     if blocks is None:
         return _never_alone(measurement, "the workers' cores did not become quiet after the candidate's end")
     held_against = *before.blocks, *_kept(blocks, "alone")
     return msgspec.structs.replace(measurement, blocks=(*measurement.blocks, *held_against))
+
+
+def _short_blocks(
+    session: CandidateSession,
+    draws: FreshCalls,
+    measurement: schema.Measurement,
+    workers: tuple[BoundWorker, BoundWorker],
+    quiet: IdleCores,
+) -> list[schema.Block]:
+    """As many pairs as before the candidate came, once the cores are quiet, or as long as that is waited for.
+
+    On a busy machine they never are. But what the candidate has left is over by then. The lowest third of blocks does
+    not see what has a core for a part of the time.
+    """
+    quiet.comes()
+    plan, order = short_rounds.SHORT_BLOCK_PLANS[session.job.effort], random.Random(secrets.randbits(64))
+    first = 1 + max(block.round for block in measurement.blocks)
+    parties = own_parties(BurstDraws(draws), *workers)
+    with warmed(workers, session.job.cache):
+        return short_rounds.some_pairs(parties, measurement.distinct_inputs, _pairs_alone(plan), order, first)
+
+
+def _pairs_alone(plan: short_rounds.ShortBlockPlan) -> int:
+    return max(_LEAST_PAIRS, plan.pairs // 2)
 
 
 def _kept(blocks: Sequence[schema.Block], way: schema.Way) -> tuple[schema.Block, ...]:

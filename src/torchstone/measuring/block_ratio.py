@@ -76,7 +76,7 @@ def _log_quantile(blocks: Floats, quantile: float) -> Floats:
 def _widths(ours: Floats, theirs: Floats, quantile: float, is_paired: bool, centre: float) -> tuple[float, float]:
     """Below and above the logarithm of the ratio."""
     if is_paired:
-        draws = _draws(ours.size)
+        draws = resampled_rounds(ours.size)
         estimates = _log_quantile(ours[draws], quantile) - _log_quantile(theirs[draws], quantile)
     else:
         estimates = _unpaired_estimates(ours, theirs, quantile)
@@ -88,14 +88,14 @@ def _widths(ours: Floats, theirs: Floats, quantile: float, is_paired: bool, cent
 
 def _unpaired_estimates(ours: Floats, theirs: Floats, quantile: float) -> Floats:
     """Both sides drawn by themselves. Each draw is used once for either side, so that swapping inverts the result."""
-    first, second = (_log_quantile(side[_draws(side.size)], quantile) for side in (ours, theirs))
+    first, second = (_log_quantile(side[resampled_rounds(side.size)], quantile) for side in (ours, theirs))
     half = _RESAMPLES // 2
     return np.concatenate((first[:half] - second[half:], first[half:] - second[:half]))
 
 
 @lru_cache(maxsize=16)
-def _draws(count: int) -> NDArray[np.intp]:
-    """Indices of bootstrap samples: runs of neighbouring rounds, because a disturbance lasts several of them."""
+def resampled_rounds(count: int) -> NDArray[np.intp]:
+    """Indices of bootstrap samples, one row each: runs of neighbouring rounds, as a disturbance lasts several."""
     length = max(1, round(count ** (1 / 3)))
     runs = -(-count // length)
     starts = np.random.default_rng(_SEED).integers(0, count, size=(_RESAMPLES, runs, 1))

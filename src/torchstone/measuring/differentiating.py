@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import msgspec
 
-from torchstone.measuring import statistics
+from torchstone.measuring import short_blocks, statistics
 from torchstone.measuring.statistics import NOISE_BAND, Timing
 from torchstone.schema import Measurement
 
 
 def timing(measurement: Measurement) -> Timing:
     """Compute times per call and a paired speedup from the raw blocks of a measurement."""
-    found = statistics.timing(measurement)
+    by_short_blocks = measurement.method == short_blocks.METHOD
+    found = (short_blocks.timing_of_short_blocks if by_short_blocks else statistics.timing)(measurement)
     differentiating_ns = measurement.differentiating_ns
     if found.speedup is None or found.clocked != "calls" or differentiating_ns is None:
         return found

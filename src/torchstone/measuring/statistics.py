@@ -94,6 +94,8 @@ class Speedup(msgspec.Struct, frozen=True):
     judged_high: float | None = None
     minimum_detectable_effect: float = math.nan
     """The smallest true difference (0.05 is 5 %) that a measurement this noisy would notice four times of five."""
+    capped: str = ""
+    """Why the ratio is smaller than what the blocks alone show; empty: it is not."""
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -317,7 +319,7 @@ def _speedup_of_means(times: PerCall) -> Speedup | None:
     width = dependence * student_t_95(freedom) * math.hypot(*errors)
     centre = math.log(other / own)
     low, high = math.exp(centre - width), math.exp(centre + width)
-    effect = _minimum_detectable_effect(width)
+    effect = minimum_detectable_effect(width)
     return Speedup(math.exp(centre), low, high, outcome_of(low, high), minimum_detectable_effect=effect)
 
 
@@ -356,7 +358,7 @@ def _wider(speedup: Speedup, doubt: float) -> Speedup:
         low=low,
         high=high,
         outcome=outcome_of(low, high),
-        minimum_detectable_effect=_minimum_detectable_effect((below + above) / 2),
+        minimum_detectable_effect=minimum_detectable_effect((below + above) / 2),
     )
 
 
@@ -409,7 +411,7 @@ def _as_far_as_confirmed(speedup: Speedup, blocks: Sequence[Block]) -> tuple[Spe
     seen = confirmation.ratio_interval(confirmation.as_if_warm(own, blocks)) if found == "refuted" else None
     if seen is not None:
         ratio, low, high = seen
-        effect = _minimum_detectable_effect(math.log(high / low) / 2)
+        effect = minimum_detectable_effect(math.log(high / low) / 2)
         shown = Speedup(ratio, low, high, outcome_of(low, high), found, minimum_detectable_effect=effect)
         return _no_more_than(shown, confirmation.supported_ratio(charged) / confirmation.ALLOWANCE), ""
     if found == "refuted" or (speedup.outcome == "faster" and found != "confirmed"):
@@ -478,7 +480,7 @@ def _speedup_of_logs(logs: Floats) -> Speedup:
         low=math.exp(low),
         high=math.exp(high),
         outcome=outcome_of(math.exp(low), math.exp(high)),
-        minimum_detectable_effect=_minimum_detectable_effect((high - low) / 2),
+        minimum_detectable_effect=minimum_detectable_effect((high - low) / 2),
     )
 
 
@@ -519,5 +521,5 @@ def outcome_of(low: float, high: float) -> SpeedOutcome:
     return "undecided"
 
 
-def _minimum_detectable_effect(half_width: float) -> float:
+def minimum_detectable_effect(half_width: float) -> float:
     return math.expm1(math.log1p(NOISE_BAND) + half_width * (1 + _Z_POWER_80 / Z_95))

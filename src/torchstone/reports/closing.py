@@ -68,8 +68,13 @@ def _score_parts(scores: Scores, not_judged: int) -> list[str]:
     return [
         _operators(scores),
         _cases(scores, not_judged),
-        f"speedup {ratio(scores.geomean_speedup)}, perf@{scores.p:g} {scores.perf_at_p:.2f}",
+        f"speedup {ratio(scores.geomean_speedup)}{_undecided(scores)}, perf@{scores.p:g} {scores.perf_at_p:.2f}",
     ]
+
+
+def _undecided(scores: Scores) -> str:
+    """Cases that the speedup leaves out."""
+    return f" without {counted(scores.cases_undecided, 'undecided case')}" if scores.cases_undecided else ""
 
 
 def _operators(scores: Scores) -> str:

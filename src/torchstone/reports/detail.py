@@ -71,7 +71,7 @@ def _speed_lines(result: CaseResult) -> Iterator[tuple[str, str]]:
     if timing is None:
         return
     if speedup is None:
-        yield "speedup", f"not resolved: {timing.unresolved}"
+        yield "speedup", f"undecided: {timing.unresolved}"
         return
     times = f"{microseconds(timing.candidate_ns)} µs, reference {microseconds(timing.reference_ns)} µs"
     yield "time per call", times + _CLOCKED[timing.clocked]
@@ -79,6 +79,8 @@ def _speed_lines(result: CaseResult) -> Iterator[tuple[str, str]]:
         calls = timing.candidate_call_ns, timing.reference_call_ns
         yield "with its start", f"{microseconds(calls[0])} µs, reference {microseconds(calls[1])} µs"
     yield "speedup", f"{ratio(speedup.ratio)} ({speedup.low:.3g} to {speedup.high:.3g}), {speedup.outcome}"
+    if speedup.capped:
+        yield "capped", speedup.capped
     if speedup.judged_low is not None and speedup.judged_high is not None:
         yield "judge's clock", f"{speedup.judged_low:.3g} to {speedup.judged_high:.3g}"
     if reached is not None:

@@ -82,6 +82,7 @@ def _speed_fields(result: CaseResult) -> dict[str, Any]:
         "speedup_high": speedup.high if speedup else None,
         "outcome": speedup.outcome if speedup else None,
         "minimum_detectable_effect": speedup.minimum_detectable_effect if speedup else None,
+        "capped": (speedup.capped or None) if speedup else None,
         "benchmark_time_ms": timing.candidate_ns / 1e6 if timing and speedup else None,
         "reference_time_ms": timing.reference_ns / 1e6 if timing and speedup else None,
         "clocked": timing.clocked if timing else None,

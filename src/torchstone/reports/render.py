@@ -145,9 +145,10 @@ def _comparison_cell(item: OperatorSummary) -> Text:
 def _speedup(item: OperatorSummary) -> Text:
     """``1.23x faster``: the ratio with what its interval says."""
     if item.geomean_speedup is None or item.speedup_low is None or item.speedup_high is None:
-        return Text("not resolved" if item.measured_cases else "–", "dim")
+        return Text("undecided" if item.measured_cases else "–", "dim")
     outcome = outcome_of(item.speedup_low, item.speedup_high)
-    return Text(f"{ratio(item.geomean_speedup)} {outcome}", _COLOURS.get(outcome, "default"))
+    capped = " capped" if item.capped else ""
+    return Text(f"{ratio(item.geomean_speedup)} {outcome}{capped}", _COLOURS.get(outcome, "default"))
 
 
 def _operator_name(item: OperatorSummary) -> Text:
@@ -185,10 +186,13 @@ def _others(counts: dict[str, int], not_judged: int) -> list[tuple[str, str]]:
 
 def _interval(item: OperatorSummary) -> Text:
     if item.speedup_low is None or item.speedup_high is None:
-        unresolved = item.measured_cases - item.resolved_cases
-        return Text("not resolved" if unresolved else "–", "dim")
+        return Text("undecided" if item.measured_cases else "–", "dim")
     outcome = outcome_of(item.speedup_low, item.speedup_high)
-    return Text(f"{item.speedup_low:.2f} to {item.speedup_high:.2f} {outcome}", _COLOURS.get(outcome, "default"))
+    undecided = item.measured_cases - item.resolved_cases
+    beside = f" (without {undecided} undecided)" if undecided else ""
+    capped = f", capped: {one_line(item.capped[0])}" if item.capped else ""
+    interval = f"{item.speedup_low:.2f} to {item.speedup_high:.2f}"
+    return Text(f"{interval} {outcome}{beside}{capped}", _COLOURS.get(outcome, "default"))
 
 
 _NUMBERS = ("speedup", "candidate µs", "reference µs", "µs", "error/bound")

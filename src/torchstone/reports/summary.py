@@ -80,7 +80,7 @@ class OperatorSummary(msgspec.Struct, frozen=True):
     """Cases whose speed counts and that were measured, or failed before they could be."""
     measured_cases: int
     resolved_cases: int
-    """Measured cases whose time can be told from the cost of calling."""
+    """Measured cases that have a speedup. The others are undecided and are in no mean."""
     geomean_speedup: float | None
     """Over the resolved cases; None without any."""
     speedup_low: float | None
@@ -105,6 +105,8 @@ class OperatorSummary(msgspec.Struct, frozen=True):
     """Where the kernel comes from."""
     not_judged: int = 0
     """Planned cases without a record. An operator that has any is not right, but neither is it wrong for that."""
+    capped: tuple[str, ...] = ()
+    """Why speedups of cases are smaller than what their blocks show; one text for each such case."""
     best: bool = False
     """Right, and faster than what every other backend of the run offers, beyond the intervals of both."""
 
@@ -134,7 +136,12 @@ class Scores(msgspec.Struct, frozen=True):
     """How many those are."""
     p: float
     perf_at_p: float
-    """Share of all operators, wrong and missing ones included, that are right and more than `p` times as fast."""
+    """Share of all operators that are right and more than `p` times as fast. All operators: wrong, missing and
+    undecided ones included."""
+    operators_undecided: int
+    """Operators that are right and were timed, and of which no case has a speedup."""
+    cases_undecided: int
+    """Cases that were timed and have no speedup. They are in no mean."""
 
 
 class BackendSummary(Scores, frozen=True):
@@ -293,6 +300,8 @@ def _scores(operators: Sequence[OperatorSummary], results: Sequence[CaseResult],
         "operators_timed": len(speedups),
         "p": p,
         "perf_at_p": sum(value > p for value in speedups) / len(operators) if operators else 0.0,
+        "operators_undecided": sum(bool(item.measured_cases) and not item.resolved_cases for item in right),
+        "cases_undecided": sum(item.measured_cases - item.resolved_cases for item in operators),
     }
 
 
@@ -328,6 +337,7 @@ def _operator(name: str, backend: str, results: Sequence[CaseResult], not_judged
         reference_of_limit_percent=_geomean([item.reference_percent for item in attained]),
         bounds=dict(sorted(Counter(item.bound for item in attained).items())),
         over_limit_cases=sum(item.over_limit for item in attained),
+        capped=tuple(item.capped for item in ratios if item.capped),
         backend=backend,
         not_judged=not_judged,
     )

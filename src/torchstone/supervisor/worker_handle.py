@@ -98,8 +98,9 @@ class Worker:
         self._leash = leash
         self._limits = limits
         self.cores = cores
-        judges_cores = os.sched_getaffinity(0)
-        self._may_spin = bool(judges_cores - set(cores)) if cores else len(judges_cores) > 1
+        # A judge that spins on a busy machine has used up its share of a core when the answer comes, and waits for
+        # another. Where workers are bound to cores, because they are timed on them, the judge sleeps.
+        self._may_spin = not cores and len(os.sched_getaffinity(0)) > 1
         self.is_urgent = True
         """Whether it matters when exactly an answer comes: it does to a clock, not to a check beside other judges."""
         self._ahead: deque[tuple[str, Callable[[Reply], None]]] = deque()

@@ -1,0 +1,219 @@
+"""Whether speedups on a busy CPU are right: torch against itself, and kernels with a known amount of work.
+
+    python benchmarks/cpu_number.py [--runs 10] [--loops 2] [--injected-repeats 10] [--json FILE]
+
+First `torchstone run --suite smoke --backend aten` again and again beside busy loops: the true ratio is 1. Printed for
+each run: the speedup of its closing line, the median half width of the cases' intervals, how many of them exclude 1,
+how many cases are undecided or capped, and the seconds. Then pairs of programs that compute the same with a known
+ratio of work: how often the interval holds it, and the geometric mean of what is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torchstone.executors.base import ExecutorOptions
+from torchstone.executors.local import LocalExecutor
+from torchstone.measuring import Speedup, timing
+from torchstone.reports.summary import evaluate, summarise
+from torchstone.schema import (
+    Case,
+    Implementation,
+    Job,
+    Normal,
+    Record,
+    Sequence,
+    SourceFile,
+    SourceFiles,
+    Tensor,
+    decode,
+    with_problem,
+)
+
+WANTED_MEAN = (0.98, 1.02)
+WANTED_HALF_WIDTH = 0.08
+WANTED_EXCLUDED = 0.05
+WANTED_SECONDS = 90
+_LOOP = "while True: pass"
+
+
+class Injected(NamedTuple):
+    """Two programs with the same results."""
+
+    name: str
+    step: str
+    """An idempotent operator: applied again, it does its work again and changes nothing."""
+    shape: tuple[int, ...]
+    candidate: int
+    """How often the kernel applies it."""
+    reference: int
+
+    @property
+    def truth(self) -> float:
+        return self.reference / self.candidate
+
+
+INJECTED = (
+    Injected("relu 1024x512", "torch.relu", (1024, 512), 1, 1),
+    Injected("relu 1024x512", "torch.relu", (1024, 512), 2, 1),
+    Injected("relu 1024x512", "torch.relu", (1024, 512), 1, 2),
+    Injected("relu 1024x512", "torch.relu", (1024, 512), 1, 3),
+    Injected("floor 256x512", "torch.floor", (256, 512), 2, 1),
+    Injected("floor 256x512", "torch.floor", (256, 512), 1, 2),
+)
+
+
+def job(pair: Injected) -> Job:
+    """The kernel applies the step `candidate` times, the problem that is its reference `reference` times."""
+    problem = SourceFiles((SourceFile("problem.py", _problem(pair)),), "Model", "problem")
+    kernel = SourceFiles((SourceFile("kernel.py", _model("ModelNew", pair.step, pair.candidate)),), "ModelNew", "test")
+    operator = "kernelbench.cpu_number.default"
+    arguments = (Sequence(()), Tensor(pair.shape, "float32", Normal()))
+    case = Case("cpu_number", operator, arguments, timed=True, jitter=False, model=problem)
+    return Job(case, Implementation("cpu_number", operator, with_problem(kernel, problem)), "normal")
+
+
+def _problem(pair: Injected) -> str:
+    inputs = f"def get_inputs():\n    return [torch.randn({', '.join(map(str, pair.shape))})]\n"
+    return f"{_model('Model', pair.step, pair.reference)}\n\n{inputs}\n\ndef get_init_inputs():\n    return []\n"
+
+
+def _model(name: str, step: str, times: int) -> str:
+    body = "\n".join([f"        x = {step}(x)"] * times)
+    return f"import torch\n\n\nclass {name}(torch.nn.Module):\n    def forward(self, x):\n{body}\n        return x\n"
+
+
+@contextlib.contextmanager
+def busy(loops: int) -> Iterator[None]:
+    """So many processes beside that never sleep."""
+    started = [subprocess.Popen([sys.executable, "-c", _LOOP]) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--loops", type=int, default=2, help="busy loops beside")
+    parser.add_argument("--injected-repeats", type=int, default=10)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with busy(options.loops):
+        print(f"{options.loops} busy loops beside, load {os.getloadavg()[0]:.1f}\n")
+        runs = list(smoke_runs(options.runs)) if options.runs else []
+        rows = list(injected_rows(options.injected_repeats)) if options.injected_repeats else []
+    if options.json:
+        options.json.write_text(json.dumps({"runs": runs, "injected": rows}, indent=1))
+
+
+def smoke_runs(count: int) -> Iterator[dict[str, Any]]:
+    """One row for each run of smoke x aten, and one for all."""
+    print("| run | speedup | median half width | exclude 1 | undecided | capped | seconds | load |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    every: list[Speedup] = []
+    rows: list[dict[str, Any]] = []
+    for number in range(1, count + 1):
+        began = time.monotonic()
+        records = _smoke()
+        seconds = time.monotonic() - began
+        speedups = [item.speedup for item in evaluate(records) if item.speedup is not None]
+        every += speedups
+        summary = summarise(records)
+        row: dict[str, Any] = {
+            "speedup": summary.geomean_speedup,
+            **_widths(speedups),
+            "undecided": summary.cases_undecided,
+            "capped": sum(bool(each.capped) for each in speedups),
+            "seconds": seconds,
+            "load": os.getloadavg()[0],
+        }
+        rows.append(row)
+        _print_run(str(number), row)
+        yield row
+    mean = math.exp(statistics.fmean(math.log(row["speedup"]) for row in rows))
+    sums = {name: sum(row[name] for row in rows) for name in ("undecided", "capped")}
+    worst = max(row["seconds"] for row in rows), statistics.fmean(row["load"] for row in rows)
+    _print_run("all", {"speedup": mean, **_widths(every), **sums, "seconds": worst[0], "load": worst[1]})
+    shown = f"±{WANTED_HALF_WIDTH:.0%}, {WANTED_EXCLUDED:.0%}, {WANTED_SECONDS} s a run"
+    print(f"\nwanted: mean {WANTED_MEAN[0]} to {WANTED_MEAN[1]}, {shown}\n")
+
+
+def _smoke() -> list[Record]:
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["-m", "torchstone", "run", "--suite", "smoke", "--backend", "aten", "--device", "cpu"]
+        where = ["--output-dir", folder, "--run-id", "smoke"]
+        subprocess.run([sys.executable, *command, *where], check=True, capture_output=True)
+        lines = (Path(folder) / "smoke" / "records.jsonl").read_bytes().splitlines()
+    return [decode(line, Record) for line in lines]
+
+
+def _widths(speedups: list[Speedup]) -> dict[str, float]:
+    halves = [math.expm1(math.log(each.high / each.low) / 2) for each in speedups]
+    excluded = [each for each in speedups if not each.low <= 1 <= each.high]
+    return {
+        "half_width": statistics.median(halves) if halves else math.nan,
+        "excluded": len(excluded),
+        "intervals": len(speedups),
+    }
+
+
+def _print_run(name: str, row: dict[str, Any]) -> None:
+    excluded = f"{row['excluded']} of {row['intervals']}"
+    cells = [name, f"{row['speedup']:.3f}x", f"±{row['half_width']:.1%}", excluded, f"{row['undecided']}"]
+    cells += [f"{row['capped']}", f"{row['seconds']:.0f}", f"{row['load']:.1f}"]
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def injected_rows(repeats: int) -> Iterator[dict[str, Any]]:
+    """One row for each pair of programs."""
+    print("| work | truth | reported, mean | intervals that hold the truth | undecided | words |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for pair in INJECTED:
+        found = list(_timed(pair, repeats))
+        known = [each for each in found if each is not None]
+        mean = math.exp(statistics.fmean(math.log(each.ratio) for each in known)) if known else math.nan
+        held = sum(each.low <= pair.truth <= each.high for each in known)
+        words = {
+            word: sum(each.outcome == word for each in known) for word in ("faster", "slower", "same", "undecided")
+        }
+        row: dict[str, Any] = {
+            "work": f"{pair.name}, {pair.candidate} against {pair.reference}",
+            "truth": pair.truth,
+            "mean": mean,
+            "held": held,
+            "known": len(known),
+            "undecided": len(found) - len(known),
+            "words": {word: count for word, count in words.items() if count},
+        }
+        said = ", ".join(f"{count} {word}" for word, count in row["words"].items())
+        start = f"| {row['work']} | {pair.truth:.2f} | {mean:.3f}"
+        print(f"{start} | {held} of {len(known)} | {row['undecided']} | {said} |", flush=True)
+        yield row
+
+
+def _timed(pair: Injected, repeats: int) -> Iterator[Speedup | None]:
+    """Each time in a judge of its own: in another memory."""
+    for _ in range(repeats):
+        for record in LocalExecutor(ExecutorOptions(device="cpu")).run([job(pair)]):
+            yield None if record.measurement is None else timing(record.measurement).speedup
+
+
+if __name__ == "__main__":
+    main()

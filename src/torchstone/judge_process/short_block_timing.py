@@ -1,0 +1,243 @@
+"""A measurement on the CPU: who takes part, what a short block is for each, and how a claimed speed is confirmed.
+
+Every call of the candidate has new values, and its result is compared. Not at once, but after the burst: the judge's
+own work between two blocks would move them apart. The judge has its private copy before the next block begins. The
+reference gets the same values in the same order.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from torchstone import schema
+from torchstone.judge_process.block_results import BlockResults
+from torchstone.judge_process.bound_worker import BoundWorker
+from torchstone.judge_process.candidate_session import FAILURES, HOUSEKEEPING_SECONDS, CandidateSession
+from torchstone.judge_process.participants import (
+    CandidateCalls,
+    CandidateChain,
+    FreshCalls,
+    ReferenceCalls,
+    ReferenceChain,
+    ReferenceLostError,
+    lost,
+)
+from torchstone.judging import DrawnCall, Expected, Reference, UncapturableError
+from torchstone.measuring import needs_single_calls, short_blocks, short_rounds
+from torchstone.measuring.device import Watch
+from torchstone.measuring.procedure import Contestant, Inspections, Times
+
+_WARM_BYTES = 12 << 20
+"""Arguments and results of a block on warm caches: they lie in a core's own cache and in its part of the next."""
+
+ShortBlockParties = Mapping[schema.Party, short_rounds.ShortBlockContestant]
+
+
+class BurstDraws:
+    """The values of a burst's blocks, for all parties."""
+
+    def __init__(self, draws: FreshCalls) -> None:
+        self._draws = draws
+        self.blocks: list[tuple[list[DrawnCall], list[Expected]]] = []
+        """Of the burst that was prepared last."""
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        """Draw new values."""
+        self.blocks = [self._draws.fresh(calls) for calls in lengths]
+
+    def again(self, calls: int) -> list[DrawnCall]:
+        """Values that the candidate has had, or never gets."""
+        return self._draws.again(calls)
+
+
+class CandidateShortBlocks(CandidateCalls):
+    """The candidate."""
+
+    way: schema.Way = "called"
+
+    def __init__(self, session: CandidateSession, bound: BoundWorker, draws: FreshCalls, burst: BurstDraws) -> None:
+        super().__init__(session, bound, draws)
+        self._burst = burst
+        self._waiting: deque[tuple[list[DrawnCall], list[Expected]]] = deque()
+        self._made: list[tuple[BlockResults, list[Expected]]] = []
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        """Draw the values of a burst."""
+        self._burst.prepare(lengths)
+        self._waiting = deque(self._burst.blocks)
+
+    def run(self, calls: int) -> Times:
+        """Make the calls. Outside a burst they are compared at once."""
+        if not self._waiting:
+            return super().run(calls)
+        drawn, expected = self._waiting.popleft()
+        block = self._session.call_and_keep(self._bound, drawn, expected)
+        self._made.append((block, expected))
+        return Times(block.elapsed_ns, block.claimed_ns)
+
+    def settle(self) -> None:
+        """Compare every result of the burst."""
+        for block, expected in self._made:
+            self._session.verify(self._bound, block, expected)
+        self._made.clear()
+
+
+class OwnShortBlocks:
+    """The reference, or the shim."""
+
+    way: schema.Way = "called"
+
+    def __init__(self, bound: BoundWorker, burst: BurstDraws, pretend: bool) -> None:
+        self._bound, self._burst, self._pretend = bound, burst, pretend
+        self._waiting: deque[tuple[list[DrawnCall], list[Expected]]] = deque()
+
+    def prepare(self, lengths: tuple[int, ...]) -> None:
+        """The candidate's draws serve."""
+        self._waiting = deque(self._burst.blocks)
+
+    def run(self, calls: int) -> Times:
+        """Make the calls. What they give is copied as the candidate's is: it would lie in caches otherwise."""
+        drawn = self._waiting.popleft()[0] if self._waiting else self._burst.again(calls)
+        if not self._pretend:
+            self._bound.present(drawn)
+        deadline = time.monotonic() + HOUSEKEEPING_SECONDS
+        try:
+            block = (
+                self._bound.time(calls, deadline, pretend=True) if self._pretend else self._bound.call(calls, deadline)
+            )
+        except FAILURES as error:
+            raise ReferenceLostError(lost(error)) from error
+        return Times(block.elapsed_ns, block.claimed_ns)
+
+    def settle(self) -> None:
+        """There is nothing to compare."""
+
+
+@contextmanager
+def warmed(bounds: Sequence[BoundWorker], cache: schema.Cache) -> Iterator[None]:
+    """For warm caches the judge writes arguments on the core of these workers, which stand still meanwhile.
+
+    For cold caches it keeps to its own cores, where the arguments come from.
+    """
+    before = os.sched_getaffinity(0)
+    for bound in bounds:
+        bound.is_warm = cache == "warm" and bool(bound.worker.cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        for bound in bounds:
+            bound.is_warm = False
+
+
+def most_calls(bound: BoundWorker, cache: schema.Cache) -> int:
+    """In a block: as far as there are distinct inputs, and for warm caches no more than caches hold."""
+    return bound.sets if cache == "cold" else min(bound.sets, max(1, _WARM_BYTES // bound.layout.footprint_bytes))
+
+
+def own_parties(burst: BurstDraws, own: BoundWorker, blank: BoundWorker) -> ShortBlockParties:
+    """The reference and the shim without the candidate, in whose place the reference is called in another worker.
+
+    Otherwise the reference would find its caches as nobody had touched them.
+    """
+    return {
+        "candidate": OwnShortBlocks(blank, burst, pretend=False),
+        "reference": OwnShortBlocks(own, burst, pretend=False),
+        "shim": OwnShortBlocks(blank, burst, pretend=True),
+    }
+
+
+class ShortBlockTiming:
+    """The blocks of one measurement."""
+
+    method = short_blocks.METHOD
+    uncaptured: str | None = ""
+    latencies_ns: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        session: CandidateSession,
+        bound: BoundWorker,
+        other: BoundWorker,
+        blank: BoundWorker,
+        reference: Reference,
+    ) -> None:
+        self.bound, self.other, self.reference = bound, other, reference
+        self._session, self._blank = session, blank
+        self._plan = short_rounds.SHORT_BLOCK_PLANS[session.job.effort]
+        self._order = random.Random(secrets.randbits(64))
+        self._draws = FreshCalls(session, reference)
+        burst = BurstDraws(self._draws)
+        self._candidate = CandidateShortBlocks(session, bound, self._draws, burst)
+        self._parties: ShortBlockParties = {
+            "candidate": self._candidate,
+            "reference": OwnShortBlocks(other, burst, pretend=False),
+            "shim": OwnShortBlocks(blank, burst, pretend=True),
+        }
+        self.watch: Watch
+        """Since the contest was begun."""
+
+    def get_ready(self) -> None:
+        """Find out what can be planted."""
+        self._draws.plan()
+
+    def hold(self) -> tuple[list[schema.Block], int]:
+        """Every block, and how many calls a block has."""
+        with warmed((self.bound, self.other, self._blank), self._session.job.cache):
+            return self._blocks()
+
+    def _blocks(self) -> tuple[list[schema.Block], int]:
+        self.watch = Watch(
+            self._session.room.probe, [each.worker.pid for each in (self.bound, self.other, self._blank)]
+        )
+        calls = self._calls()
+        inspections = Inspections(-(-self._plan.pairs // short_rounds.PAIRS_IN_BURST), self._candidate.inspection)
+        blocks = short_rounds.short_rounds(self._parties, calls, self._plan, self._order, self.watch, inspections)
+        if needs_single_calls(blocks):
+            self._confirm(blocks, calls)
+        return blocks, calls
+
+    def _calls(self) -> int:
+        """In a block. How long the reference's calls take is asked once for a case, however many candidates it has."""
+        known = self._session.room.reference_call_ns
+        most = most_calls(self.bound, self._session.job.cache)
+        key = schema.content_key(self.reference.case, self.method, self._session.job.cache)
+        if key not in known:
+            known[key] = short_rounds.reference_call_ns(self._parties, most)
+        return short_rounds.calls_in_block(self._parties, most, self._plan, known[key])
+
+    def _confirm(self, blocks: list[schema.Block], calls: int) -> None:
+        """Whether the speed is also there where each call waits for the one before."""
+        draws = self._draws
+        parties: Mapping[schema.Party, Contestant] = {
+            "candidate": CandidateCalls(self._session, self.bound, draws),
+            "reference": ReferenceCalls(self.other, draws, pretend=False),
+            "shim": ReferenceCalls(self._blank, draws, pretend=True),
+        }
+        if self._can_be_chained():
+            parties = {
+                "candidate": CandidateChain(self._session, self.bound, draws),
+                "reference": ReferenceChain(self.other, draws, pretend=False),
+                "shim": ReferenceChain(self._blank, draws, pretend=True),
+            }
+        else:
+            calls = 1
+        with suppress(UncapturableError):  # then it stays unconfirmed
+            for contestant in parties.values():
+                contestant.run(calls)
+            short_rounds.short_confirmations(parties, blocks, calls, self._plan, self._order, needs_single_calls)
+
+    def _can_be_chained(self) -> bool:
+        """Whether results are tensors whose bits can decide how to go on."""
+        if not all(output.dtype is not None for output in self.bound.layout.outputs):
+            return False
+        try:
+            return self._draws.can_be_chained()
+        except UncapturableError:  # of random numbers, say: nobody knows beforehand which they are
+            return False

@@ -1,0 +1,376 @@
+"""Statistics of short blocks, in which calls are timed on the CPU: times per call, speedup, interval, and caps.
+
+Other programs only make blocks longer. So each party's time is the mean of the lowest third of its blocks, minus the
+shim's, and the ratio of two such times is the speedup. Its interval is a bootstrap over pairs, which swapping the
+parties inverts.
+
+A ratio above 1 and one below 1 are treated alike while the interval contains 1. If it lies above 1, the kernel claims a
+speed: calls that wait for each other must confirm it, and so must the reference without the candidate. What refutes a
+claim caps it; what says nothing leaves it undecided. No ratio is replaced by 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from torchstone.measuring.block_ratio import resampled_rounds
+from torchstone.measuring.light import Attainment, attainment, has_limit
+from torchstone.measuring.statistics import (
+    HOPELESS,
+    LEAST_SHARE,
+    NOISE_BAND,
+    Speedup,
+    Timing,
+    distribution,
+    minimum_detectable_effect,
+    outcome_of,
+)
+from torchstone.measuring.student import Z_95, student_t_95
+from torchstone.schema import Block, Measurement, Party, Way
+
+METHOD = "short-blocks"
+PLACEMENT_DOUBT = 0.04
+"""Relative difference of the same code in two processes, for as long as both live: their memory lies elsewhere. No
+number of blocks shows it. From benchmarks/cpu_number.py."""
+MOST_HALF_WIDTH = 0.25
+"""Relative half width of an interval that still says something. A wider one leaves the speedup undecided."""
+CLAIM = 1.10
+"""Ratio from which a speed must be confirmed even if its interval contains 1: noise alone hardly reaches it."""
+ALLOWANCE = 1.1
+"""Largest factor between the ratio of blocks and that of single calls: caches are warmer in blocks."""
+DOUBTFUL_HALF_WIDTH = 0.08
+"""Relative half width of an interval from which more time is spent on pairs."""
+DOUBTFUL = 1.25
+"""Factor within which a ratio whose interval excludes 1 is looked at longer: it may be chance."""
+LOWEST = 3
+"""A party's time is the mean of the lowest of so many parts of its blocks."""
+LEAST_PAIRS = 6
+"""Pairs that an interval needs."""
+
+Floats = NDArray[np.float64]
+
+
+class Ratio(NamedTuple):
+    """Reference time over candidate time."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+class Own(NamedTuple):
+    """A party's time per block minus the shim's."""
+
+    own_ns: float
+    floor_ns: float
+    """Below it the time cannot be told from the cost of calling."""
+    drawn_ns: Floats
+    """The same of each bootstrap sample, no less than the floor."""
+
+
+class Limit(NamedTuple):
+    """What something else shows of a speed."""
+
+    found: Ratio
+    why: str
+
+
+def timing_of_short_blocks(measurement: Measurement) -> Timing:
+    """Compute times per call and the speedup of a measurement by short blocks."""
+    blocks = _called(measurement.blocks)
+    pairs = _pairs(blocks)
+    if not pairs["candidate"].size:
+        raise ValueError("a measurement needs at least one pair of the candidate and the reference")
+    calls = _calls(blocks)
+    shim_ns = _low_ns(pairs["shim"])
+    candidate_ns, reference_ns = ((_low_ns(pairs[party]) - shim_ns) / calls for party in ("candidate", "reference"))
+    speedup, unresolved = _speedup(measurement)
+    if speedup is not None and speedup.capped:
+        candidate_ns = reference_ns / speedup.ratio
+    return Timing(
+        candidate_ns=candidate_ns,
+        reference_ns=reference_ns,
+        shim_ns=shim_ns / calls,
+        rounds=int(pairs["candidate"].size),
+        candidate_rounds_ns=distribution((pairs["candidate"] - shim_ns) / calls),
+        reference_rounds_ns=distribution((pairs["reference"] - shim_ns) / calls),
+        speedup=speedup,
+        unresolved=unresolved,
+        attainment=_attainment(measurement, speedup, candidate_ns, reference_ns),
+        candidate_call_ns=candidate_ns,
+        reference_call_ns=reference_ns,
+    )
+
+
+def is_precise(blocks: Sequence[Block], half_width: float) -> bool:
+    """Whether more pairs would change little: the interval is this narrow, or the candidate is hopelessly slow.
+
+    Without the doubt about where memory lies, which more pairs do not lessen.
+    """
+    found, _ = _in_blocks(blocks, doubt=0.0)
+    return found is not None and (found.high < HOPELESS or math.log(found.high / found.low) / 2 <= half_width)
+
+
+def is_doubtful(blocks: Sequence[Block]) -> bool:
+    """Whether the interval is wide, or excludes 1 by so little that chance may have done it. In either direction."""
+    found, _ = _in_blocks(blocks)
+    if found is None or math.log(found.high / found.low) / 2 > DOUBTFUL_HALF_WIDTH:
+        return True
+    return (found.low > 1 or found.high < 1) and abs(math.log(found.ratio)) < math.log(DOUBTFUL)
+
+
+def needs_single_calls(blocks: Sequence[Block]) -> bool:
+    """Whether blocks of several calls claim a speed, and calls one at a time neither confirm nor refute it yet."""
+    found, _ = _in_blocks(blocks)
+    if found is None or _is_too_wide(found) or not claims_speed(found):
+        return False
+    return _calls(_called(blocks)) > 1 and _says(blocks, found) == "open"
+
+
+def needs_reference_alone(measurement: Measurement) -> bool:
+    """Whether a speed is claimed that calls one at a time have not refuted."""
+    found, _ = _as_confirmed(measurement)
+    return found is not None and claims_speed(found)
+
+
+def claims_speed(speedup: Speedup) -> bool:
+    """Whether the candidate is more than noise faster than the reference, and would count as such."""
+    return speedup.ratio > 1 + NOISE_BAND and (speedup.low > 1 or speedup.ratio > CLAIM)
+
+
+def _speedup(measurement: Measurement) -> tuple[Speedup | None, str]:
+    """The speedup as far as it is confirmed, or why there is none."""
+    found, why = _as_confirmed(measurement)
+    if found is None or not claims_speed(found):
+        return found, why
+    if measurement.never_alone:
+        return None, f"{found.ratio:.2f}x beside the candidate; not confirmed without it: {measurement.never_alone}"
+    for limit in _limits(measurement, found):
+        found = _held(found, limit)
+    return _unless_too_wide(found)
+
+
+def _as_confirmed(measurement: Measurement) -> tuple[Speedup | None, str]:
+    """The speedup of the blocks, or of single calls where they refute it."""
+    blocks = measurement.blocks
+    found, why = _in_blocks(blocks)
+    if found is None:
+        return None, why
+    if _is_too_wide(found) or not claims_speed(found) or _calls(_called(blocks)) == 1:
+        return _unless_too_wide(found)
+    says = _says(blocks, found)
+    single = _one_at_a_time(blocks)
+    if says == "open" or single is None:
+        return (
+            None,
+            f"{found.ratio:.2f}x in blocks of {_calls(_called(blocks))} calls, which single calls do not confirm",
+        )
+    shown = f"calls that wait for each other show {single.ratio:.2f}x"
+    if says == "refuted":
+        held = _held(found, Limit(single, shown))
+        return _unless_too_wide(msgspec.structs.replace(held, one_at_a_time="refuted"))
+    most = Ratio(*(ALLOWANCE * each for each in single))
+    return _unless_too_wide(_held(msgspec.structs.replace(found, one_at_a_time="confirmed"), Limit(most, shown)))
+
+
+def _unless_too_wide(speedup: Speedup) -> tuple[Speedup | None, str]:
+    if _is_too_wide(speedup):
+        return None, f"its interval, {speedup.low:.2f} to {speedup.high:.2f}, is too wide"
+    return speedup, ""
+
+
+def _is_too_wide(speedup: Speedup) -> bool:
+    return math.log(speedup.high / speedup.low) / 2 > math.log1p(MOST_HALF_WIDTH)
+
+
+def _held(speedup: Speedup, limit: Limit) -> Speedup:
+    """A speed no further than the limit. If the limit lies within the interval, only the interval grows."""
+    low = min(speedup.low, limit.found.low)
+    if limit.found.ratio >= speedup.low:
+        return _with_interval(speedup, low, speedup.high)
+    ratio = limit.found.ratio
+    below = math.hypot(math.log(speedup.ratio / speedup.low), math.log(ratio / limit.found.low))
+    above = math.hypot(math.log(speedup.high / speedup.ratio), math.log(limit.found.high / ratio))
+    why = f"{speedup.ratio:.2f}x in the blocks; {limit.why}"
+    held = msgspec.structs.replace(speedup, ratio=ratio, capped=why)
+    return _with_interval(held, ratio * math.exp(-below), ratio * math.exp(above))
+
+
+def _with_interval(speedup: Speedup, low: float, high: float) -> Speedup:
+    effect = minimum_detectable_effect(math.log(high / low) / 2)
+    outcome = outcome_of(low, high)
+    return msgspec.structs.replace(speedup, low=low, high=high, outcome=outcome, minimum_detectable_effect=effect)
+
+
+def _in_blocks(blocks: Sequence[Block], doubt: float = PLACEMENT_DOUBT) -> tuple[Speedup | None, str]:
+    """What the blocks alone show, or why they show nothing."""
+    pairs = _pairs(_called(blocks))
+    if pairs["candidate"].size < LEAST_PAIRS:
+        return None, f"{pairs['candidate'].size} pairs of blocks; {LEAST_PAIRS} are needed for an interval"
+    parties = {party: _own(pairs[party], pairs["shim"]) for party in ("candidate", "reference")}
+    for party, own in parties.items():
+        if own.own_ns <= own.floor_ns:
+            return None, f"the {party}'s own time cannot be told from the cost of calling it"
+    found = _ratio(parties["reference"], parties["candidate"], pairs["candidate"].size, doubt)
+    return _with_interval(Speedup(*found, "undecided"), found.low, found.high), ""
+
+
+def _limits(measurement: Measurement, found: Speedup) -> Iterator[Limit]:
+    """What a claimed speed must not exceed, with the reason."""
+    blocks, calls = _called(measurement.blocks), _calls(_called(measurement.blocks))
+    pairs = _pairs(blocks)
+    count = pairs["candidate"].size
+    candidate, reference = (_own(pairs[party], pairs["shim"]) for party in ("candidate", "reference"))
+    handled = _more(candidate, _handling_ns(measurement.blocks, "called", calls))
+    charged = _ratio(reference, handled, count)
+    if charged.ratio <= 1 + NOISE_BAND:
+        yield Limit(charged, f"{charged.ratio:.2f}x if all that the worker does around a call is the candidate's")
+    else:  # a doubt: it may be, and is then no speed of the kernel's
+        yield Limit(Ratio(found.low, charged.low, found.high), "")
+    yield from _limits_alone(measurement.blocks, candidate, calls, count)
+    if measurement.preparable_share:
+        left = 1 - measurement.preparable_share
+        share = f"{measurement.preparable_share:.0%} of the bytes are the same for all values"
+        yield Limit(_times(found, left), share)
+    if measurement.relaying_ns:
+        laid_out = _ratio(reference, _more(candidate, calls * measurement.relaying_ns), count)
+        yield Limit(laid_out, f"{laid_out.ratio:.2f}x with the results in the reference's order of memory")
+
+
+def _times(speedup: Speedup, factor: float) -> Ratio:
+    return Ratio(factor * speedup.ratio, factor * speedup.low, factor * speedup.high)
+
+
+def _limits_alone(blocks: Sequence[Block], candidate: Own, calls: int, count: int) -> Iterator[Limit]:
+    """The reference without the candidate, before and after. What is subtracted is each moment's own shim."""
+    for way, when in (("beforehand", "before the candidate was loaded"), ("alone", "after it had ended")):
+        of_moment = [block for block in blocks if block.way == way]
+        found = _pairs(of_moment)
+        if found["reference"].size >= LEAST_PAIRS:
+            reference = _times_calls(_own(found["reference"], found["shim"]), calls / _calls(of_moment))
+            most = _ratio(reference, candidate, min(count, found["reference"].size))
+            within = Ratio(*(each * (1 + NOISE_BAND) for each in most))
+            yield Limit(within, f"the reference took {most.ratio:.2f} times the candidate's time {when}")
+
+
+def _says(blocks: Sequence[Block], speedup: Speedup) -> str:
+    """`confirmed`, `refuted` or `open`: what calls one at a time say about a speed."""
+    single, charged = _one_at_a_time(blocks, is_charged=False), _one_at_a_time(blocks)
+    if single is None or charged is None:
+        return "open"
+    if single.high < speedup.ratio / ALLOWANCE:
+        return "refuted"
+    return "confirmed" if charged.low > 1 else "open"
+
+
+def _one_at_a_time(blocks: Sequence[Block], is_charged: bool = True) -> Ratio | None:
+    """The ratio of chained or single calls; None: there are too few, or they show nothing.
+
+    `is_charged`: the candidate is charged for what the worker does around a call and between calls, which it could do
+    faster, and the reference is no slower than in its blocks of several calls.
+    """
+    single = [b for b in blocks if b.way == "chained"] or [b for b in blocks if b.way == "called" and b.calls == 1]
+    pairs, calls = _pairs(single), _calls(single)
+    if pairs["candidate"].size < LEAST_PAIRS or (calls == _calls(_called(blocks)) and single[0].way == "called"):
+        return None
+    candidate, reference = (_own(pairs[party], pairs["shim"]) for party in ("candidate", "reference"))
+    if is_charged:
+        candidate = _more(candidate, _handling_ns(single, single[0].way, calls))
+        warm_ns = _reference_ns(blocks) * calls
+        if 0 < warm_ns < reference.own_ns:
+            reference = _more(reference, warm_ns - reference.own_ns)
+    if candidate.own_ns <= candidate.floor_ns or reference.own_ns <= reference.floor_ns:
+        return None
+    return _ratio(reference, candidate, pairs["candidate"].size)
+
+
+def _reference_ns(blocks: Sequence[Block]) -> float:
+    """Per call, in the blocks that decide."""
+    pairs = _pairs(_called(blocks))
+    return (_low_ns(pairs["reference"]) - _low_ns(pairs["shim"])) / _calls(_called(blocks))
+
+
+def _handling_ns(blocks: Sequence[Block], way: Way, calls: int) -> float:
+    """What the shim's worker says that it does for a block: all of it a candidate could do faster."""
+    claimed = [b.claimed_ns for b in blocks if b.party == "shim" and b.way == way and b.calls == calls]
+    return _low_ns(np.array(claimed, dtype=np.float64))
+
+
+def _more(own: Own, ns: float) -> Own:
+    """The same with so much more time in every block."""
+    return Own(own.own_ns + ns, own.floor_ns, np.maximum(own.drawn_ns + ns, own.floor_ns))
+
+
+def _times_calls(own: Own, calls: float) -> Own:
+    return Own(own.own_ns * calls, own.floor_ns * calls, own.drawn_ns * calls)
+
+
+def _own(gross: Floats, shim: Floats) -> Own:
+    """A party's time, from blocks that were taken in pairs with the shim's."""
+    both = np.stack((gross, shim if shim.size else np.zeros_like(gross)))
+    block_ns, shim_ns = _low(both)
+    drawn = _low(both[:, resampled_rounds(gross.size)])
+    floor_ns = LEAST_SHARE * float(block_ns)
+    return Own(float(block_ns - shim_ns), floor_ns, np.maximum(drawn[0] - drawn[1], floor_ns))
+
+
+def _ratio(reference: Own, candidate: Own, pairs: int, doubt: float = PLACEMENT_DOUBT) -> Ratio:
+    centre = math.log(max(reference.own_ns, reference.floor_ns) / max(candidate.own_ns, candidate.floor_ns))
+    low, high = np.percentile(np.log(reference.drawn_ns) - np.log(candidate.drawn_ns), (2.5, 97.5))
+    widening = student_t_95(pairs - 1) / Z_95 * math.sqrt(pairs / (pairs - 1))
+    below, above = (math.hypot(widening * max(0.0, float(way)), doubt) for way in (centre - low, high - centre))
+    return Ratio(math.exp(centre), math.exp(centre - below), math.exp(centre + above))
+
+
+def _called(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks that decide: the longest of those that are called one after another."""
+    called = [block for block in blocks if block.way == "called"]
+    calls = _calls(called)
+    return [block for block in called if block.calls == calls]
+
+
+def _calls(blocks: Sequence[Block]) -> int:
+    return max((block.calls for block in blocks), default=1)
+
+
+def _pairs(blocks: Sequence[Block]) -> dict[Party, Floats]:
+    """Each party's blocks in nanoseconds, those of one round at the same place.
+
+    Without the candidate, the reference's and the shim's. Rounds that lack a party are left out.
+    """
+    rounds: dict[int, dict[Party, int]] = defaultdict(dict)
+    for block in blocks:
+        rounds[block.round][block.party] = block.elapsed_ns
+    parties = {block.party for block in blocks}
+    whole = [rounds[number] for number in sorted(rounds) if rounds[number].keys() == parties]
+    every: tuple[Party, ...] = ("candidate", "reference", "shim")
+    return {
+        party: np.array([found[party] for found in whole] if party in parties else [], dtype=np.float64)
+        for party in every
+    }
+
+
+def _low(values: Floats) -> Floats:
+    """The mean of the lowest third, along the last axis: less noise than one quantile, and no longer tail."""
+    ordered = np.sort(values, axis=-1)
+    return np.asarray(ordered[..., : -(-values.shape[-1] // LOWEST)].mean(axis=-1))
+
+
+def _low_ns(values: Floats) -> float:
+    return float(_low(values)) if values.size else 0.0
+
+
+def _attainment(
+    measurement: Measurement, speedup: Speedup | None, candidate_ns: float, reference_ns: float
+) -> Attainment | None:
+    light = measurement.speed_of_light
+    if light is None or speedup is None or not has_limit(light):
+        return None
+    return attainment(light, candidate_ns, reference_ns)
