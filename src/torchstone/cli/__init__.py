@@ -46,7 +46,7 @@ INTERRUPTED = 130
 
 def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from torchstone.runs.manifest import own_version
+        from torchstone.executors.versions import own_version
 
         click.echo(f"torchstone {own_version()}")
         context.exit()

@@ -87,7 +87,7 @@ def _version(package: str) -> str | None:
 
 
 def _devices() -> list[Diagnosis]:
-    from torchstone.runs.machine import hardware, nvidia, torch_cuda
+    from torchstone.executors.machine import hardware, nvidia, torch_cuda
 
     machine = hardware()
     memory = f"{machine.memory_bytes / 2**30:.0f} GiB"

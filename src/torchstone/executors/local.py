@@ -20,8 +20,8 @@ from typing import Self
 
 from torchstone import errors
 from torchstone.executors.base import Answer, ExecutorOptions, run_in
-from torchstone.executors.devices import Device, find_devices
-from torchstone.executors.judge_handle import JudgeProcess
+from torchstone.executors.devices import Device, cpu_slots, find_devices
+from torchstone.executors.judge_handle import JudgeProcess, where_on
 from torchstone.executors.queue import JobQueue
 from torchstone.executors.workload import Workload, workload_of
 from torchstone.judge_process.process import Closed, Judged
@@ -61,7 +61,7 @@ class LocalSession:
         places = max(1, options.judges_per_device)
         self._judges = [
             JudgeProcess(device, options, place, places)
-            for device in find_devices(options.device)
+            for device in _devices(options)
             for place in range(places)
         ]
         self._queue = JobQueue(heaviest_first=places > 1)
@@ -296,6 +296,12 @@ class LocalSession:
         judge.failed_starts, judge.rests_until = 0, time.monotonic() + _REST_SECONDS
 
 
+def _devices(options: ExecutorOptions) -> list[Device]:
+    if options.device == "cpu" and options.slots > 1:
+        return cpu_slots(options.slots, options.slot)
+    return find_devices(options.device)
+
+
 _OPEN: weakref.WeakSet[LocalSession] = weakref.WeakSet()
 
 
@@ -319,6 +325,7 @@ def _unjudged(job: Job, device: Device, options: ExecutorOptions, lost: int, wor
         isolation=Isolation(options.isolation),
         attempts=lost,
         shapes=job.shapes,
+        **where_on(device),
     )
 
 

@@ -7,7 +7,7 @@ import re
 
 from torchstone.errors import DeviceUnavailableError, UsageError
 from torchstone.executors.devices import find_devices, visible_uuids
-from torchstone.runs.machine import nvidia, torch_cuda
+from torchstone.executors.machine import nvidia, torch_cuda
 
 
 def resolve_device(asked: str) -> str:
