@@ -35,6 +35,8 @@ class ExecutorOptions(msgspec.Struct, frozen=True):
     """Only this one of them; None: all."""
     results: ResultReading = "read"
     """`copied`: even where the judge could read results in the candidate's memory, do without, and without CUDA IPC."""
+    node: str = ""
+    """The machine as records name it; empty: its host name."""
     address: str = "auto"
     """Of a cluster, for executors that have one."""
     gpu: str = ""

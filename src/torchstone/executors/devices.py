@@ -40,9 +40,7 @@ def find_devices(wanted: str) -> list[Device]:
     if not uuids:
         raise DeviceUnavailableError("no CUDA device is visible. Run with --device cpu, or see 'torchstone doctor'.")
     models = {gpu.uuid: gpu.name for gpu in nvidia().gpus}
-    devices = [
-        Device("cuda", f"cuda:{index}", uuid, uuid, models.get(uuid, "")) for index, uuid in enumerate(uuids)
-    ]
+    devices = [Device("cuda", f"cuda:{index}", uuid, uuid, models.get(uuid, "")) for index, uuid in enumerate(uuids)]
     if wanted == "cuda":
         return devices
     chosen = [device for device in devices if device.label == wanted]

@@ -31,9 +31,9 @@ _SILENCE_SECONDS = 600.0
 """A judge at work says so several times a minute, but for its own long computations."""
 
 
-def where_on(device: Device) -> dict[str, str]:
+def where_on(device: Device, options: ExecutorOptions) -> dict[str, str]:
     """The fields of a record that name the machine and the device."""
-    return {"node": platform.node(), "device_uuid": device.uuid or "", "device_model": device.model}
+    return {"node": options.node or platform.node(), "device_uuid": device.uuid or "", "device_model": device.model}
 
 
 def _judges_environment(device: Device) -> dict[str, str]:
@@ -157,7 +157,7 @@ class JudgeProcess:
     def finish(self, record: Record) -> Record:
         """Take the record of the job in hand."""
         lost, self.job, self.unjudged_in_a_row = self.lost, None, set()
-        return msgspec.structs.replace(record, attempts=record.attempts + lost, **where_on(self.device))
+        return msgspec.structs.replace(record, attempts=record.attempts + lost, **where_on(self.device, self._options))
 
     def last_words(self) -> str:
         """How it ended and the end of what it printed, in one line."""

@@ -18,6 +18,8 @@ from threading import Lock
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from torchstone import errors
 from torchstone.executors.base import Answer, ExecutorOptions, run_in
 from torchstone.executors.devices import Device, cpu_slots, find_devices
@@ -60,9 +62,7 @@ class LocalSession:
         self._options = options
         places = max(1, options.judges_per_device)
         self._judges = [
-            JudgeProcess(device, options, place, places)
-            for device in _devices(options)
-            for place in range(places)
+            JudgeProcess(device, options, place, places) for device in _devices(options) for place in range(places)
         ]
         self._queue = JobQueue(heaviest_first=places > 1)
         self._workload: Workload | None = None
@@ -315,7 +315,7 @@ os.register_at_fork(after_in_child=_abandon_all)
 
 
 def _unjudged(job: Job, device: Device, options: ExecutorOptions, lost: int, words: str) -> Record:
-    return Record(
+    record = Record(
         job_key=job.key,
         case=job.case,
         implementation=job.implementation.reference,
@@ -325,8 +325,8 @@ def _unjudged(job: Job, device: Device, options: ExecutorOptions, lost: int, wor
         isolation=Isolation(options.isolation),
         attempts=lost,
         shapes=job.shapes,
-        **where_on(device),
     )
+    return msgspec.structs.replace(record, **where_on(device, options))
 
 
 def _error(closed: Closed) -> errors.TorchstoneError:

@@ -16,7 +16,6 @@ PACKAGES = (
 """Those whose version can change a result."""
 
 
-
 def software() -> Software:
     """Versions of what takes part."""
     return Software(
