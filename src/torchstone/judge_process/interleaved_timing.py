@@ -165,7 +165,7 @@ class _InterleavedTiming:
             "reference": ReferenceGraphs(other, draws, sweep, chained=True),
             "shim": ReferenceGraphs(blank, draws, sweep, chained=True, pretend=True),
         }
-        if not bound.on_device:
+        if not bound.records_graphs:
             self._chains = {
                 "candidate": CandidateChain(session, bound, draws),
                 "reference": ReferenceChain(other, draws, pretend=False),
@@ -176,7 +176,7 @@ class _InterleavedTiming:
         self._probe, self._pids = session.room.probe, [each.worker.pid for each in (bound, other, blank)]
         self.watch: Watch
         """Since the contest was begun."""
-        self.uncaptured: str | None = None if bound.on_device else ""
+        self.uncaptured: str | None = None if bound.records_graphs else ""
 
     @property
     def latencies_ns(self) -> list[int]:
@@ -202,12 +202,12 @@ class _InterleavedTiming:
         return self._blocks()
 
     def _blocks(self) -> tuple[list[schema.Block], int]:
-        if not self.bound.on_device and self._can_be_chained():
+        if not self.bound.records_graphs and self._can_be_chained():
             lengths = self._lengths(self._calls)
             blocks = self._rounds(self._calls, lengths[1:])
             self._confirm_by_chains(blocks, lengths[1])
             return blocks, lengths[1]
-        if not self.bound.on_device or not self._reference_can_be_captured():
+        if not self.bound.records_graphs or not self._reference_can_be_captured():
             return self._by_calls()
         try:
             lengths = self._lengths(self._graphs)

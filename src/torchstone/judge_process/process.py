@@ -162,6 +162,7 @@ def _worker_options(charge: JudgeSettings) -> WorkerOptions:
         device_at_start=alone,
         few_queues=charge.few_queues,
         preload=charge.preload,
+        results=charge.results,
     )
 
 
