@@ -33,6 +33,7 @@ COMMANDS = {
         "torchstone.cli.redteam:redteam",
         "Attack this installation with known cheats and show what is stopped.",
     ),
+    "deploy": ("torchstone.cli.deploy:deploy", "Put judges on Modal, for --executor modal."),
     "diff-manifests": ("torchstone.cli.manifests:diff_manifests", "Show what differs between two runs' circumstances."),
     "doctor": (
         "torchstone.cli.doctor:doctor",
