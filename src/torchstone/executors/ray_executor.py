@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -27,6 +28,7 @@ from torchstone.schema import Job, Node, Record, decode
 
 _NAMESPACE = "torchstone"
 _LEDGER = "torchstone-slots"
+_CONNECT_SECONDS = 10.0
 _SURVEY_SECONDS = 120.0
 """For the answers of all nodes: one that is new starts a Python process first."""
 _START_SECONDS = 300.0
@@ -82,13 +84,22 @@ def connect(address: str) -> Any:
         raise MissingExtraError("--executor ray needs Ray. Install it: pip install 'torchstone[ray]'.") from error
     if not ray.is_initialized():
         try:
+            _require_listener(address)
             ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, configure_logging=False)
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InfrastructureError(
                 f"no Ray cluster answers at '{address}' ({reason}). Start one with 'ray start --head', or name another."
             ) from error
     return ray
+
+
+def _require_listener(address: str) -> None:
+    """Raise at once where nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdigit() and "://" not in host:
+        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS):
+            pass
 
 
 class Slot(NamedTuple):
@@ -314,7 +325,7 @@ class RayFleet:
 
     def _granted(self, slots: list[str], wanted: int) -> list[str]:
         """What the ledger grants; without an answer everything stays as it is."""
-        held = list(self._judges)
+        held = sorted(self._judges, key=lambda key: not self._judges[key].admitted)  # what works is given up last
         try:
             asked = self._ledger().poll.remote(self._run, slots, held, max(0, wanted))
             return list(self._ray.get(asked, timeout=5.0))

@@ -154,6 +154,7 @@ class RemoteSession:
         event()
         while not self._events.empty():
             self._events.get()()
+        self._feed()  # before the answers are given: judges do not wait while these are kept
 
     def _feed(self) -> None:
         """Jobs to every judge with room. No more are sent ahead: what waits here can still be withdrawn."""
