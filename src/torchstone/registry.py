@@ -99,7 +99,11 @@ backends = Registry(
 )
 executors = Registry(
     "executor",
-    {"local": "torchstone.executors.local:LocalExecutor"},
+    {
+        "local": "torchstone.executors.local:LocalExecutor",
+        "modal": "torchstone.executors.modal_executor:ModalExecutor",
+        "ray": "torchstone.executors.ray_executor:RayExecutor",
+    },
 )
 profilers = Registry(
     "profiler",

@@ -29,7 +29,7 @@ from torchstone.api.verdict_cache import VerdictCache, cache_key
 from torchstone.backends.accompanying_files import Files
 from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
 from torchstone.executors import Executor, Session
-from torchstone.runs.devices import resolve_device
+from torchstone.runs.devices import find_site
 from torchstone.schema import Job
 
 QUEUE_SIZE = 256
@@ -56,9 +56,11 @@ class Judge:
             raise UsageError(f"queue_size is {queue_size}; it must be 1 or more.")
         named = executor if isinstance(executor, str) else "local"
         self._settings = changed(Settings(), {**settings, "executor": named})
-        self._device = resolve_device(self._settings.device)
-        self._options = executor_options(self._settings, self._device, idle_seconds)
         self._given_executor = None if isinstance(executor, str) else executor
+        factory = executor if self._given_executor is not None else registry.executors.factory(named)
+        asked = executor_options(self._settings, self._settings.device, idle_seconds)
+        self._device = find_site(factory, asked).device
+        self._options = executor_options(self._settings, self._device, idle_seconds)
         self._queue_size = queue_size
         self._places = Places(queue_size)
         self._lock = threading.Lock()

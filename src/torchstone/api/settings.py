@@ -14,7 +14,17 @@ from torchstone.errors import UsageError
 from torchstone.executors import ExecutorOptions
 from torchstone.runs import RunRequest
 from torchstone.runs.request import check as check_request
-from torchstone.schema import Cache, Case, Deadlines, Effort, IsolationLevel, Limits, NonFiniteInputs, Shapes
+from torchstone.schema import (
+    Cache,
+    Case,
+    Deadlines,
+    Effort,
+    IsolationLevel,
+    Limits,
+    NonFiniteInputs,
+    ResultReading,
+    Shapes,
+)
 from torchstone.suites import Mode
 
 
@@ -44,6 +54,12 @@ class Settings:
     """Judges that share a device."""
     executor: str = "local"
     """Where the jobs run."""
+    ray_address: str = "auto"
+    """Of the cluster, for the executor `ray`."""
+    gpu: str = ""
+    """Type of GPU to judge on, for executors that have several: ``H100``."""
+    results: ResultReading = "read"
+    """`copied`: do without reading results in the kernel's memory, and without CUDA IPC."""
     shapes: Shapes = "near"
     """`stated`: judge on the stated sizes and memory layouts alone."""
     non_finite: NonFiniteInputs = "check"
@@ -59,7 +75,7 @@ class Settings:
 
 
 NAMES = tuple(item.name for item in fields(Settings))
-OF_PROCESSES = ("device", "isolation", "limits", "threads", "judges", "executor")
+OF_PROCESSES = ("device", "isolation", "limits", "threads", "judges", "executor", "ray_address", "gpu", "results")
 """What judge processes are started with: fixed for the life of a `Judge`."""
 _SHARED = tuple(name for name in NAMES if name in RunRequest.__struct_fields__)
 """Settings that are fields of a run's request too, and are checked as such."""
@@ -99,4 +115,7 @@ def executor_options(settings: Settings, device: str, idle_seconds: float) -> Ex
         manifest_key="api",
         judges_per_device=settings.judges,
         idle_seconds=idle_seconds,
+        results=settings.results,
+        address=settings.ray_address,
+        gpu=settings.gpu,
     )

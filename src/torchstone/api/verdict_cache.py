@@ -12,8 +12,8 @@ import msgspec
 from torchstone.api.evaluation import Evaluation
 from torchstone.api.settings import Settings
 from torchstone.durable import write_atomically
-from torchstone.runs.machine import hardware
-from torchstone.runs.manifest import own_version
+from torchstone.executors.machine import hardware
+from torchstone.executors.versions import own_version
 from torchstone.schema import Job, Record, Unjudged, content_key, decode, encode
 
 

@@ -33,6 +33,7 @@ COMMANDS = {
         "torchstone.cli.redteam:redteam",
         "Attack this installation with known cheats and show what is stopped.",
     ),
+    "deploy": ("torchstone.cli.deploy:deploy", "Put judges on Modal, for --executor modal."),
     "diff-manifests": ("torchstone.cli.manifests:diff_manifests", "Show what differs between two runs' circumstances."),
     "doctor": (
         "torchstone.cli.doctor:doctor",
@@ -46,7 +47,7 @@ INTERRUPTED = 130
 
 def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from torchstone.runs.manifest import own_version
+        from torchstone.executors.versions import own_version
 
         click.echo(f"torchstone {own_version()}")
         context.exit()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from torchstone.errors import TorchstoneError
+
+if TYPE_CHECKING:
+    from torchstone.supervisor.worker_handle import Worker
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -87,7 +90,7 @@ def _version(package: str) -> str | None:
 
 
 def _devices() -> list[Diagnosis]:
-    from torchstone.runs.machine import hardware, nvidia, torch_cuda
+    from torchstone.executors.machine import hardware, nvidia, torch_cuda
 
     machine = hardware()
     memory = f"{machine.memory_bytes / 2**30:.0f} GiB"
@@ -123,7 +126,19 @@ def _isolation(device: str) -> list[Diagnosis]:
         Diagnosis("isolation", layer.name, layer.active, layer.detail, "" if layer.active else _advice(layer.name))
         for layer in worker.layers
     ]
-    return [Diagnosis("isolation", "worker", True, f"starts on {kind}"), *layers]
+    return [Diagnosis("isolation", "worker", True, f"starts on {kind}"), *layers, *_access(worker)]
+
+
+def _access(worker: Worker) -> list[Diagnosis]:
+    """What the judge can do to a worker. Without it kernels are judged in a weaker way, and records say so."""
+    advice = "allow ptrace (in a container: --cap-add SYS_PTRACE)"
+    traced, read = worker.holding == "traced", worker.results == "read"
+    holding = "by ptrace" if traced else "by SIGSTOP, which a kernel can undo: ptrace is refused"
+    results = "read where they lie" if read else "copied by the kernel's process: reading its memory is refused"
+    return [
+        Diagnosis("isolation", "standstill", traced, holding, "" if traced else advice),
+        Diagnosis("isolation", "results", read, results, "" if read else advice),
+    ]
 
 
 def _advice(layer: str) -> str:

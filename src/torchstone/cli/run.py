@@ -121,7 +121,31 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     show_default=True,
     help="Isolation layers around a kernel: all, those that the machine offers, or none.",
 )
-@option("--executor", group=_WHERE, metavar="NAME", default="local", show_default=True, help="Where the jobs run.")
+@option(
+    "--executor",
+    group=_WHERE,
+    metavar="NAME",
+    default="local",
+    show_default=True,
+    help="Where the jobs run: local, ray or modal.",
+)
+@option(
+    "--ray-address",
+    group=_WHERE,
+    metavar="ADDRESS",
+    default="auto",
+    show_default=True,
+    help="Of the Ray cluster, for --executor ray.",
+)
+@option("--gpu", group=_WHERE, metavar="TYPE", default="", help="GPU type for --executor ray and modal: T4, H100 …")
+@option(
+    "--results",
+    group=_WHERE,
+    type=click.Choice(["read", "copied"]),
+    default="read",
+    show_default=True,
+    help="copied: do without reading results in the kernel's memory, and without CUDA IPC.",
+)
 @option(
     "--effort",
     group=_THOROUGHLY,
@@ -264,6 +288,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         **{name: given[name] for name in ("expression", "fail_fast", "shapes", "non_finite", "try_every_case")},
         **{name: given[name] for name in ("source", "largest", "sample", "overhead_dominated", "mode")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
+        **{name: given[name] for name in ("ray_address", "gpu", "results")},
     )
     return RunRequest(**with_earlier(fields, given))
 

@@ -13,6 +13,7 @@ from torchstone.executors.base import (
     run_in,
     ticket_of,
 )
+from torchstone.executors.site import Site
 
 __all__ = [
     "Answer",
@@ -21,6 +22,7 @@ __all__ = [
     "FakeExecutor",
     "FakeSession",
     "Session",
+    "Site",
     "Ticket",
     "fake_record",
     "judge_one",

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
-from torchstone.schema import Deadlines, Isolation, IsolationLevel, Job, Limits, Record, Verdict
+from torchstone.schema import Deadlines, Isolation, IsolationLevel, Job, Limits, Record, ResultReading, Verdict
 
 
 class ExecutorOptions(msgspec.Struct, frozen=True):
@@ -29,6 +29,18 @@ class ExecutorOptions(msgspec.Struct, frozen=True):
     """Judges that share a device."""
     idle_seconds: float = math.inf
     """A session without work for this long ends its judges, which frees device memory. They start again on demand."""
+    slots: int = 1
+    """CPU: the machine is taken for so many devices, each with cores of its own, which measure at the same time."""
+    slot: int | None = None
+    """Only this one of them; None: all."""
+    results: ResultReading = "read"
+    """`copied`: even where the judge could read results in the candidate's memory, do without, and without CUDA IPC."""
+    node: str = ""
+    """The machine as records name it; empty: its host name."""
+    address: str = "auto"
+    """Of a cluster, for executors that have one."""
+    gpu: str = ""
+    """Type of GPU to judge on, for executors that have several: ``H100``. Empty: any, if all are alike."""
 
 
 class Answer(NamedTuple):

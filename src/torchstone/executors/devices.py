@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from torchstone.errors import DeviceUnavailableError
+from torchstone.executors.machine import cpu_model, nvidia
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -20,6 +21,11 @@ class Device(msgspec.Struct, frozen=True):
     name: str
     """The same for every process of this machine, whatever it sees: the name of its lane."""
     uuid: str | None = None
+    model: str = ""
+    """Its type, as records name it: ``NVIDIA H200``, or the model of the processor."""
+    slot: int = 0
+    slots: int = 1
+    """Which of how many devices this one is that share the cores of a machine."""
 
     def environment(self) -> dict[str, str]:
         """Variables that make a process see this device alone."""
@@ -29,17 +35,24 @@ class Device(msgspec.Struct, frozen=True):
 def find_devices(wanted: str) -> list[Device]:
     """The devices behind ``cpu``, ``cuda`` (all visible) or ``cuda:N``."""
     if wanted == "cpu":
-        return [Device("cpu", "cpu", "cpu")]
+        return [Device("cpu", "cpu", "cpu", model=cpu_model())]
     uuids = visible_uuids(os.environ)
     if not uuids:
         raise DeviceUnavailableError("no CUDA device is visible. Run with --device cpu, or see 'torchstone doctor'.")
-    devices = [Device("cuda", f"cuda:{index}", uuid, uuid) for index, uuid in enumerate(uuids)]
+    models = {gpu.uuid: gpu.name for gpu in nvidia().gpus}
+    devices = [Device("cuda", f"cuda:{index}", uuid, uuid, models.get(uuid, "")) for index, uuid in enumerate(uuids)]
     if wanted == "cuda":
         return devices
     chosen = [device for device in devices if device.label == wanted]
     if not chosen:
         raise DeviceUnavailableError(f"device '{wanted}' is not here. Visible: {', '.join(d.label for d in devices)}.")
     return chosen
+
+
+def cpu_slots(slots: int, only: int | None = None) -> list[Device]:
+    """The cores of this machine as so many devices, each with a lane of its own; or only one of them."""
+    chosen = range(slots) if only is None else (only,)
+    return [Device("cpu", "cpu", f"cpu:{slot}", model=cpu_model(), slot=slot, slots=slots) for slot in chosen]
 
 
 def visible_uuids(environment: Mapping[str, str]) -> list[str]:

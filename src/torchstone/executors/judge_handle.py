@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import socket
 import subprocess
 import sys
@@ -28,6 +29,11 @@ from torchstone.supervisor.nursery import Nursery
 _STOP_SECONDS = 10.0
 _SILENCE_SECONDS = 600.0
 """A judge at work says so several times a minute, but for its own long computations."""
+
+
+def where_on(device: Device, options: ExecutorOptions) -> dict[str, str]:
+    """The fields of a record that name the machine and the device."""
+    return {"node": options.node or platform.node(), "device_uuid": device.uuid or "", "device_model": device.model}
 
 
 def _judges_environment(device: Device) -> dict[str, str]:
@@ -108,6 +114,9 @@ class JudgeProcess:
             places=self._places,
             preload=self.workload.preload,
             few_queues=self.workload.few_queues,
+            slot=self.device.slot,
+            slots=self.device.slots,
+            results=options.results,
         )
         send(self.connection, charge)
 
@@ -148,7 +157,7 @@ class JudgeProcess:
     def finish(self, record: Record) -> Record:
         """Take the record of the job in hand."""
         lost, self.job, self.unjudged_in_a_row = self.lost, None, set()
-        return msgspec.structs.replace(record, attempts=record.attempts + lost) if lost else record
+        return msgspec.structs.replace(record, attempts=record.attempts + lost, **where_on(self.device, self._options))
 
     def last_words(self) -> str:
         """How it ended and the end of what it printed, in one line."""

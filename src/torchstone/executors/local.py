@@ -18,10 +18,12 @@ from threading import Lock
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from torchstone import errors
 from torchstone.executors.base import Answer, ExecutorOptions, run_in
-from torchstone.executors.devices import Device, find_devices
-from torchstone.executors.judge_handle import JudgeProcess
+from torchstone.executors.devices import Device, cpu_slots, find_devices
+from torchstone.executors.judge_handle import JudgeProcess, where_on
 from torchstone.executors.queue import JobQueue
 from torchstone.executors.workload import Workload, workload_of
 from torchstone.judge_process.process import Closed, Judged
@@ -60,9 +62,7 @@ class LocalSession:
         self._options = options
         places = max(1, options.judges_per_device)
         self._judges = [
-            JudgeProcess(device, options, place, places)
-            for device in find_devices(options.device)
-            for place in range(places)
+            JudgeProcess(device, options, place, places) for device in _devices(options) for place in range(places)
         ]
         self._queue = JobQueue(heaviest_first=places > 1)
         self._workload: Workload | None = None
@@ -292,7 +292,7 @@ class LocalSession:
 
     def _without_judge(self, job: Job, device: Device, verdict: Verdict, attempts: int) -> Record:
         """The record of a job that no judge has answered."""
-        return Record(
+        record = Record(
             job_key=job.key,
             case=job.case,
             implementation=job.implementation.reference,
@@ -303,6 +303,7 @@ class LocalSession:
             attempts=attempts,
             shapes=job.shapes,
         )
+        return msgspec.structs.replace(record, **where_on(device, self._options))
 
     def _others_than(self, judge: JudgeProcess) -> bool:
         return any(other.is_held for other in self._judges if other is not judge)
@@ -312,6 +313,12 @@ class LocalSession:
             self._end(judge)
         judge.stop()
         judge.failed_starts, judge.rests_until = 0, time.monotonic() + _REST_SECONDS
+
+
+def _devices(options: ExecutorOptions) -> list[Device]:
+    if options.device == "cpu" and options.slots > 1:
+        return cpu_slots(options.slots, options.slot)
+    return find_devices(options.device)
 
 
 _OPEN: weakref.WeakSet[LocalSession] = weakref.WeakSet()

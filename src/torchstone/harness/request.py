@@ -11,8 +11,8 @@ import msgspec
 from torchstone.benchmarks import BenchmarkConfig
 from torchstone.errors import UsageError
 from torchstone.executors.devices import find_devices
+from torchstone.executors.machine import hardware
 from torchstone.runs.devices import resolve_device
-from torchstone.runs.machine import hardware
 from torchstone.runs.request import check_run_id
 
 IDENTITY = ("root", "targets", "device", "settings", "regression_threshold_pct")

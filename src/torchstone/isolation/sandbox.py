@@ -143,7 +143,8 @@ def build_view(cell: Cell, readable: tuple[str, ...]) -> None:
     cell.scratch = str(Path(cell.policy.staging) / f"scratch-{secrets.token_hex(8)}")
     Path(cell.scratch).mkdir(mode=0o700)
     _prepare_scratch(cell.scratch)
-    if os.geteuid() == 0 and cell.policy.level != "none":
+    # Its own only if the worker will have that uid: root without capabilities cannot enter another's folder.
+    if os.geteuid() == 0 and cell.policy.level != "none" and _may_change_uid(cell):
         for folder in (cell.scratch, f"{cell.scratch}/tmp"):
             os.chown(folder, cell.uid, cell.uid)
 
@@ -272,10 +273,15 @@ def _change_uid(cell: Cell) -> None:
         os.setresgid(cell.uid, cell.uid, cell.uid)
         os.setresuid(cell.uid, cell.uid, cell.uid)
 
-    if not cell.own_mounts and not _readable_by_others():
+    if not _may_change_uid(cell):
         cell.note_missing("uid", "Python's own files are not readable for other users")
         return
     cell.attempt("uid", f"uid {cell.uid}, used by nothing else", change)
+
+
+def _may_change_uid(cell: Cell) -> bool:
+    """Whether another uid still finds Python."""
+    return cell.own_mounts or _readable_by_others()
 
 
 def _readable_by_others() -> bool:

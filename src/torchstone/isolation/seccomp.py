@@ -175,6 +175,22 @@ def program(machine: str) -> bytes:
     return b"".join(code)
 
 
+def refusing(machine: str, names: Sequence[str], *, namespaces: bool) -> bytes:
+    """A program that refuses these calls alone, and new namespaces: what a plain container or gVisor may do to us.
+
+    To test Torchstone under it.
+    """
+    column = 0 if machine == "x86_64" else 1
+    code = [_load(_LOAD_NUMBER)]
+    for number in (_REFUSED[name][column] for name in names):
+        assert number is not None
+        code += [_jump_equal(number, 0, 1), _answer(_REFUSE)]
+    if namespaces:
+        code += [_jump_equal(_CLONE3[column], 0, 1), _answer(_NO_SUCH_CALL)]
+        code += _refused_with_bits(_CLONE[column], 0, _NEW_NAMESPACES)
+    return b"".join([*code, _answer(_ALLOW)])
+
+
 def install() -> None:
     """Put the filter in force. Needs no_new_privs or CAP_SYS_ADMIN."""
     linux_calls.seccomp_filter(program(platform.machine()))

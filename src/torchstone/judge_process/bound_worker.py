@@ -19,7 +19,7 @@ from torchstone.judge_process.block_results import BlockResults, ResultStrides
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.retained_results import RetainedResults
 from torchstone.judging import DrawnCall
-from torchstone.protocol.buffers import Arenas
+from torchstone.protocol.buffers import Arenas, can_share
 from torchstone.protocol.messages import (
     KEPT_ARENA_BYTES,
     MOST_SPARSE,
@@ -35,6 +35,7 @@ from torchstone.protocol.messages import (
     Wear,
 )
 from torchstone.schema import Attribution
+from torchstone.supervisor.result_copying import CopyingReader
 from torchstone.supervisor.result_reading import Copies, HostReader, Span, UnreadableError, open_reader
 from torchstone.supervisor.worker_handle import BadReplyError, Worker, WorkerEndedError
 from torchstone.transfer import bring
@@ -83,11 +84,15 @@ class BoundWorker:
         self._case = case
         self._device = device
         self.on_device = device.type != "cpu"
-        worker.arenas = worker.arenas or Arenas(device)
+        if self.on_device and worker.results == "read" and worker.reader is None and not can_share(device):
+            worker.results = "copied"
+        self._is_copied = worker.results == "copied"
+        buffers = torch.device("cpu") if self._is_copied else device
+        worker.arenas = worker.arenas or Arenas(buffers)
         self._arena = worker.arenas.take(sets * layout.pitch_bytes)
         self._bytes = self._arena.tensor(0, sets * layout.pitch_bytes, torch.uint8)
         self.desk = device if desk is None else desk
-        self._is_elsewhere = self.desk != device
+        self._is_elsewhere = self.desk != buffers
         self._written = torch.empty_like(self._bytes, device=self.desk) if self._is_elsewhere else self._bytes
         """Where the judge puts arguments together: the buffers themselves, or memory at the desk."""
         self._slots = [layout.inputs_in(self._written, index) for index in range(sets)]
@@ -112,7 +117,7 @@ class BoundWorker:
         self.has_stated_shapes_only = False
         """Whether the kernel is called with no other shapes than its case's, not even where nobody looks at results."""
         if worker.reader is None:
-            worker.reader = open_reader(worker.pid, device)
+            worker.reader = CopyingReader(worker) if self._is_copied else open_reader(worker.pid, device)
         self._reader = worker.reader
 
     def bind(self, deadline: float) -> None:
@@ -202,6 +207,11 @@ class BoundWorker:
         return self._arena.address
 
     @property
+    def records_graphs(self) -> bool:
+        """Whether calls can be recorded as graphs of the device: these read arguments where the judge put them."""
+        return self.on_device and not self._is_copied
+
+    @property
     def device(self) -> torch.device:
         return self._device
 
@@ -265,15 +275,16 @@ class BoundWorker:
         began = time.perf_counter_ns()
         self.worker.thaw()
         reply = self.worker.answer_to(command, deadline)
-        if not self.on_device:
+        reads_at_once = self.on_device or self._is_copied
+        if not reads_at_once:
             self.worker.freeze()
             elapsed_ns = time.perf_counter_ns() - began
         if isinstance(reply, Failed):
             raise CandidateFailedError(reply)
         if not isinstance(reply, Done):
             raise BadReplyError(f"expected the calls to be done, got {type(reply).__name__}")
-        block = self._take_down(reply, command.count, copies=to_be_compared or self.on_device)
-        if self.on_device:
+        block = self._take_down(reply, command.count, copies=to_be_compared or reads_at_once)
+        if reads_at_once:
             self.finish_device_work()
             elapsed_ns = time.perf_counter_ns() - began
             self.worker.freeze()

@@ -159,7 +159,7 @@ class CandidateSession:
         with self.in_stage("start", HOUSEKEEPING_SECONDS):
             worker, fresh = self.room.worker_for(self.job.implementation)
         self._worker = worker
-        self.outcome.layers = worker.layers
+        self.outcome.layers, self.outcome.held = worker.layers, worker.holding
         worker.clear_log()
         if worker.candidate_key == self.job.implementation.key:
             return
@@ -207,6 +207,7 @@ class CandidateSession:
         """The candidate bound to a case. If anything goes wrong inside, its worker is not used again."""
         bound = BoundWorker(self.worker, case, layout, sets, self.room.device, desk_of(case, self.room.device))
         bound.has_stated_shapes_only = self.job.shapes == "stated"
+        self.outcome.results = self.worker.results
         try:
             self.allow(bound.bind_ahead)
             yield bound

@@ -1,7 +1,7 @@
 """Interleaved timing: candidate, reference and shim called in turn, alone on the device.
 
-``measuring/procedure.py`` decides the order and the number of blocks. This module provides the parties on a GPU; those on
-the CPU are in ``short_block_timing.py``.
+``measuring/procedure.py`` decides the order and the number of blocks. This module provides the parties on a GPU;
+those on the CPU are in ``short_block_timing.py``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ from torchstone.judge_process.layout_cost import relaying_ns
 from torchstone.judge_process.measurement_guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
 from torchstone.judge_process.participants import (
     CandidateCalls,
+    CandidateChain,
     CandidateGraphs,
     FreshCalls,
     ReferenceCalls,
+    ReferenceChain,
     ReferenceGraphs,
     ReferenceLostError,
+    can_be_chained,
     lost,
 )
 from torchstone.judge_process.short_block_timing import ShortBlockTiming
@@ -170,12 +173,18 @@ class _InterleavedTiming:
             "reference": ReferenceGraphs(other, draws, sweep, chained=True),
             "shim": ReferenceGraphs(blank, draws, sweep, chained=True, pretend=True),
         }
+        if not bound.records_graphs:
+            self._chains = {
+                "candidate": CandidateChain(session, bound, draws),
+                "reference": ReferenceChain(other, draws, pretend=False),
+                "shim": ReferenceChain(blank, draws, pretend=True),
+            }
         self._draws = draws
         self._known_call_ns, self._cache = session.room.reference_call_ns, session.job.cache
         self._probe, self._pids = session.room.probe, [each.worker.pid for each in (bound, other, blank)]
         self.watch: Watch
         """Since the contest was begun."""
-        self.uncaptured: str | None = None
+        self.uncaptured: str | None = None if bound.records_graphs else ""
 
     @property
     def latencies_ns(self) -> list[int]:
@@ -202,7 +211,12 @@ class _InterleavedTiming:
         return self._blocks()
 
     def _blocks(self) -> tuple[list[schema.Block], int]:
-        if not self._reference_can_be_captured():
+        if not self.bound.records_graphs and self.bound.sets > 1 and can_be_chained(self.bound, self._draws):
+            lengths = self._lengths(self._calls)
+            blocks = self._rounds(self._calls, lengths[1:])
+            self._confirm_by_chains(blocks, lengths[1])
+            return blocks, lengths[1]
+        if not self.bound.records_graphs or not self._reference_can_be_captured():
             return self._by_calls()
         try:
             lengths = self._lengths(self._graphs)

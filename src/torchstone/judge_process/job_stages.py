@@ -40,7 +40,7 @@ from torchstone.judge_process.reference_alone import (
     with_reference_alone,
 )
 from torchstone.judge_process.replay_file import save_call
-from torchstone.judge_process.resources import JudgeResources
+from torchstone.judge_process.resources import JobOutcome, JudgeResources
 from torchstone.judge_process.variant_checks import check_hidden
 from torchstone.judging import DrawnCall, Expected, Reference, ReferenceFailure, desk_of, draw_calls, plant
 from torchstone.protocol.messages import Failed
@@ -295,7 +295,7 @@ def judge(
         verdict=verdict,
         manifest_key=manifest_key,
         device=device_label,
-        isolation=schema.Isolation(isolation, trial.session.outcome.layers),
+        isolation=_isolation(isolation, trial.session.outcome),
         measurement=trial.session.outcome.measurement if isinstance(verdict, schema.Agrees) else None,
         attribution=trial.session.outcome.attribution,
         log_tail=trial.session.outcome.log_tail,
@@ -304,6 +304,10 @@ def judge(
         finished_unix_ns=time.time_ns(),
         shapes=job.shapes,
     )
+
+
+def _isolation(demanded: schema.IsolationLevel, outcome: JobOutcome) -> schema.Isolation:
+    return schema.Isolation(demanded, outcome.layers, outcome.held, outcome.results)
 
 
 def _wants_memory(verdict: schema.Verdict) -> bool:

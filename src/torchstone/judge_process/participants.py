@@ -105,6 +105,16 @@ class FreshCalls:
         return self.series(calls, "chained").chain(self._seed)
 
 
+def can_be_chained(bound: BoundWorker, draws: FreshCalls) -> bool:
+    """Whether results of calls that are not captured are tensors whose bits can decide how to go on."""
+    if not all(output.dtype is not None for output in bound.layout.outputs):
+        return False
+    try:
+        return draws.can_be_chained()
+    except UncapturableError:  # of random numbers, for example: nobody knows them beforehand
+        return False
+
+
 class CandidateCalls:
     """The candidate, called one call after another."""
 

@@ -24,7 +24,7 @@ from torchstone.errors import DeviceUnavailableError, TorchstoneError
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.protocol.environment import Preload
 from torchstone.protocol.messages import HEADER_BYTES, frame, frame_length
-from torchstone.schema import IsolationLevel, Job, Limits, Record, decode
+from torchstone.schema import IsolationLevel, Job, Limits, Record, ResultReading, decode
 from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 
 if TYPE_CHECKING:
@@ -55,6 +55,11 @@ class JudgeSettings(msgspec.Struct, frozen=True):
     preload: Preload = "compiler"
     few_queues: bool = False
     """Whether workers open their device with few queues for work: quicker, and less true of who uses many streams."""
+    slot: int = 0
+    slots: int = 1
+    """CPU: which of how many devices this one is that share the cores of the machine."""
+    results: ResultReading = "read"
+    """`copied`: do without reading results in the memory of workers, and without CUDA IPC."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -140,7 +145,8 @@ def _worker_options(charge: JudgeSettings) -> WorkerOptions:
     own: tuple[int, ...] = ()
     if charge.device_type == "cpu":
         available = tuple(sorted(os.sched_getaffinity(0)))
-        workers, own = share_cores(available, charge.threads, charge.place, charge.places)
+        place = charge.slot * charge.places + charge.place
+        workers, own = share_cores(available, charge.threads, place, charge.slots * charge.places)
     # Spares that open a device whenever they start would do so while another judge measures.
     alone = charge.places == 1
     return WorkerOptions(
@@ -153,6 +159,7 @@ def _worker_options(charge: JudgeSettings) -> WorkerOptions:
         device_at_start=alone,
         few_queues=charge.few_queues,
         preload=charge.preload,
+        results=charge.results,
     )
 
 

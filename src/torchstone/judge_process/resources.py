@@ -54,6 +54,8 @@ class JobOutcome:
         self.stage_seconds: dict[str, float] = {}
         self.attribution: schema.Attribution | None = None
         self.layers: tuple[schema.Layer, ...] = ()
+        self.held: schema.Holding = "traced"
+        self.results: schema.ResultReading = "read"
         self.log_tail = ""
 
 

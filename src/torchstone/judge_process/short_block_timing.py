@@ -26,6 +26,7 @@ from torchstone.judge_process.participants import (
     ReferenceCalls,
     ReferenceChain,
     ReferenceLostError,
+    can_be_chained,
     lost,
 )
 from torchstone.judging import DrawnCall, Expected, Reference, UncapturableError
@@ -220,7 +221,7 @@ class ShortBlockTiming:
             "reference": ReferenceCalls(self.other, draws, pretend=False),
             "shim": ReferenceCalls(self._blank, draws, pretend=True),
         }
-        if self._can_be_chained():
+        if can_be_chained(self.bound, self._draws):
             parties = {
                 "candidate": CandidateChain(self._session, self.bound, draws),
                 "reference": ReferenceChain(self.other, draws, pretend=False),
@@ -232,12 +233,3 @@ class ShortBlockTiming:
             for contestant in parties.values():
                 contestant.run(calls)
             short_rounds.short_confirmations(parties, blocks, calls, self._plan, self._order, needs_single_calls)
-
-    def _can_be_chained(self) -> bool:
-        """Whether results are tensors whose bits can decide how to go on."""
-        if not all(output.dtype is not None for output in self.bound.layout.outputs):
-            return False
-        try:
-            return self._draws.can_be_chained()
-        except UncapturableError:  # of random numbers, say: nobody knows beforehand which they are
-            return False

@@ -183,7 +183,51 @@ class OpenedDeviceMemory(DeviceMemory):
         self._driver.close(self.address)
 
 
+class MirroredMemory:
+    """The worker's end of host memory of the judge's, on a device with which memory cannot be shared: a copy there.
+
+    It is brought here before calls and back after them, on the clock: until then a candidate has not seen the values.
+    """
+
+    def __init__(self, descriptor: int, size_bytes: int, device: torch.device) -> None:
+        self._host = HostMemory(descriptor, size_bytes).tensor(0, size_bytes, torch.uint8)
+        self._block = torch.empty(size_bytes, dtype=torch.uint8, device=device)
+        self._device = device
+        self.address = self._block.data_ptr()
+
+    def tensor(self, offset_bytes: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        size = elements * dtype.itemsize
+        if self._device.type == "cuda":
+            return DeviceMemory(self.address, self._device).tensor(offset_bytes, elements, dtype)
+        if elements == 0:
+            return torch.empty(0, dtype=dtype)
+        raw = (ctypes.c_ubyte * size).from_address(self.address + offset_bytes)
+        return torch.frombuffer(raw, dtype=torch.uint8).view(dtype)
+
+    def fetch(self, size_bytes: int) -> None:
+        """Bring so many bytes here."""
+        self._block[:size_bytes].copy_(self._host[:size_bytes])
+
+    def deliver(self, size_bytes: int) -> None:
+        """Bring them back. A copy to the host is over when it returns."""
+        self._host[:size_bytes].copy_(self._block[:size_bytes])
+
+
 Arena = HostArena | DeviceArena
+
+
+def can_share(device: torch.device) -> bool:
+    """Whether memory of this device can be opened in another process: CUDA IPC may be missing in a container."""
+    driver = Driver()
+    try:
+        pointer = driver.allocate(_GRANULARITY)
+        try:
+            driver.export(pointer)
+        finally:
+            driver.free(pointer)
+    except InfrastructureError:
+        return False
+    return True
 
 
 class Arenas:

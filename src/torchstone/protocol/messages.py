@@ -118,7 +118,8 @@ class Bind(msgspec.Struct, frozen=True, tag="bind"):
     outputs: tuple[Output, ...]
     arena_bytes: int
     device_handle: str | None = None
-    """CUDA IPC handle in hexadecimal; None: the arena is the descriptor that came with this command."""
+    """CUDA IPC handle in hexadecimal; None: the arena is the descriptor that came with this command. On a device the
+    worker then has a copy of it, which it brings up to date around its calls."""
 
 
 PASSES_APART = "other forward passes were made before this backward pass"
@@ -191,6 +192,18 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
     token: str
 
 
+class Copy(msgspec.Struct, frozen=True, tag="copy"):
+    """Copy pieces of the worker's memory into the judge's, or back: where the judge may not read it in place."""
+
+    token: str
+    pieces: tuple[tuple[Address, Size, Size], ...]
+    """Address in the worker, offset in the judge's memory, and bytes."""
+    memory_bytes: int
+    """Of the judge's memory, whose descriptor comes with the first command that uses it."""
+    outward: bool
+    """Into the judge's memory; otherwise from it."""
+
+
 class Attribute(msgspec.Struct, frozen=True, tag="attribute"):
     """Call the candidate on the first input set and report what did the work. Never timed."""
 
@@ -212,7 +225,7 @@ class Trace(msgspec.Struct, frozen=True, tag="trace"):
     """Of the memory file. A longer trace is not written at all."""
 
 
-Command = Load | Build | Collect | Open | Bind | Call | Wear | Capture | Play | Release | Attribute | Trace
+Command = Load | Build | Collect | Open | Bind | Call | Wear | Capture | Play | Release | Copy | Attribute | Trace
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

@@ -24,6 +24,10 @@ class IsolationSummary(msgspec.Struct, frozen=True):
     """Cases for which no worker was started: they have no isolation."""
     every: int = 0
     """How many layers there are; 0: not known, or it differs between cases."""
+    stopped: int = 0
+    """Cases whose kernel was held still by signals, which it can undo: the machine refuses ptrace."""
+    copied: int = 0
+    """Cases whose results the kernel's process copied: the judge could not read them, or was told not to."""
 
     @property
     def words(self) -> str:
@@ -34,6 +38,8 @@ class IsolationSummary(msgspec.Struct, frozen=True):
         notes += [f"{counted(self.not_run, 'case')} {'was' if self.not_run == 1 else 'were'} not run"] * bool(
             self.not_run
         )
+        notes += [f"{counted(self.stopped, 'case')} held by signals"] * bool(self.stopped)
+        notes += [f"results of {counted(self.copied, 'case')} copied"] * bool(self.copied)
         complete = 1 < len(self.layers) == self.every
         layers = f"all {self.every} layers" if complete else ", ".join(self.layers) or "none"
         return layers + (f" ({', '.join(notes)})" if notes else "")
@@ -52,4 +58,6 @@ def isolation_in_force(records: Iterable[Record]) -> IsolationSummary:
     partly = tuple(name for name in some if name not in everywhere)
     not_run = len(judged) - len(run)
     every = sizes.pop() if len(sizes) == 1 else 0
-    return IsolationSummary(tuple(demanded), everywhere, partly, len(active), not_run, every)
+    stopped = sum(record.isolation.held == "stopped" for record in run)
+    copied = sum(record.isolation.results == "copied" for record in run)
+    return IsolationSummary(tuple(demanded), everywhere, partly, len(active), not_run, every, stopped, copied)

@@ -106,7 +106,8 @@ def _metric(name: str, value: str, meaning: str) -> str:
 
 
 def _verdicts(summary: Summary) -> str:
-    devices = ", ".join(summary.devices) or "none"
+    types = ", ".join(f"{name}: {count}" for name, count in summary.device_types.items())
+    devices = (", ".join(summary.devices) or "none") + (f" ({types})" if len(summary.device_types) > 1 else "")
     missed = f" Not judged: {counted(summary.not_judged, 'case')}." if summary.not_judged else ""
     cases = f"Cases: {summary.cases}: {_counts(summary)}.{missed}"
     return f"{cases}\nDevices: {devices}.\nIsolation in force: {summary.isolation.words}."

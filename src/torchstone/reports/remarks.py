@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from torchstone.backends import Problem
-from torchstone.reports.summary import CaseResult
+from torchstone.reports.summary import CaseResult, device_types, mixes_types
 from torchstone.reports.text import one_line
 from torchstone.schema import Measurement
 
@@ -21,7 +21,16 @@ _DISTURBED_SHARE = 0.25
 
 def remarks(results: Iterable[CaseResult], problems: Iterable[Problem], folder: Path) -> list[str]:
     """One line for each remark; empty if there is none."""
-    return [*_disturbed(results), *_not_used(problems, folder)]
+    listed = tuple(results)
+    return [*_mixed(listed), *_disturbed(listed), *_not_used(problems, folder)]
+
+
+def _mixed(results: Sequence[CaseResult]) -> Iterator[str]:
+    """That times come from several types of device: then there are no averages."""
+    if mixes_types(results):
+        types = device_types(item.record for item in results if item.timing is not None)
+        told = ", ".join(f"{name} ({count})" for name, count in types.items())
+        yield f"timing: cases were timed on devices of several types: {told}; speedups are not averaged"
 
 
 def _not_used(problems: Iterable[Problem], folder: Path) -> Iterator[str]:

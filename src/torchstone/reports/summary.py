@@ -168,6 +168,8 @@ class Summary(Scores, frozen=True):
     """Planned cases without a record: the run was stopped before them, or goes on. None: the plan is not known."""
     backends: tuple[BackendSummary, ...] = ()
     """One for each backend where several are compared, otherwise empty."""
+    device_types: dict[str, int] = {}
+    """Cases by type of device. Speeds are never averaged over several types."""
     run: RunFacts | None = None
     """When, where and by which command; None for records that come from no run folder."""
 
@@ -175,6 +177,16 @@ class Summary(Scores, frozen=True):
     def compares(self) -> bool:
         """Whether several backends are compared."""
         return bool(self.backends)
+
+
+def device_types(records: Iterable[Record]) -> dict[str, int]:
+    """How many records each type of device has; records of earlier versions have none."""
+    return dict(sorted(Counter(record.device_model for record in records if record.device_model).items()))
+
+
+def mixes_types(results: Iterable[CaseResult]) -> bool:
+    """Whether times were taken on devices of several types."""
+    return len({item.record.device_model for item in results if item.timing is not None}) > 1
 
 
 Groups = dict[tuple[str, str], tuple[tuple[CaseResult, ...], int]]
@@ -220,6 +232,7 @@ def fold(
     return Summary(
         **_scores(operators, results, p),
         devices=tuple(sorted({item.record.device for item in results})),
+        device_types=device_types(item.record for item in results),
         isolation=isolation_in_force(item.record for item in results),
         operators=operators,
         problems=tuple(sorted(problems, key=lambda problem: (problem.where, problem.reason))),
@@ -266,7 +279,9 @@ def _with_best(operators: Iterable[OperatorSummary], groups: Groups) -> tuple[Op
 def _speed(item: OperatorSummary, results: Iterable[CaseResult]) -> BackendSpeed | None:
     if item.geomean_speedup is None or item.speedup_low is None or item.speedup_high is None:
         return None
-    cases = frozenset(result.record.case.key for result in results if result.speedup is not None)
+    # On another type of device the same case is another one.
+    timed = [result.record for result in results if result.speedup is not None]
+    cases = frozenset(f"{record.case.key} {record.device_model}" for record in timed)
     return BackendSpeed(item.speedup_low, item.geomean_speedup, item.speedup_high, cases)
 
 
@@ -286,6 +301,7 @@ def _scores(operators: Sequence[OperatorSummary], results: Sequence[CaseResult],
     """The fields of :class:`Scores`."""
     right = [item for item in operators if item.right]
     speedups = [item.geomean_speedup for item in right if item.geomean_speedup is not None]
+    like = not mixes_types(results)
     scores = [item.correctness for item in operators if item.correctness is not None]
     return {
         "cases": len(results),
@@ -296,7 +312,7 @@ def _scores(operators: Sequence[OperatorSummary], results: Sequence[CaseResult],
         "operators_missing": sum(item.missing for item in operators),
         "operators_not_judged": sum(item.open for item in operators),
         "mean_correctness": sum(scores) / len(scores) if scores else None,
-        "geomean_speedup": _geomean(speedups),
+        "geomean_speedup": _geomean(speedups) if like else None,
         "operators_timed": len(speedups),
         "p": p,
         "perf_at_p": sum(value > p for value in speedups) / len(operators) if operators else 0.0,
@@ -309,7 +325,9 @@ def _operator(name: str, backend: str, results: Sequence[CaseResult], not_judged
     agreeing = sum(isinstance(item.record.verdict, Agrees) for item in results)
     excused = sum(_is_excused(item.record.verdict) for item in results)
     judgeable = len(results) - excused
-    resolved = [item.timing for item in results if item.timing is not None and item.timing.resolved]
+    # Speeds on devices of different types have no common average.
+    mixed = mixes_types(results)
+    resolved = [item.timing for item in results if item.timing is not None and item.timing.resolved and not mixed]
     ratios = [item.speedup for item in resolved if item.speedup is not None]
     low, high = _geomean_interval(ratios)
     attained = [item.attainment for item in resolved if item.attainment is not None]

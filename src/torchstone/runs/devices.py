@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 
 from torchstone.errors import DeviceUnavailableError, UsageError
+from torchstone.executors import ExecutorOptions, Site
 from torchstone.executors.devices import find_devices, visible_uuids
-from torchstone.runs.machine import nvidia, torch_cuda
+from torchstone.executors.machine import nvidia, torch_cuda
 
 
 def resolve_device(asked: str) -> str:
     """The device to judge on; raises if the one asked for is not here."""
-    if re.fullmatch(r"auto|cpu|cuda(:\d{1,4})?", asked) is None:
-        raise UsageError(f"device '{asked}' is not understood. Use auto, cpu, cuda or cuda:N.")
+    check_device_name(asked)
     if asked == "cpu":
         return asked
     obstacle = _cuda_obstacle()
@@ -25,9 +26,29 @@ def resolve_device(asked: str) -> str:
     return asked
 
 
+def find_site(factory: object, options: ExecutorOptions) -> Site:
+    """Where the judges of an executor run. ``options`` name the device as the user did; raises if it is not there."""
+    survey: Callable[[ExecutorOptions], Site] | None = getattr(factory, "survey", None)
+    if survey is None:
+        return Site(resolve_device(options.device))
+    check_device_name(options.device)
+    return survey(options)
+
+
+def check_device_name(asked: str) -> None:
+    """Raises on anything but ``auto``, ``cpu``, ``cuda`` and ``cuda:N``."""
+    if re.fullmatch(r"auto|cpu|cuda(:\d{1,4})?", asked) is None:
+        raise UsageError(f"device '{asked}' is not understood. Use auto, cpu, cuda or cuda:N.")
+
+
 def device_type(device: str) -> str:
     """``cuda:1`` -> ``cuda``."""
     return device.partition(":")[0]
+
+
+def has_device(device: str) -> bool:
+    """Whether this machine has a device of that type."""
+    return device_type(device) == "cpu" or not _cuda_obstacle()
 
 
 def _cuda_obstacle() -> str:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
-import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from torchstone.runs.machine import hardware, nvidia, torch_cuda
-from torchstone.schema import Git, Manifest, Software
-
-PACKAGES = (
-    "torch", "triton", "numpy", "msgspec", "nvidia-ml-py", "flag_gems", "liger-kernel", "cuda-python",
-    "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas", "nvidia-cublas-cu12", "ray", "modal",
-)  # fmt: skip
-"""Those whose version can change a result."""
+from torchstone.executors.machine import hardware
+from torchstone.executors.versions import software
+from torchstone.schema import Git, Manifest, Node
 
 VARIABLES = frozenset(
     {"CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "LD_PRELOAD", "MALLOC_CONF", "NVIDIA_TF32_OVERRIDE"}
@@ -30,40 +22,22 @@ SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
 _GIT_SECONDS = 5.0
 
 
-def collect(configuration: Mapping[str, Any], seeds: Mapping[str, str] | None = None) -> Manifest:
-    """The circumstances of a run with this configuration. Without `seeds`, inputs are drawn from OS randomness."""
+def collect(
+    configuration: Mapping[str, Any], seeds: Mapping[str, str] | None = None, nodes: tuple[Node, ...] = ()
+) -> Manifest:
+    """The circumstances of a run with this configuration. Without `seeds`, inputs are drawn from OS randomness.
+
+    ``nodes``: the machines that judge, where they are others than this one.
+    """
     return Manifest(
-        hardware=hardware(),
-        software=software(),
+        hardware=nodes[0].hardware if nodes else hardware(),
+        software=nodes[0].software if nodes else software(),
         git=git(),
         environment=telling_variables(os.environ),
         seeds={"inputs": "os-randomness"} if seeds is None else dict(seeds),
         configuration=dict(configuration),
+        nodes=nodes,
     )
-
-
-def software() -> Software:
-    """Versions of what takes part."""
-    return Software(
-        torchstone=own_version(),
-        python=platform.python_version(),
-        platform=f"{sys.platform}-{platform.machine()}-{platform.release()}",
-        packages={name: found for name in PACKAGES if (found := _version(name)) is not None},
-        cuda=torch_cuda(),
-        driver=nvidia().driver,
-    )
-
-
-def own_version() -> str:
-    """The installed version, or a word that says it is run from a source tree."""
-    return _version("torchstone") or "source"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def git() -> Git | None:

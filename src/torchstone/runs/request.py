@@ -11,7 +11,17 @@ import msgspec
 
 from torchstone import registry
 from torchstone.errors import UsageError, unknown_name
-from torchstone.schema import Cache, Case, Deadlines, Effort, IsolationLevel, Limits, NonFiniteInputs, Shapes
+from torchstone.schema import (
+    Cache,
+    Case,
+    Deadlines,
+    Effort,
+    IsolationLevel,
+    Limits,
+    NonFiniteInputs,
+    ResultReading,
+    Shapes,
+)
 from torchstone.suites import Mode
 from torchstone.suites.sources import HUB, identity_of
 
@@ -52,10 +62,12 @@ IDENTITY = (
     "cache",
     "shapes",
     "non_finite",
+    "gpu",
+    "results",
 )
 """The parts of a configuration that a resumed run must share with its beginning."""
 
-LATER_PARTS = {"shapes": "near", "non_finite": "check"}
+LATER_PARTS = {"shapes": "near", "non_finite": "check", "gpu": "", "results": "read"}
 """Those that manifests of earlier versions do not have, and what such a run was."""
 
 
@@ -111,6 +123,12 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     executor: str = "local"
     """Where the jobs run."""
+    ray_address: str = "auto"
+    """Of the cluster, for the executor `ray`."""
+    gpu: str = ""
+    """Type of GPU to judge on, for executors that have several: ``H100``."""
+    results: ResultReading = "read"
+    """`copied`: do without reading results in the kernel's memory, and without CUDA IPC."""
     threads: int = 1
     """CPU threads of the candidate and of the reference alike."""
     judges: int = 1
@@ -207,6 +225,9 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
         "threads": request.threads,
         "judges": request.judges,
         "executor": request.executor,
+        "ray_address": request.ray_address,
+        "gpu": request.gpu,
+        "results": request.results,
         "isolation": request.isolation,
         "deadlines": msgspec.to_builtins(request.deadlines),
         "try_every_case": request.try_every_case,

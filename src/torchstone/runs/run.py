@@ -13,9 +13,9 @@ import msgspec
 from torchstone import registry
 from torchstone.backends import Backend, BackendOptions, Problem
 from torchstone.errors import TorchstoneError, UsageError, unknown_name
-from torchstone.executors import Executor, ExecutorOptions
+from torchstone.executors import Executor, ExecutorOptions, Site
 from torchstone.runs import folder as folders
-from torchstone.runs.devices import device_type, resolve_device
+from torchstone.runs.devices import device_type, find_site, has_device
 from torchstone.runs.failing import fails
 from torchstone.runs.interruption import Interruption
 from torchstone.runs.journal import Journal
@@ -39,6 +39,7 @@ from torchstone.schema import (
     with_problem,
 )
 from torchstone.suites import CaseQuery, ListedSuite, Suite, left_out, names_operator, operators_of, select_cases
+from torchstone.suites.at_node import SuiteAtNode
 
 _MOST_NAMED = 12
 """Places that one warning names: two lines of a terminal."""
@@ -124,8 +125,10 @@ def execute(
     """Carry out the request. Suite, backend and executor are found by name unless they are given."""
     request = check(request)
     part = RunPart(time.time_ns(), request.command)
-    device = resolve_device(request.device)
-    suite = suite or _suite(request)
+    factory = executor_factory or registry.executors.factory(request.executor)
+    site = find_site(factory, _executor_options(request, request.device))
+    device = site.device
+    suite = suite or _suite(request, site)
     if hasattr(suite, "report_progress_to"):
         suite.report_progress_to(observer.preparing)
     backends = _backends(request, device, backend)
@@ -137,10 +140,10 @@ def execute(
         for made in backends.values()
         for problem in (*problems_of(made), *unused_kernels(made, request.suite, suite, query, cases))
     )
-    manifest = collect(configuration(request, device))
-    executor = (executor_factory or registry.executors.factory(request.executor))(
-        _executor_options(request, device, manifest)
-    )
+    manifest = collect(configuration(request, device), nodes=site.nodes)
+    executor = factory(_executor_options(request, device, manifest.key))
+    if hasattr(executor, "report_to"):
+        executor.report_to(observer.warned)
     folder = folders.open_folder(request, manifest)
     with folders.open_journal(folder, CASE_RECORDS) as journal:
         notes = (
@@ -249,9 +252,11 @@ def problems_of(backend: Backend) -> tuple[Problem, ...]:
     return tuple(method()) if callable(method) else ()
 
 
-def _suite(request: RunRequest) -> Suite:
+def _suite(request: RunRequest, site: Site) -> Suite:
     if request.case is not None:
         return ListedSuite([request.case])
+    if site.ask is not None and not has_device(site.device):
+        return SuiteAtNode(request.suite, site.ask)
     made: Suite = registry.suites.factory(request.suite)()
     return made
 
@@ -283,14 +288,17 @@ def _implementations(offers: Mapping[str, Offers]) -> Iterator[Implementation | 
     return (offer for offered in offers.values() for offer in offered.values())
 
 
-def _executor_options(request: RunRequest, device: str, manifest: Manifest) -> ExecutorOptions:
+def _executor_options(request: RunRequest, device: str, manifest_key: str = "") -> ExecutorOptions:
     return ExecutorOptions(
         device=device,
         isolation=request.isolation,
         limits=request.limits,
         threads=request.threads,
-        manifest_key=manifest.key,
+        manifest_key=manifest_key,
         judges_per_device=request.judges,
+        results=request.results,
+        address=request.ray_address,
+        gpu=request.gpu,
     )
 
 

@@ -54,7 +54,7 @@ from torchstone.schema.job import (
     torchs_own,
     with_problem,
 )
-from torchstone.schema.manifest import Git, Gpu, Hardware, Manifest, Software, difference
+from torchstone.schema.manifest import Git, Gpu, Hardware, Manifest, Node, Software, difference
 from torchstone.schema.measurement import (
     Block,
     Cache,
@@ -68,7 +68,7 @@ from torchstone.schema.measurement import (
 )
 from torchstone.schema.planned import PlannedCases, PlannedRun, RunDescription, RunPart
 from torchstone.schema.profile import Profile, ProfiledKernel, ProfilerResult, ProfilerStatus
-from torchstone.schema.record import Isolation, Layer, Record
+from torchstone.schema.record import Holding, Isolation, Layer, Record, ResultReading
 from torchstone.schema.sweep import (
     SkippedRow,
     SweepMode,
@@ -128,6 +128,7 @@ __all__ = [
     "Given",
     "Gpu",
     "Hardware",
+    "Holding",
     "Implementation",
     "ImplementationReference",
     "ImportPath",
@@ -146,6 +147,7 @@ __all__ = [
     "Measurement",
     "MemoryFormat",
     "Missing",
+    "Node",
     "NonFinite",
     "NonFiniteInputs",
     "Normal",
@@ -161,6 +163,7 @@ __all__ = [
     "ProfilerStatus",
     "Record",
     "Replay",
+    "ResultReading",
     "RunDescription",
     "RunPart",
     "Scalar",

@@ -45,6 +45,15 @@ class Git(msgspec.Struct, frozen=True):
     dirty: bool
 
 
+class Node(msgspec.Struct, frozen=True):
+    """One machine on which an executor's judges run."""
+
+    name: str
+    """Its host name."""
+    hardware: Hardware
+    software: Software
+
+
 class Manifest(msgspec.Struct, frozen=True, dict=True):
     """Hardware, software, source state, environment, seeds and configuration of a run."""
 
@@ -57,6 +66,8 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
     """`inputs: os-randomness`: values are drawn for every call and cannot be known beforehand."""
     configuration: dict[str, Any]
     """The request as it was understood: suite, backend, operators, effort, deadlines, isolation …"""
+    nodes: tuple[Node, ...] = ()
+    """The machines of an executor that reaches others than this one. `hardware` and `software` are the first one's."""
 
     @cached_property
     def key(self) -> str:

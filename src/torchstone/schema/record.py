@@ -24,11 +24,24 @@ class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it does here, or why it is missing."""
 
 
+Holding = Literal["traced", "stopped"]
+"""`traced`: by ptrace, which only the judge can end. `stopped`: by SIGSTOP, where the machine refuses ptrace; a
+candidate can undo that."""
+
+ResultReading = Literal["read", "copied"]
+"""`read`: the judge reads results where they lie. `copied`: the candidate's process copies them into the judge's memory
+while the clock runs, where the machine refuses to let them be read."""
+
+
 class Isolation(msgspec.Struct, frozen=True):
     """The sandbox around the candidate: its layers."""
 
     demanded: IsolationLevel
     layers: tuple[Layer, ...] = ()
+    held: Holding = "traced"
+    """How the candidate stood still while nobody waited for it."""
+    results: ResultReading = "read"
+    """How the judge came by its results."""
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -59,6 +72,12 @@ class Record(msgspec.Struct, frozen=True):
     """Which sizes and memory layouts it was judged on: `stated` says nothing about any other."""
     format_version: int = FORMAT_VERSION
     kind: Literal["record"] = "record"
+    node: str = ""
+    """Host name of the machine whose judge answered; empty: no judge did, or an earlier version."""
+    device_uuid: str = ""
+    """UUID of the GPU as the driver names it; empty for the CPU."""
+    device_model: str = ""
+    """Type of the device: ``NVIDIA H200``, or the model of the processor. Speeds are compared within one type only."""
 
     def __post_init__(self) -> None:
         if self.measurement is not None and not isinstance(self.verdict, Agrees):

@@ -113,6 +113,11 @@ class Hold:
         self.refusal: OSError | None = None
         """What the kernel answered last when it refused to trace a thread that is alive."""
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether the worker stands still."""
+        return bool(self._held)
+
     def take(self) -> None:
         """Hold everything still. See above."""
         until = time.monotonic() + _STILL_SECONDS
@@ -137,13 +142,13 @@ class Hold:
         processes = set(known)
         still: dict[int, int] = {}
         for pid in reversed(known):
-            for thread in _threads(pid):
+            for thread in threads_of(pid):
                 signal_number = self._held.get(thread)
                 if signal_number is None:
                     return False
                 try:
                     below = _children_of(pid, thread)
-                    state, tracer = _state(pid, thread)  # read last: if it is alive, it was their parent until now
+                    state, tracer = state_of(pid, thread)  # read last: if it is alive, it was their parent until now
                 except OSError:
                     return False
                 is_stopped = state == "t" and tracer == self._tracer
@@ -183,7 +188,7 @@ class Hold:
     def _is_traced(self, thread: int, refusal: OSError) -> bool:
         """Whether one that is refused is traced by us already: it dies slowly, or took over a number. Or it is dead."""
         try:
-            state, tracer = _state(thread, thread)
+            state, tracer = state_of(thread, thread)
         except OSError:
             return False
         if tracer == self._tracer:
@@ -221,7 +226,7 @@ class Hold:
         number may have been reported before.
         """
         with contextlib.suppress(OSError):
-            state, tracer = _state(thread, thread)
+            state, tracer = state_of(thread, thread)
             signal_number = linux_calls.stop_of(thread)  # between the two it may have been reported after all
             if signal_number is not None or (state == "t" and tracer == self._tracer):
                 self._held[thread] = signal_number or 0
@@ -234,7 +239,7 @@ class Hold:
     def was_killed(self, thread: int) -> bool:
         """Whether it is dead, or on its way: a thread that is held leaves its stop for nothing else."""
         try:
-            state, _ = _state(thread, thread)
+            state, _ = state_of(thread, thread)
         except OSError:
             return True
         return state in "ZX" or (thread in self._held and state != "t")
@@ -289,7 +294,7 @@ def descendants(pid: int) -> list[int]:
 
 def children(pid: int) -> list[int]:
     """The processes that a process has started or adopted."""
-    return [child for thread in _threads(pid) for child in _children_or_none(pid, thread)]
+    return [child for thread in threads_of(pid) for child in _children_or_none(pid, thread)]
 
 
 def _walk(pid: int) -> dict[int, list[int]]:
@@ -298,14 +303,14 @@ def _walk(pid: int) -> dict[int, list[int]]:
     open_pids = [pid]
     while open_pids and len(found) <= MOST_PROCESSES:
         current = open_pids.pop()
-        found[current] = _threads(current)
+        found[current] = threads_of(current)
         for thread in found[current]:
             open_pids += _children_or_none(current, thread)
     return found
 
 
-def _threads(pid: int) -> list[int]:
-    """None if the process is gone: whatever it had started has another parent by then."""
+def threads_of(pid: int) -> list[int]:
+    """Its threads. None if the process is gone: whatever it had started has another parent by then."""
     try:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
@@ -332,7 +337,7 @@ def _children_or_none(pid: int, thread: int) -> list[int]:
         return []
 
 
-def _state(pid: int, thread: int) -> tuple[str, int]:
+def state_of(pid: int, thread: int) -> tuple[str, int]:
     """The letter of its state, and its tracer. A name cannot forge them: line breaks in it are escaped."""
     descriptor = os.open(f"/proc/{pid}/task/{thread}/status", os.O_RDONLY | os.O_CLOEXEC)
     try:

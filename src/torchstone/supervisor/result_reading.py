@@ -148,7 +148,7 @@ class HostReader:
         return own
 
     def read(self, spans: Sequence[Span], segments: Sequence[Segment] = ()) -> Copies:
-        starts, total = _packed([span.size_bytes for span in spans])
+        starts, total = packed([span.size_bytes for span in spans])
         copy = torch.empty(total, dtype=torch.uint8)
         local = _vectors([copy.data_ptr() + start for start in starts], spans)
         self._transfer(linux_calls.process_vm_readv, local, _vectors([span.address for span in spans], spans))
@@ -177,20 +177,22 @@ class HostReader:
             self._pages = None
 
 
-def prove_readable(pid: int) -> None:
-    """See that the judge may read a worker, while that holds nothing but our own code.
+def is_readable(pid: int) -> bool:
+    """Whether the judge may read a worker, asked while that holds nothing but our own code.
 
     A refusal now is the machine's; any later one (a process can make itself unreadable) is the candidate's doing.
     """
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             address = int(next(line for line in file if line.split()[1].startswith(b"r")).split(b"-")[0], 16)
-        HostReader(pid).read([Span(address, 1)])
-    except (UnreadableError, OSError, StopIteration) as error:
-        raise InfrastructureError(
-            f"the judge may not read the memory of its own worker ({error}). "
-            "Allow process_vm_readv (in a container: --cap-add SYS_PTRACE)."
-        ) from error
+        reader = HostReader(pid)
+        try:
+            reader.read([Span(address, 1)])
+        finally:
+            reader.close()
+    except (UnreadableError, OSError, StopIteration):
+        return False
+    return True
 
 
 class DeviceReader:
@@ -289,7 +291,7 @@ def _neighbours(located: Sequence[tuple[int, int]], spans: Sequence[Span]) -> li
     return groups
 
 
-def _packed(sizes: Sequence[int]) -> tuple[list[int], int]:
+def packed(sizes: Sequence[int]) -> tuple[list[int], int]:
     """Where to put pieces of these sizes one behind the other."""
     starts, end = [], 0
     for size in sizes:
@@ -304,5 +306,5 @@ def _vectors(addresses: Sequence[int], spans: Sequence[Span]) -> NDArray[np.uint
 
 
 def open_reader(pid: int, device: torch.device) -> Reader:
-    """A reader of this worker's results on the device."""
+    """A reader of this worker's results on the device, where they can be read in place."""
     return HostReader(pid) if device.type == "cpu" else DeviceReader(device)

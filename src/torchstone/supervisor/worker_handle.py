@@ -7,6 +7,7 @@ the caller turns them into verdicts. Nothing here waits without a deadline.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from torchstone.errors import InfrastructureError
+from torchstone.isolation import linux_calls
 from torchstone.processes.resident_memory import proportional_bytes, resident_bytes
 from torchstone.protocol.messages import (
     GO,
@@ -31,8 +33,9 @@ from torchstone.protocol.messages import (
     frame,
     frame_length,
 )
-from torchstone.schema import Layer, Limits, decode
+from torchstone.schema import Holding, Layer, Limits, ResultReading, decode
 from torchstone.supervisor.freezing import Hold, NotStillError, children, descendants
+from torchstone.supervisor.stopping import StopHold
 
 if TYPE_CHECKING:
     from torchstone.protocol.buffers import Arenas
@@ -48,6 +51,8 @@ _SPIN_SECONDS = 0.05
 _END_SECONDS = 5.0
 _GONE_SECONDS = 30.0
 """Until all processes of a worker that was killed have ended: to give back its memory can take the system seconds."""
+_REFUSALS = (errno.EPERM, errno.EACCES, errno.ENOSYS)
+"""Of ptrace, by a machine that does not let anyone trace."""
 _GRACE_SECONDS = 0.1
 """A reply that lies in the pipe when the deadline passes is still read; one that never ends is not."""
 
@@ -108,7 +113,11 @@ class Worker:
         self._reply_bytes = bytearray()
         self._status_bytes = bytearray()
         self._tail = bytearray()
-        self._hold: Hold | None = None
+        self._hold: Hold | StopHold | None = None
+        self.holding: Holding = "traced"
+        """How it is held still; known once that has been tried."""
+        self.results: ResultReading = "read"
+        """How its results reach the judge; likewise."""
         self._watch_again = time.monotonic() + _WATCH_SECONDS
         self._spin_until = 0.0
         self._ended = False
@@ -391,6 +400,7 @@ class Worker:
         """See that it can be held, and let it go again. While it holds nothing but our own code: a refusal now is the
         machine's, and any later one is the candidate's doing.
         """
+        self._choose_hold()
         try:
             self.freeze()
         except OverLimitError:
@@ -401,6 +411,21 @@ class Worker:
                 ) from None
             raise
         self.thaw()
+
+    def _choose_hold(self) -> None:
+        """By tracing where the machine allows it; otherwise by signals, which is weaker."""
+        if self._hold is not None or self.warden_pid is None:
+            return
+        try:
+            linux_calls.trace(self.pid)
+        except OSError as refusal:
+            if refusal.errno in _REFUSALS:
+                self.holding, self._hold = "stopped", StopHold(self.warden_pid)
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether it is held."""
+        return self._hold is not None and self._hold.is_holding
 
     def freeze(self) -> None:
         """Stop every thread of every process that the candidate has, and wait until they stand still.
@@ -466,6 +491,8 @@ class Worker:
             descriptor = os.pidfd_open(pid)
         except ProcessLookupError:
             return True
+        except OSError:  # a system without it
+            return _has_vanished(pid, _GONE_SECONDS)
         try:
             if self._hold is None:
                 return _has_ended(descriptor, _GONE_SECONDS)
@@ -477,6 +504,15 @@ class Worker:
 
 def _has_ended(process: int, seconds: float) -> bool:
     return bool(select.select([process], [], [], seconds)[0])
+
+
+def _has_vanished(pid: int, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while os.path.exists(f"/proc/{pid}"):
+        if time.monotonic() > until:
+            return False
+        time.sleep(_WATCH_SECONDS)
+    return True
 
 
 def _read(descriptor: int) -> bytes | None:

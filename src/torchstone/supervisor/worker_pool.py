@@ -20,7 +20,7 @@ from torchstone.errors import InfrastructureError, IsolationUnavailableError
 from torchstone.isolation.sandbox import Policy
 from torchstone.protocol.environment import Preload, start_apart
 from torchstone.protocol.messages import Failed, Open, Spawn, frame
-from torchstone.schema import IsolationLevel, Layer, Limits, encode
+from torchstone.schema import IsolationLevel, Layer, Limits, ResultReading, encode
 from torchstone.supervisor.pausing import PausableWorker
 from torchstone.supervisor.worker_handle import (
     PIPE_BYTES,
@@ -55,6 +55,8 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     few_queues: bool = False
     preload: Preload = "compiler"
     """What the zygote imports beforehand."""
+    results: ResultReading = "read"
+    """`copied`: do without reading results in a worker's memory, and without CUDA IPC."""
 
 
 class Zygote:
@@ -226,15 +228,14 @@ class WorkerPool:
         """That the judge can do to it what it will have to. What it cannot from now on is the candidate's doing."""
         try:
             worker.prove()
-            if self._options.device_type == "cpu":
-                from torchstone.supervisor.result_reading import (
-                    prove_readable,  # imports torch, as every user of workers has
-                )
-
-                prove_readable(worker.pid)
         except InfrastructureError:
             worker.kill()
             raise
+        worker.results = self._options.results
+        if self._options.device_type == "cpu" and worker.results == "read":
+            from torchstone.supervisor.result_reading import is_readable  # torch: whoever takes workers has imported it
+
+            worker.results = "read" if is_readable(worker.pid) else "copied"
 
     def open_device(self, worker: PausableWorker) -> None:
         """The device of a worker that has been taken without. Takes a fifth of a second on a GPU, one after another."""
@@ -253,10 +254,12 @@ class WorkerPool:
                     worker.wait_ready(until)
 
     def _check_strict(self, worker: PausableWorker) -> None:
-        lacking = missing_layers(worker.layers)
+        lacking = [f"{layer.name}: {layer.detail}" for layer in missing_layers(worker.layers)]
+        lacking += ["ptrace, to hold a kernel still"] * (worker.holding == "stopped")
+        lacking += ["reading a kernel's results in its memory"] * (worker.results != self._options.results)
         if self._options.isolation == "strict" and lacking:
             worker.kill()
-            details = "; ".join(f"{layer.name}: {layer.detail}" for layer in lacking)
+            details = "; ".join(lacking)
             raise IsolationUnavailableError(
                 f"--isolation strict: this machine does not offer {details}. "
                 "See 'torchstone doctor', or run with --isolation best."

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from torchstone.errors import UsageError
-from torchstone.runs.machine import hardware
+from torchstone.executors.machine import hardware
 from torchstone.schema.sweep import SweepPoint
 from torchstone.sweeps import messages
 from torchstone.sweeps.light import Light

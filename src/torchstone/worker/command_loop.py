@@ -26,7 +26,7 @@ from torchstone.gradients import Differentiated, Passes
 from torchstone.isolation import sandbox
 from torchstone.links import Links, leading
 from torchstone.models import ModelFunction
-from torchstone.protocol.buffers import HostMemory, Memory, OpenedDeviceMemory
+from torchstone.protocol.buffers import HostMemory, Memory, MirroredMemory, OpenedDeviceMemory
 from torchstone.protocol.environment import FEW_QUEUES
 from torchstone.protocol.messages import (
     GO,
@@ -45,6 +45,7 @@ from torchstone.protocol.messages import (
     Collect,
     Collected,
     Command,
+    Copy,
     Done,
     Failed,
     Leaf,
@@ -74,6 +75,7 @@ from torchstone.worker import compiler_setup
 from torchstone.worker.attribution import attribute
 from torchstone.worker.dirty_memory import have_ready, soil_for
 from torchstone.worker.graph_recording import PreparedCall, Recording
+from torchstone.worker.result_copying import ResultCopier
 from torchstone.worker.separate_passes import made_apart
 
 _KEPT_BYTES = 256 << 20
@@ -199,6 +201,7 @@ class _Server:
         self._candidate: Callable[..., Any] | None = None
         self._bound: _BoundCase | None = None
         self._kept_memory: dict[str, OpenedDeviceMemory] = {}
+        self._copier = ResultCopier(device)
         self._framing_ns: dict[int, int] = {}
         """By calls in a block, of a candidate that takes no time."""
 
@@ -207,6 +210,8 @@ class _Server:
         if bind.device_handle is None:
             assert descriptor is not None, "Bind without memory"
             try:
+                if self._device.type != "cpu":
+                    return MirroredMemory(descriptor, bind.arena_bytes, self._device)
                 return HostMemory(descriptor, bind.arena_bytes)
             finally:
                 os.close(descriptor)
@@ -267,15 +272,20 @@ class _Server:
                     self._bound.close()
                     self._bound = None
                 return Done(token)
+            case Copy(token=token):
+                self._copier.copy(command, descriptor)
+                return Done(token)
             case Attribute(token=token, kernels=kernels):
                 assert self._bound is not None, "Attribute before Bind"
                 assert self._candidate is not None, "Attribute before Load"
+                self._bound.fetch(1)
                 function, args, kwargs = self._bound.prepared(self._candidate)[0]
                 return Attributed(token, attribute(function, args, kwargs, kernels and self._device.type == "cuda"))
             case Trace(token=token, sets=sets):
                 assert self._bound is not None, "Trace before Bind"
                 assert self._candidate is not None, "Trace before Load"
                 assert descriptor is not None, "Trace without memory"
+                self._bound.fetch(sets)
                 prepared = self._bound.prepared(self._candidate)[:sets]
                 return Traced(token, trace(prepared, command, descriptor, self._device))
             case Call(token=token, first=first, count=count, pretend=pretend, keep=keep, chain=chain):
@@ -418,6 +428,19 @@ class _BoundCase:
         if torch.cuda.memory_reserved(self._device) > _KEPT_BYTES:
             torch.cuda.empty_cache()  # who waits for his next case needs no memory
 
+    def fetch(self, calls: int) -> None:
+        """Arguments of the first calls as the judge wrote them, where they are not in its own memory."""
+        if isinstance(self._memory, MirroredMemory):
+            self._memory.fetch(self._bytes_of(calls))
+
+    def _deliver(self, calls: int) -> None:
+        """And what became of them."""
+        if isinstance(self._memory, MirroredMemory):
+            self._memory.deliver(self._bytes_of(calls))
+
+    def _bytes_of(self, calls: int) -> int:
+        return self._arena_bytes // len(self._calls) * calls
+
     def _flat(self, placement: Any, index: int) -> torch.Tensor:
         offset = placement.offset_bytes + index * placement.pitch_bytes
         return self._memory.tensor(offset, placement.elements, operators.torch_dtype(placement.dtype))
@@ -466,6 +489,7 @@ class _BoundCase:
         """Call after call. Nothing but the calls is done between them, unless each is to wait for the one before."""
         self._kept.clear()
         self.raised_in = None
+        self.fetch(first + count)
         calls = self.prepared(candidate)[first : first + count]
         link = self._link(chain)
         passes = [call.function for call in calls if backward and isinstance(call.function, Passes)]
@@ -488,6 +512,7 @@ class _BoundCase:
         reply = self._testify(token, first, results)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+        self._deliver(first + count)
         return msgspec.structs.replace(reply, claimed_ns=time.perf_counter_ns() - began)
 
     def capture(self, command: Capture, candidate: Callable[..., Any]) -> Done:

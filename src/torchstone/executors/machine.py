@@ -28,14 +28,16 @@ class Nvidia(NamedTuple):
 def hardware() -> Hardware:
     """Processor, memory and GPUs."""
     return Hardware(
-        cpu=_cpu_model(Path("/proc/cpuinfo")),
+        cpu=cpu_model(),
         cpu_cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         gpus=nvidia().gpus,
     )
 
 
-def _cpu_model(cpuinfo: Path) -> str:
+@cache
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The name of the processor."""
     text = cpuinfo.read_text(errors="replace") if cpuinfo.exists() else ""
     found = re.search(r"^(?:model name|Model|cpu model)\s*:\s*(.+)$", text, re.MULTILINE)
     return found.group(1).strip() if found else platform.processor() or platform.machine()

@@ -1,0 +1,195 @@
+"""Modal: each message is a call of a deployed function, in a container with a GPU of the type that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from threading import Lock
+from typing import Any, Protocol
+
+import msgspec
+
+from torchstone.errors import InfrastructureError, MissingExtraError, TorchstoneError, UsageError
+from torchstone.executors.base import ExecutorOptions, Session, run_in
+from torchstone.executors.modal_app import APP, GPUS, function_name, known_gpu, versions
+from torchstone.executors.node_judge import packed_options
+from torchstone.executors.remote_session import RemoteJudge, RemoteSession
+from torchstone.executors.site import Site
+from torchstone.schema import Job, Node, Record, decode, encode
+
+_MOST_JOBS = 16
+"""Jobs of one candidate in one call: a container takes ten seconds and more to start."""
+
+
+class RemoteCall(Protocol):
+    """A call that is under way."""
+
+    def get(self) -> Any:
+        """Wait for what it gives."""
+        ...
+
+    def cancel(self, terminate_containers: bool = False) -> None: ...
+
+
+class RemoteFunction(Protocol):
+    """A deployed function."""
+
+    def spawn(self, *texts: str) -> RemoteCall: ...
+
+
+class ModalClient(Protocol):
+    """What is used of Modal. Tests give another one."""
+
+    def function(self, name: str) -> RemoteFunction:
+        """The deployed function of that name."""
+        ...
+
+
+class DeployedFunctions:
+    """Functions of the deployed app, by the package `modal`."""
+
+    def __init__(self) -> None:
+        self._modal = import_modal()
+
+    def function(self, name: str) -> RemoteFunction:
+        found: RemoteFunction = self._modal.Function.from_name(APP, name)
+        return found
+
+
+def import_modal() -> Any:
+    """The package `modal`."""
+    try:
+        import modal
+    except ImportError as error:
+        raise MissingExtraError("Modal needs its package. Install it: pip install 'torchstone[modal]'.") from error
+    return modal
+
+
+class ModalExecutor:
+    """Judges in containers on Modal, one GPU type for a run (extra `modal`)."""
+
+    def __init__(self, options: ExecutorOptions, client: ModalClient | None = None) -> None:
+        # CUDA IPC and ptrace may be refused in a container of theirs. What is fixed is alike for all records.
+        self._options = msgspec.structs.replace(options, results="copied", slots=1, slot=None)
+        self._client = client
+
+    @staticmethod
+    def survey(options: ExecutorOptions, client: ModalClient | None = None) -> Site:
+        """Ask a container what it is. Its GPU is the type that was asked for."""
+        if options.device not in ("auto", "cuda"):
+            raise UsageError(f"device '{options.device}' is not for Modal. Use --device cuda and --gpu TYPE.")
+        if not options.gpu:
+            raise UsageError(f"--executor modal needs a GPU type. Name one with --gpu: {', '.join(GPUS)}.")
+        gpu = known_gpu(options.gpu)
+        function = (client or DeployedFunctions()).function(function_name(gpu))
+        node = decode(called(function, gpu, "describe"), Node)
+        named = msgspec.structs.replace(node, name=f"Modal {gpu}")
+        return Site("cuda", (named,), lambda module, text: called(function, gpu, "ask", module, text))
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Record]:
+        """Judge every job. Closing the iterator cancels every call."""
+        listed = tuple(jobs)
+        if listed:
+            yield from run_in(self.open(), listed)
+
+    def open(self) -> Session:
+        """Calls that are made when there is work. Containers start and end with them."""
+        return RemoteSession(ModalFleet(self._options, self._client or DeployedFunctions()), self._options)
+
+
+def called(function: RemoteFunction, gpu: str, *texts: str) -> str:
+    """Call a function and wait; raises `TorchstoneError` for whatever goes wrong."""
+    try:
+        return text_of(function.spawn(*texts).get())
+    except TorchstoneError:
+        raise
+    except Exception as error:
+        raise as_ours(error, gpu) from error
+
+
+def text_of(answer: object) -> str:
+    """An answer is text: nothing else of a container that ran a candidate is looked at."""
+    if not isinstance(answer, str):
+        raise InfrastructureError(f"the container answered with {type(answer).__name__}, not with text.")
+    return answer
+
+
+def as_ours(error: BaseException, gpu: str) -> TorchstoneError:
+    """The user's mistake where no other try would help; otherwise a fault that another container may not have."""
+    kinds = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("modal")}
+    words = " ".join(str(error).split())[:300]
+    if kinds & {"AuthError", "PermissionDeniedError"}:
+        return UsageError(f"Modal does not accept this machine ({words}). Log in: modal token new.")
+    if "NotFoundError" in kinds:
+        return UsageError(f"Modal has no function {function_name(gpu)} in app {APP}. Run 'torchstone deploy modal'.")
+    if kinds & {"InvalidError", "VersionError"}:
+        return UsageError(f"Modal refuses the call ({words}). Update the package modal, then deploy again.")
+    return InfrastructureError(f"Modal: {type(error).__name__}: {words or 'no reason given'}.")
+
+
+class ModalJudge:
+    """The function of one type of GPU: as many calls at once as containers are allowed."""
+
+    def __init__(self, function: RemoteFunction, options: ExecutorOptions, gpu: str) -> None:
+        self.name = f"Modal {gpu}"
+        self.width = options.judges_per_device
+        self._function, self._gpu = function, gpu
+        own = msgspec.structs.replace(options, node=self.name, judges_per_device=1)
+        self._texts = encode(versions()).decode(), packed_options(own)
+        self._threads = ThreadPoolExecutor(self.width, thread_name_prefix="torchstone-modal")
+        self._lock = Lock()
+        self._under_way: set[RemoteCall] = set()
+        self._closed = False
+
+    def judge(self, jobs: str) -> Future[str]:
+        return self._threads.submit(self._call, jobs)
+
+    def _call(self, jobs: str) -> str:
+        try:
+            call = self._function.spawn("judge", *self._texts, jobs)
+            with self._lock:
+                self._under_way.add(call)
+                closed = self._closed
+            try:
+                if closed:
+                    call.cancel(terminate_containers=True)
+                return text_of(call.get())
+            finally:
+                with self._lock:
+                    self._under_way.discard(call)
+        except TorchstoneError:
+            raise
+        except Exception as error:
+            raise as_ours(error, self._gpu) from error
+
+    def end(self) -> None:
+        """Cancel every call. Their containers end."""
+        with self._lock:
+            self._closed, calls = True, tuple(self._under_way)
+        for call in calls:
+            with suppress(Exception):
+                call.cancel(terminate_containers=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class ModalFleet:
+    """See `Fleet`."""
+
+    most_jobs = _MOST_JOBS
+
+    def __init__(self, options: ExecutorOptions, client: ModalClient) -> None:
+        gpu = known_gpu(options.gpu)
+        self._judge = ModalJudge(client.function(function_name(gpu)), options, gpu)
+
+    def judges(self, wanted: int) -> Sequence[RemoteJudge]:
+        return (self._judge,)
+
+    def lost(self, judge: RemoteJudge, why: str) -> None:
+        """The next call has another container."""
+
+    def obstacle(self) -> str:
+        return "Modal starts no container"
+
+    def close(self) -> None:
+        self._judge.end()

@@ -1,0 +1,59 @@
+"""Which run uses which slot of a cluster: every run that has work gets an equal share. Pure, and safe to lose.
+
+A slot is a GPU, or a group of CPU cores, of one node. Each run asks every second or so and says what it holds. A run
+that is told to hold less lets go of a slot when its job there is done. If the ledger is lost, the next one learns from
+the same questions what is held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+_SILENT_SECONDS = 15.0
+"""A run that has not asked for this long is over: its slots are free."""
+
+
+class SlotLedger:
+    """Grants slots to runs."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, float] = {}
+        self._wanted: dict[str, int] = {}
+        self._holders: dict[str, str] = {}
+        """Slot -> run."""
+
+    def poll(self, run: str, slots: Sequence[str], held: Sequence[str], wanted: int) -> list[str]:
+        """The slots that the run may use now, of those that it can use; it holds some, and has work for so many."""
+        self._forget_silent(time.monotonic())
+        self._seen[run], self._wanted[run] = time.monotonic(), max(0, min(wanted, len(slots)))
+        kept = set(held)
+        for slot in [slot for slot, holder in self._holders.items() if holder == run and slot not in kept]:
+            del self._holders[slot]
+        mine = [slot for slot in held if self._holders.setdefault(slot, run) == run and slot in set(slots)]
+        most = self._share(run, len(slots))
+        granted = mine[:most]
+        for slot in slots:
+            if len(granted) >= most:
+                break
+            if slot not in self._holders:
+                self._holders[slot] = run
+                granted.append(slot)
+        return granted
+
+    def _share(self, run: str, count: int) -> int:
+        """How many of so many slots the run may hold: an equal part, and what others do not want."""
+        left, share = count, 0
+        runs = sorted((name for name in self._seen if self._wanted[name]), key=lambda name: (self._wanted[name], name))
+        for place, name in enumerate(runs):
+            share = min(self._wanted[name], -(-left // (len(runs) - place)))
+            if name == run:
+                return max(1, share)
+            left -= share
+        return 0
+
+    def _forget_silent(self, now: float) -> None:
+        for run in [run for run, seen in self._seen.items() if now - seen > _SILENT_SECONDS]:
+            del self._seen[run], self._wanted[run]
+        for slot in [slot for slot, holder in self._holders.items() if holder not in self._seen]:
+            del self._holders[slot]
