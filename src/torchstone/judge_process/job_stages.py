@@ -116,6 +116,7 @@ class StagedJob:
             self._replay(job.replay)
             return
         timed = job.measured and job.case.timed
+        self._room.models.call_seconds = job.deadlines.check_seconds
         with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves it and comes back to it
             reference = Reference(job.case, self._room.device, desk_of(job.case, self._room.device))
             calls, expected = session.draw(reference, 1)

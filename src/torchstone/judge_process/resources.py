@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections import Counter
@@ -13,9 +14,10 @@ from typing import Literal
 
 import torch
 
-from torchstone import operators, schema
+from torchstone import models, operators, schema
 from torchstone.judge_process.measurement_guards import peak_bandwidth
 from torchstone.judge_process.measuring_lane import MeasuringLane
+from torchstone.judge_process.sandboxed_models import SandboxedModels
 from torchstone.judging import DrawnCall, Expected, Reference, Work, calls_to_tell, draw_call, preparable_share, work_of
 from torchstone.measuring import timing
 from torchstone.measuring.ceilings import DeviceCeilings
@@ -92,6 +94,8 @@ class JudgeResources:
         self.reference_call_ns: dict[str, int] = {}
         """About how long a call of the reference takes, by case and way of calling: so that blocks are long enough."""
         self._failed_loads: dict[str, tuple[schema.Verdict, JobOutcome]] = {}
+        self.models = SandboxedModels(lambda: pool.take_own(_most_model_bytes(device)), device)
+        """Runs problem files for the judge."""
         self.signs_of_life = 0
         """Grows with everything that is asked of a candidate."""
 
@@ -301,10 +305,16 @@ class JudgeResources:
         return self._failed_loads.get(key)
 
     def close(self) -> None:
+        self.models.close()
         self.dismiss_candidate()
         self.dismiss_own_workers()
         self.pool.close()
         self.lane.close()
+
+
+def _most_model_bytes(device: torch.device) -> int:
+    """What a problem's own model may take of the machine's memory: a large one is there three times on the CPU."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if device.type == "cpu" else 0
 
 
 def _may_serve(worker: PausableWorker, implementation: schema.Implementation) -> bool:
@@ -315,7 +325,10 @@ def _may_serve(worker: PausableWorker, implementation: schema.Implementation) ->
 
 
 def _reference_peak_bytes(call: DrawnCall) -> int | None:
+    host = models.host_of(call.case)
     try:
+        if host is not None:
+            return host.peak_bytes(call.case, call.args)
         with PeakMemory(call.device.type) as peak:
             operators.resolve(call.case.operator)(*call.args, **call.kwargs)
     except RuntimeError:  # too little memory left: it goes without

@@ -1,7 +1,7 @@
 """Problem files with ``Model``, ``get_inputs`` and ``get_init_inputs``, from a folder that the user has.
 
 Each file is one case: the model, called with weights and inputs of the problem's sizes. What a problem takes is found
-out by running it, in a process of its own.
+out by running it, in a process that has the sandbox of a kernel.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import queue
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -19,15 +17,22 @@ from pathlib import Path
 
 import msgspec
 
-from torchstone.errors import InfrastructureError, UsageError
+from torchstone.errors import UsageError
+from torchstone.isolation.confined import Confined, ConfinedEndedError, ConfinedOverranError
+from torchstone.processes.free_memory import free_host_bytes
 from torchstone.schema import Case, content_key
 from torchstone.suites.base import CaseQuery, selects
 from torchstone.suites.catalogue import Exclusion, Index, KeptCatalogue, Part, PlacedCase, Prepared, Progress
 
-READER_VERSION = 1
+READER_VERSION = 2
 """To be raised when other cases would be made of the same problems."""
 _MOST_READERS = {"cpu": 2, "cuda": 2}
 """Processes that read problems at the same time. Each may hold the inputs and results of one problem."""
+_READ_SECONDS = 120.0
+"""For one problem: to run its model once or twice, not many times."""
+_HOST_BYTES = {"cuda": 16 << 30}
+"""What a reader may take of the host's memory where the problem itself lies on a device."""
+_READER = "torchstone.suites.kernelbench_reader"
 _EXPECTED = "Give the folder of problems: --source KernelBench/KernelBench, or one of its levels."
 
 
@@ -42,6 +47,8 @@ class ProblemOrder(msgspec.Struct, frozen=True):
     """Where the problem is run to learn what it takes."""
     readers: int = 1
     """Processes that share the memory of the device."""
+    free_bytes: int = 0
+    """Memory that the reader may take, where the problem is run on the host."""
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -108,7 +115,7 @@ def _catalogue(query: CaseQuery) -> KeptCatalogue:
 
 
 def _content(operator: str, path: Path) -> str:
-    return content_key(operator, path.read_text(encoding="utf-8"))
+    return content_key(operator, _text(path))
 
 
 def _kept(query: CaseQuery, operator: str, path: Path) -> Read | None:
@@ -176,50 +183,31 @@ def _read_some(
     readers: int,
 ) -> None:
     """One process after another, until nothing is left."""
-    process: subprocess.Popen[bytes] | None = None
-    while True:
-        try:
-            path, operator = waiting.get_nowait()
-        except queue.Empty:
-            break
-        try:
-            process = process or _started()
-            order = ProblemOrder(operator, path.name, path.read_text(encoding="utf-8"), device_type, readers)
-            answer = _answer(process, order)
-            why = "the process that ran it died"
-        except (OSError, InfrastructureError) as error:
-            answer, why = None, str(error)
-        answers.put((path, operator, answer or Read(exclusion=Exclusion(operator, why, path.name))))
-        if answer is None and process is not None:
-            _end(process)
-            process = None
-    if process is not None:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with process:
-        process.kill()
-
-
-def _started() -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "torchstone.suites.kernelbench_reader"]
-    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    reader: Confined | None = None
     try:
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
-        )
-    except OSError as error:
-        raise InfrastructureError(f"no process to read problems can be started: {error}") from error
+        while True:
+            try:
+                path, operator = waiting.get_nowait()
+            except queue.Empty:
+                break
+            free_bytes = free_host_bytes() // (2 * readers)
+            order = ProblemOrder(operator, path.name, _text(path), device_type, readers, free_bytes)
+            reader = reader or Confined(_READER, device_type, _HOST_BYTES.get(device_type, free_bytes))
+            try:
+                answer = reader.ask(order, Read, _READ_SECONDS)
+            except (ConfinedEndedError, ConfinedOverranError) as error:
+                reader, answer = None, _not_read(order, error)
+            answers.put((path, operator, answer))
+    finally:
+        if reader is not None:
+            reader.end()
 
 
-def _answer(process: subprocess.Popen[bytes], order: ProblemOrder) -> Read | None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        process.stdin.write(msgspec.json.encode(order) + b"\n")
-        process.stdin.flush()
-    except OSError:
-        return None
-    line = process.stdout.readline()
-    return msgspec.json.decode(line, type=Read) if line else None
+def _not_read(order: ProblemOrder, error: Exception) -> Read:
+    slow = f"running it once took longer than {_READ_SECONDS:g} s on {order.device_type}: too large for this machine"
+    reason = slow if isinstance(error, ConfinedOverranError) else f"the process that ran it {error}"
+    return Read(exclusion=Exclusion(order.operator, reason, order.name))
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")

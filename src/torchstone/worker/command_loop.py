@@ -40,12 +40,15 @@ from torchstone.protocol.messages import (
     Bind,
     Bound,
     Call,
+    CallModel,
     Capture,
     Command,
     Done,
     Failed,
+    FetchResults,
     Leaf,
     Load,
+    MakeWeights,
     Open,
     OtherLeaf,
     Output,
@@ -196,6 +199,8 @@ class _Server:
         self._candidate: Callable[..., Any] | None = None
         self._bound: _BoundCase | None = None
         self._kept_memory: dict[str, OpenedDeviceMemory] = {}
+        self._models: Any = None
+        """Who answers for a problem's model, once it is asked for."""
         self._framing_ns: dict[int, int] = {}
         """By calls in a block, of a candidate that takes no time."""
 
@@ -212,6 +217,15 @@ class _Server:
         if bind.device_handle not in self._kept_memory:
             self._kept_memory[bind.device_handle] = OpenedDeviceMemory(bind.device_handle, self._device)
         return self._kept_memory[bind.device_handle]
+
+    def _model_calls(self, command: CallModel | MakeWeights | FetchResults, descriptor: int | None) -> Reply:
+        """Imported late, as candidates have no need of it."""
+        if self._models is None:
+            from torchstone.worker.model_calls import ModelCalls
+
+            self._models = ModelCalls(self._candidate, self._device)
+        reply: Reply = self._models.answer(command, descriptor)
+        return reply
 
     def serve(self) -> None:
         """Answer commands until the judge closes the socket."""
@@ -291,6 +305,8 @@ class _Server:
                 self._channel.send(Armed(token))
                 self._channel.await_go()
                 return self._bound.play(command)
+            case CallModel() | MakeWeights() | FetchResults():
+                return self._model_calls(command, descriptor)
 
 
 def load_candidate(implementation: Any, scratch: Path) -> Callable[..., Any]:
