@@ -230,13 +230,14 @@ class BoundWorker:
             self._retained.pass_over()
         return block
 
-    def wear(self, calls: Sequence[DrawnCall], budget_ns: int, deadline: float) -> None:
-        """Have the worker make these calls again and again, as often as fits: what it has kept must stay as it is.
-
-        Not where the arguments are written to: who is given his own results again may rightly refuse them.
+    def can_wear(self, budget_ns: int) -> bool:
+        """Whether there is time for such calls. Not where the arguments are written to: who is given his own results
+        again may rightly refuse them.
         """
-        if operators.contract_of(self._case).mutated:
-            return
+        return self._retained.calls_within(budget_ns) > 0 and not operators.contract_of(self._case).mutated
+
+    def wear(self, calls: Sequence[DrawnCall], budget_ns: int, deadline: float) -> None:
+        """Have the worker make these calls again and again, as often as fits: what it has kept must stay as it is."""
         blocks = -(-self._retained.calls_within(budget_ns) // len(calls))
         if not blocks:
             return

@@ -206,12 +206,20 @@ class CandidateSession:
         return calls, reference.expect_many(calls, with_bounds=calibrate)
 
     def draw_with_planted(
-        self, reference: Reference, count: int, like: Expected, *, non_finite: bool = False
+        self,
+        reference: Reference,
+        count: int,
+        like: Expected,
+        *,
+        non_finite: bool = False,
+        bounded: bool = False,
+        most_planted: int = 1,
     ) -> list[Expected]:
         """Fresh calls, the first to be compared in full, and others with values at which operators decide.
 
         ``like``: an answered call of this case, or of the one that it is a variant of. Torch is asked all at once.
-        ``non_finite``: and one with NaN and infinities, if the operator is pointwise.
+        ``non_finite``: and one with NaN and infinities, if the operator is pointwise. ``bounded``: for a case so large
+        that no call but its first is compared in full unless it is off, and at most so many planted calls are made.
         """
         calls = _fresh_calls(reference, self.randomness.draw(), count)
         seed = self.randomness.draw()
@@ -219,11 +227,12 @@ class CandidateSession:
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planted_calls(expected[0], seed, non_finite=non_finite)
         else:
-            planting = Planting(reference, like, seed, non_finite=non_finite)
+            planting = Planting(reference, like, seed, non_finite=non_finite, most=most_planted if bounded else None)
             reference.foresee([*calls, *planting.calls])
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planting.answered()
-        return [expected[0], *(replace(other, with_bounds=False) for other in expected[1:]), *planted]
+        in_full = [] if bounded else expected[:1]
+        return [*in_full, *(replace(other, with_bounds=False) for other in expected[len(in_full) :]), *planted]
 
     def call_and_verify(self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected]) -> tuple[int, int]:
         """Present, call, copy, compare. Every call that is ever made of a candidate goes through here.
@@ -321,7 +330,7 @@ class CandidateSession:
 
     def wear(self, bound: BoundWorker, budget_ns: int) -> None:
         """Calls that are not looked at, while the worker keeps results of earlier ones."""
-        if bound.keeps_results:
+        if bound.keeps_results and bound.can_wear(budget_ns):
             calls = draw_calls(self.job.case, secrets.randbits(63), min(_WORN_TOGETHER, bound.sets), bound.desk)
             self.allow(lambda deadline: bound.wear(calls, budget_ns, deadline))
 

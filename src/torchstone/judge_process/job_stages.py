@@ -30,6 +30,7 @@ from torchstone.judge_process.candidate_session import (
     WorkerLostError,
 )
 from torchstone.judge_process.interleaved_timing import measure
+from torchstone.judge_process.large_cases import is_bounded, require_memory, require_memory_for_arguments
 from torchstone.judge_process.measurement_guards import DeviceBusyError
 from torchstone.judge_process.participants import ReferenceLostError
 from torchstone.judge_process.reference_alone import (
@@ -57,6 +58,8 @@ _MOST_DRAWS = 32
 """Results of random numbers in a block on the CPU: to judge one takes a thousand times as long as to draw it."""
 _MOST_WEIGHTS = 4096
 """Of all instances of a model: each set of arguments has one of its own, and to make them takes time."""
+_ONE_BY_ONE_BYTES = 64 << 20
+"""Arguments and results of a call above which untimed calls are made one by one: what a block saves is nothing then."""
 _WORN_NS = 60_000_000
 _WORN_WHERE_TIMED_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
 """For calls that nobody looks at, while earlier results must stay as they are. Told from a block, which costs more than
@@ -118,12 +121,14 @@ class StagedJob:
         timed = job.measured and job.case.timed
         self._room.models.call_seconds = job.deadlines.check_seconds
         with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves it and comes back to it
+            require_memory_for_arguments(job.case, *self._room.memory)
             reference = Reference(job.case, self._room.device, desk_of(job.case, self._room.device))
             calls, expected = session.draw(reference, 1)
             work = self._room.work_of(expected[0]) if timed else None
             if work is not None:
                 self._room.know_ceilings(work)
             layout = CallLayout(job.case, expected[0])
+            require_memory(job.case, expected[0], layout, *self._room.memory)
             checks = max(_CHECKED_CALLS[job.effort], self._room.calls_to_tell(expected[0]))
             sets = self._sets(layout, checks, timed, draws=reference.lottery is not None)
             before = reference_beforehand(session, layout, sets, reference) if work is not None else Beforehand()
@@ -150,6 +155,8 @@ class StagedJob:
 
     def _sets(self, layout: CallLayout, checks: int, timed: bool, draws: bool) -> int:
         if not timed:
+            if self._room.device.type == "cpu" and layout.footprint_bytes > _ONE_BY_ONE_BYTES:
+                return 1
             return max(checks, min(checks + _BESIDE_CHECKS, self._room.cache_bytes // layout.footprint_bytes))
         kind = self._room.device.type
         room_bytes = self._room.arena_bytes if self._job.cache == "cold" else self._room.cache_bytes // 2
@@ -166,8 +173,9 @@ class StagedJob:
         """
         session = self._session
         with session.in_stage("check", self._job.deadlines.check_seconds):
-            non_finite = self._job.non_finite == "check"
-            wanted = session.draw_with_planted(reference, 1 + checks, first, non_finite=non_finite)
+            non_finite, bounded = self._job.non_finite == "check", is_bounded(self._job, first)
+            count = 1 if bounded else 1 + checks
+            wanted = session.draw_with_planted(reference, count, first, non_finite=non_finite, bounded=bounded)
             for begin in range(0, len(wanted), bound.sets):  # few blocks: each has to wait for the worker and a device
                 some = wanted[begin : begin + bound.sets]
                 session.call_and_verify(bound, [expected.call for expected in some], some)
@@ -252,6 +260,7 @@ def judge(
         except torch.OutOfMemoryError as error:
             verdict = _fault(error, room)
             if not _have_it_alone(room, alone):
+                verdict = schema.Unsupported("reference", f"the device is too small for this case: {error}"[:500])
                 break
         except CameTooSoonError:
             continue  # with a fresh worker: the next time it was not there before

@@ -123,6 +123,11 @@ class JudgeResources:
         return _HOST_ARENA_BYTES
 
     @property
+    def memory(self) -> tuple[str, int]:
+        """The type of the device, and how many judges share its memory."""
+        return self.device.type, self._judges
+
+    @property
     def ample_bytes(self) -> int:
         """What they may take if that is a handful of calls."""
         return 4 * self.arena_bytes if self.device.type == "cuda" else self.arena_bytes

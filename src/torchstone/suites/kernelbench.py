@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from torchstone.errors import UsageError
+from torchstone.errors import InfrastructureError, UsageError
 from torchstone.isolation.confined import Confined, ConfinedEndedError, ConfinedOverranError
 from torchstone.processes.free_memory import free_host_bytes
 from torchstone.schema import Case, content_key
@@ -191,22 +191,26 @@ def _read_some(
             except queue.Empty:
                 break
             free_bytes = free_host_bytes() // (2 * readers)
-            order = ProblemOrder(operator, path.name, _text(path), device_type, readers, free_bytes)
-            reader = reader or Confined(_READER, device_type, _HOST_BYTES.get(device_type, free_bytes))
             try:
+                order = ProblemOrder(operator, path.name, _text(path), device_type, readers, free_bytes)
+                reader = reader or Confined(_READER, device_type, _HOST_BYTES.get(device_type, free_bytes))
                 answer = reader.ask(order, Read, _READ_SECONDS)
-            except (ConfinedEndedError, ConfinedOverranError) as error:
-                reader, answer = None, _not_read(order, error)
+            except (ConfinedEndedError, ConfinedOverranError, OSError, InfrastructureError) as error:
+                reader, answer = None, Read(exclusion=Exclusion(operator, _reason(error, device_type), path.name))
             answers.put((path, operator, answer))
     finally:
         if reader is not None:
             reader.end()
 
 
-def _not_read(order: ProblemOrder, error: Exception) -> Read:
-    slow = f"running it once took longer than {_READ_SECONDS:g} s on {order.device_type}: too large for this machine"
-    reason = slow if isinstance(error, ConfinedOverranError) else f"the process that ran it {error}"
-    return Read(exclusion=Exclusion(order.operator, reason, order.name))
+def _reason(error: Exception, device_type: str) -> str:
+    """Why a problem could not be read."""
+    match error:
+        case ConfinedOverranError():
+            return f"running it once took longer than {_READ_SECONDS:g} s on {device_type}: too large for this machine"
+        case ConfinedEndedError():
+            return f"the process that ran it {error}"
+    return str(error)
 
 
 def _text(path: Path) -> str:

@@ -17,9 +17,9 @@ from torchstone.calls.evaluation import OPERATOR_ERRORS
 from torchstone.errors import UsageError
 from torchstone.processes.framing import receive, send
 from torchstone.suites.catalogue import Exclusion
-from torchstone.suites.fitting import Unfit, fit, fit_in_one_pass
+from torchstone.suites.fitting import Unfit, choices, fit
 from torchstone.suites.kernelbench import ProblemOrder, Read
-from torchstone.suites.model_state import inputs_of, require_no_state_after_one_call, same, written_buffers
+from torchstone.suites.model_state import inputs_of, results_without_state, same, written_buffers
 from torchstone.suites.recorder import Facts, Unrecordable, facts_of, write_down
 
 SUITE = "kernelbench"
