@@ -65,6 +65,7 @@ def submissions_for(
         settings.cache,
         settings.shapes,
         settings.non_finite,
+        baseline=settings.baseline,
     )
     found: dict[str, Submission] = {}
     for operator, implementation in offered.items():

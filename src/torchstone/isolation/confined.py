@@ -68,6 +68,7 @@ class Confined:
         limits = Limits(memory_bytes=memory_bytes)
         policy = Policy(isolation, limits, device_type, self._staging, threads=threads)
         self._layers: tuple[Layer, ...] | None = None
+        self._is_over = False
         self._connection, theirs = socket.socketpair()
         leash, self._leash = os.pipe2(os.O_CLOEXEC)
         try:
@@ -94,12 +95,18 @@ class Confined:
         except (ConnectionError, msgspec.MsgspecError, ValueError):
             raise ConfinedEndedError(self._ending()) from None
 
+    def let_go(self) -> None:
+        """Have the process end soon, and with it whatever it has started. Another thread may be waiting for it."""
+        leash, self._leash = self._leash, -1
+        if leash >= 0:
+            os.close(leash)
+
     def end(self) -> None:
-        """End the process and everything that it has started. Once is enough."""
-        if self._leash < 0:
+        """End the process and everything that it has started, and wait for that. Once is enough."""
+        if self._is_over:
             return
-        os.close(self._leash)
-        self._leash = -1
+        self._is_over = True
+        self.let_go()
         self._connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_SECONDS)
@@ -178,4 +185,3 @@ def exit_code_of(wait_status: int) -> int:
     """The exit code by which a process says how its child ended: 128 and the signal's number for a signal."""
     code = os.waitstatus_to_exitcode(wait_status)
     return 128 - code if code < 0 else code
-

@@ -1,4 +1,4 @@
-"""The sandboxed process for third-party files: closes the sandbox, then serves. See :mod:`torchstone.isolation.confined`.
+"""The sandboxed process for third-party files: closes the sandbox, then serves. Its parent's end is ``confined.py``.
 
 The module that serves is imported before the sandbox is closed, so that its imports need no rights inside. A warden,
 process 1 of the sandbox, ends everything as soon as the parent lets go of the leash.

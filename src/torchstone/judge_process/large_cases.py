@@ -68,8 +68,8 @@ def _require(needed: int, held: int, device_type: str, judges: int, case: schema
             for recipe in schema.tensors_of(case)
         )
         raise ReferenceFailure(
-            f"{case.operator} needs about {_gib(needed)} to be judged (arguments of {_gib(given)}, their copies, results "
-            f"and float64 reference), {_gib(usable)} of memory can be used"
+            f"{case.operator} needs about {_gib(needed)} to be judged (arguments of {_gib(given)}, copies, results and "
+            f"float64 reference), {_gib(usable)} of memory can be used"
         )
 
 

@@ -194,7 +194,9 @@ def _descriptor(arena: Arena | None) -> int | None:
     return arena.descriptor if isinstance(arena, HostArena) else None
 
 
-def _listed(weights: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[list[torch.Tensor], tuple[ModelInput, ...]]:
+def _listed(
+    weights: Sequence[torch.Tensor], inputs: Sequence[Any]
+) -> tuple[list[torch.Tensor], tuple[ModelInput, ...]]:
     """All tensors, and how the inputs are made of them."""
     tensors, forms = list(weights), []
     for given in inputs:

@@ -9,6 +9,7 @@ import msgspec
 
 from torchstone.runs.journal import RecordKind
 from torchstone.schema import (
+    Baseline,
     Cache,
     Case,
     Deadlines,
@@ -49,6 +50,7 @@ class Terms(msgspec.Struct, frozen=True):
     cache: Cache = "cold"
     shapes: Shapes = "near"
     non_finite: NonFiniteInputs = "check"
+    baseline: Baseline = "eager"
     device: str = "cpu"
     isolation: IsolationLevel = "best"
     manifest_key: str = ""
@@ -133,7 +135,9 @@ def _jobs(cases: Sequence[Case], offers: Mapping[str, Implementation | None], te
         if implementation is None:
             continue
         kind = (terms.effort, terms.deadlines, terms.measured, terms.require_authored, terms.cache)
-        job = Job(case, implementation, *kind, shapes=terms.shapes, non_finite=terms.non_finite)
+        job = Job(
+            case, implementation, *kind, shapes=terms.shapes, non_finite=terms.non_finite, baseline=terms.baseline
+        )
         groups.setdefault(implementation.key, {}).setdefault(job.key, job)
     return {key: job for group in groups.values() for key, job in group.items()}
 

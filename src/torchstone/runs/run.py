@@ -304,6 +304,7 @@ def _terms(request: RunRequest, backend: str, device: str, manifest: Manifest) -
         cache=request.cache,
         shapes=request.shapes,
         non_finite=request.non_finite,
+        baseline=request.baseline,
         device=device,
         isolation=request.isolation,
         manifest_key=manifest.key,

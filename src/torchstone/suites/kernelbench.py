@@ -32,8 +32,13 @@ _READ_SECONDS = 120.0
 """For one problem: to run its model once or twice, not many times."""
 _HOST_BYTES = {"cuda": 16 << 30}
 """What a reader may take of the host's memory where the problem itself lies on a device."""
+_LEAST_BYTES = 2 << 30
+"""What a reader is given at least: torch itself needs some of it."""
 _READER = "torchstone.suites.kernelbench_reader"
-_EXPECTED = "Give the folder of problems: --source KernelBench/KernelBench, or one of its levels."
+_CHECKOUT = "KernelBench"
+"""The folder of a checkout of KernelBench that holds the levels; other folders hold problems as examples."""
+_LEVEL = re.compile(r"level_?\d+")
+_EXPECTED = "Give the folder of problems: a checkout (--source KernelBench), or one of its levels."
 
 
 class ProblemOrder(msgspec.Struct, frozen=True):
@@ -138,10 +143,14 @@ def problems_in(source: str | None) -> list[tuple[Path, str]]:
     root = Path(source)
     if not root.is_dir():
         raise UsageError(f"there is no folder '{source}'. {_EXPECTED}")
+    if any((root / _CHECKOUT).glob("level*")):
+        root /= _CHECKOUT
     files = sorted(path for path in root.rglob("*.py") if _is_problem(path))
     if not files:
         raise UsageError(f"no file in '{source}' defines a class Model and get_inputs. {_EXPECTED}")
-    return [(path, operator_of(path.relative_to(root))) for path in files]
+    root = root.resolve()
+    beginning = root.parent if _LEVEL.fullmatch(root.name) else root
+    return [(path, operator_of(path.resolve().relative_to(beginning))) for path in files]
 
 
 def operator_of(path: Path) -> str:
@@ -161,46 +170,64 @@ def _is_problem(path: Path) -> bool:
 
 def _read_all(problems: list[tuple[Path, str]], device_type: str) -> Iterator[tuple[Path, str, Read]]:
     """Answers as they come, from several processes. A problem that ends its process is left out."""
-    readers = min(len(problems), _MOST_READERS.get(device_type, 1), os.cpu_count() or 1)
-    if not readers:
+    count = min(len(problems), _MOST_READERS.get(device_type, 1), os.cpu_count() or 1)
+    if not count:
         return
+    answers: queue.SimpleQueue[tuple[Path, str, Read]] = queue.SimpleQueue()
     waiting: queue.SimpleQueue[tuple[Path, str]] = queue.SimpleQueue()
     for problem in problems:
         waiting.put(problem)
-    answers: queue.SimpleQueue[tuple[Path, str, Read]] = queue.SimpleQueue()
-    with ThreadPoolExecutor(readers) as threads:
-        working = [threads.submit(_read_some, waiting, answers, device_type, readers) for _ in range(readers)]
-        for _ in problems:
-            yield answers.get()
+    readers = [_Reader(device_type, count) for _ in range(count)]
+    with ThreadPoolExecutor(count) as threads:
+        working = [threads.submit(reader.read, waiting, answers) for reader in readers]
+        try:
+            for _ in problems:
+                yield answers.get()
+        finally:  # Ctrl-C, too: what was begun is not waited for
+            for reader in readers:
+                reader.stop()
         for each in as_completed(working):
             each.result()
 
 
-def _read_some(
-    waiting: queue.SimpleQueue[tuple[Path, str]],
-    answers: queue.SimpleQueue[tuple[Path, str, Read]],
-    device_type: str,
-    readers: int,
-) -> None:
-    """One process after another, until nothing is left."""
-    reader: Confined | None = None
-    try:
-        while True:
+class _Reader:
+    """One thread's processes, one after another."""
+
+    def __init__(self, device_type: str, readers: int) -> None:
+        self._device_type, self._readers = device_type, readers
+        self._process: Confined | None = None
+        self._is_over = False
+
+    def read(
+        self, waiting: queue.SimpleQueue[tuple[Path, str]], answers: queue.SimpleQueue[tuple[Path, str, Read]]
+    ) -> None:
+        """Problem after problem, until nothing is left."""
+        while not self._is_over:
             try:
                 path, operator = waiting.get_nowait()
             except queue.Empty:
                 break
-            free_bytes = free_host_bytes() // (2 * readers)
-            try:
-                order = ProblemOrder(operator, path.name, _text(path), device_type, readers, free_bytes)
-                reader = reader or Confined(_READER, device_type, _HOST_BYTES.get(device_type, free_bytes))
-                answer = reader.ask(order, Read, _READ_SECONDS)
-            except (ConfinedEndedError, ConfinedOverranError, OSError, InfrastructureError) as error:
-                reader, answer = None, Read(exclusion=Exclusion(operator, _reason(error, device_type), path.name))
-            answers.put((path, operator, answer))
-    finally:
-        if reader is not None:
-            reader.end()
+            answers.put((path, operator, self._answer(path, operator)))
+        if self._process is not None:
+            self._process.end()
+
+    def stop(self) -> None:
+        """From another thread: read no further problem, and break off the one in hand."""
+        self._is_over = True
+        if self._process is not None:
+            self._process.let_go()
+
+    def _answer(self, path: Path, operator: str) -> Read:
+        free_bytes = free_host_bytes() // (2 * self._readers)
+        try:
+            order = ProblemOrder(operator, path.name, _text(path), self._device_type, self._readers, free_bytes)
+            if self._process is None:
+                memory_bytes = _HOST_BYTES.get(self._device_type, max(free_bytes, _LEAST_BYTES))
+                self._process = Confined(_READER, self._device_type, memory_bytes)
+            return self._process.ask(order, Read, _READ_SECONDS)
+        except (ConfinedEndedError, ConfinedOverranError, OSError, InfrastructureError) as error:
+            self._process = None
+            return Read(exclusion=Exclusion(operator, _reason(error, self._device_type), path.name))
 
 
 def _reason(error: Exception, device_type: str) -> str:

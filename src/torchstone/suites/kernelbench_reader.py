@@ -43,9 +43,9 @@ def serve(connection: socket.socket) -> None:
     """Read problems as they are asked for, until the suite closes the connection."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    with connection.makefile("rwb") as stream:
-        while (order := receive(stream, ProblemOrder)) is not None:
-            send(stream, _read(order))
+    with connection.makefile("rb") as orders, connection.makefile("wb") as answers:
+        while (order := receive(orders, ProblemOrder)) is not None:
+            send(answers, _read(order))
 
 
 def _read(order: ProblemOrder) -> Read:
@@ -150,7 +150,7 @@ def _share_that_is_no_number(function: models.ModelFunction, case: schema.Case, 
         if "allocate" in str(error) or "out of memory" in str(error):
             raise
         return 1.0
-    shares = [no_numbers(result) for result in results if isinstance(result, torch.Tensor) and result.numel()]
+    shares = [_no_numbers(result) for result in results if isinstance(result, torch.Tensor) and result.numel()]
     return max(shares, default=0.0)
 
 
@@ -244,12 +244,14 @@ def _finite_in(case: schema.Case, seed: int) -> int:
     return sum(int(torch.isfinite(leaf).sum()) for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
-def no_numbers(result: torch.Tensor) -> float:
+def _no_numbers(result: torch.Tensor) -> float:
     """The share of NaN and infinities in a result, counted in pieces."""
     if not (result.is_floating_point() or result.is_complex()):
         return 0.0
-    flat = result.reshape(-1)
-    return 1.0 - sum(int(torch.isfinite(piece).sum()) for piece in flat.split(_PIECE_ELEMENTS)) / flat.numel()
+    flat, count = result.reshape(-1), 0
+    for begin in range(0, flat.numel(), _PIECE_ELEMENTS):
+        count += int(torch.isfinite(flat[begin : begin + _PIECE_ELEMENTS]).sum())
+    return 1.0 - count / flat.numel()
 
 
 def _require_one_answer(function: Callable[..., list[Any]], weights: list[torch.Tensor], inputs: list[Any]) -> None:
@@ -278,4 +280,3 @@ def _weight(facts: Facts, signs: bool) -> schema.Fill | None:
     if facts.least >= 0 and reach > 0:  # scales and variances
         return schema.Uniform(max(facts.least, reach / 2) / 1.5, reach * 1.5)
     return schema.Uniform(-reach, reach) if reach > 0 else schema.Normal(0.0, 0.1)
-

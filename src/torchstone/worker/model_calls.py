@@ -149,7 +149,7 @@ def _described(
             known[memory] = len(arguments) + len(new)
             new.append(torch.empty(0, dtype=leaf.dtype, device=leaf.device).set_(leaf.untyped_storage()))
         if memory in known:
-            found.append(_placed(leaf, known[memory], leaf.storage_offset()))
+            found.append(_placed(leaf, known[memory], int(leaf.storage_offset())))
         else:
             new.append(_span(leaf))
             found.append(_placed(leaf, len(arguments) + len(new) - 1, 0))
