@@ -23,7 +23,7 @@ from torchstone.chain import Chain
 from torchstone.judge_process import verdict_wording
 from torchstone.judge_process.block_guards import BLOCK_GUARDS
 from torchstone.judge_process.block_results import BlockResults
-from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError
+from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError, Meanwhile
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.resources import JobOutcome, JudgeResources
 from torchstone.judge_process.retained_results import LostResultError
@@ -234,12 +234,18 @@ class CandidateSession:
         in_full = [] if bounded else expected[:1]
         return [*in_full, *(replace(other, with_bounds=False) for other in expected[len(in_full) :]), *planted]
 
-    def call_and_verify(self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected]) -> tuple[int, int]:
+    def call_and_verify(
+        self,
+        bound: BoundWorker,
+        calls: list[DrawnCall],
+        expected: list[Expected],
+        meanwhile: Meanwhile | None = None,
+    ) -> tuple[int, int]:
         """Present, call, copy, compare. Every call that is ever made of a candidate goes through here.
 
-        If they count, they are added to those verified.
+        If they count, they are added to those verified. ``meanwhile`` is done while the candidate works.
         """
-        block = self._called(bound, calls, lambda index: expected[index])
+        block = self._called(bound, calls, lambda index: expected[index], meanwhile=meanwhile)
         outputs = [block.outputs(index) for index in range(len(calls))]
         inputs_after = [block.inputs_after(index) for index in range(len(calls))]
         left = list(range(len(calls)))
@@ -287,13 +293,15 @@ class CandidateSession:
         calls: list[DrawnCall],
         expected: Callable[[int], Expected],
         chain: Chain | None = None,
+        meanwhile: Meanwhile | None = None,
     ) -> BlockResults:
         """Present, call, copy, and see whether anything is wrong with how the results came about."""
         bound.present(calls)
         backward = self._backward_order(bound, calls)
         self._is_apart = bool(backward)
         with self.making(lambda: () if chain is not None else calls):
-            block = self.allow(lambda deadline: bound.call(len(calls), deadline, chain, backward))
+            block = self.allow(lambda deadline: bound.call(len(calls), deadline, chain, backward, meanwhile))
+        self._left_seconds += 0.0 if meanwhile is None else meanwhile.seconds
         done = block.done
         if done.odd_call is not None:
             raise VerdictError(verdict_wording.odd_structure(self.stage, expected(done.odd_call), done))
@@ -328,11 +336,12 @@ class CandidateSession:
             randomness.keeps_results = timed or self.room.looks_at_kept_results(job.implementation.key)
         return randomness.keeps_results
 
-    def wear(self, bound: BoundWorker, budget_ns: int) -> None:
+    def wear(self, bound: BoundWorker, budget_ns: int, meanwhile: Meanwhile | None = None) -> None:
         """Calls that are not looked at, while the worker keeps results of earlier ones."""
         if bound.keeps_results and bound.can_wear(budget_ns):
             calls = draw_calls(self.job.case, secrets.randbits(63), min(_WORN_TOGETHER, bound.sets), bound.desk)
-            self.allow(lambda deadline: bound.wear(calls, budget_ns, deadline))
+            self.allow(lambda deadline: bound.wear(calls, budget_ns, deadline, meanwhile))
+            self._left_seconds += 0.0 if meanwhile is None else meanwhile.seconds
 
     def _has_answer(self, bound: BoundWorker, failed: Expected, errors: schema.ErrorStatistics) -> bool:
         """Whether torch stands by its answer to a call that the candidate failed, by as much as these errors say.

@@ -18,7 +18,7 @@ import torch
 from torchstone import schema
 from torchstone.errors import TorchstoneError, UsageError
 from torchstone.judge_process import verdict_wording
-from torchstone.judge_process.bound_worker import BoundWorker
+from torchstone.judge_process.bound_worker import BoundWorker, Meanwhile
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_session import (
     FAILURES,
@@ -30,7 +30,12 @@ from torchstone.judge_process.candidate_session import (
     WorkerLostError,
 )
 from torchstone.judge_process.interleaved_timing import measure
-from torchstone.judge_process.large_cases import is_bounded, require_memory, require_memory_for_arguments
+from torchstone.judge_process.large_cases import (
+    is_bounded,
+    is_small,
+    require_memory,
+    require_memory_for_arguments,
+)
 from torchstone.judge_process.measurement_guards import DeviceBusyError
 from torchstone.judge_process.participants import ReferenceLostError
 from torchstone.judge_process.reference_alone import (
@@ -41,7 +46,7 @@ from torchstone.judge_process.reference_alone import (
 )
 from torchstone.judge_process.replay_file import save_call
 from torchstone.judge_process.resources import JudgeResources
-from torchstone.judge_process.variant_checks import check_hidden
+from torchstone.judge_process.variant_checks import HiddenVariants
 from torchstone.judging import DrawnCall, Expected, Reference, ReferenceFailure, desk_of, draw_calls, plant
 from torchstone.protocol.messages import Failed
 
@@ -66,6 +71,33 @@ _WORN_WHERE_TIMED_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
 its calls: it is less where they are quick."""
 _LOST_WORKERS = 5
 """A worker that was killed from outside is our loss; one that dies so every time is the candidate's doing."""
+
+
+class FurtherCalls:
+    """The calls that follow the first one of a case: drawn and answered while the candidate makes that, if small."""
+
+    def __init__(self, session: CandidateSession, reference: Reference, checks: int, first: Expected) -> None:
+        self._session, self._reference, self._first = session, reference, first
+        self._is_bounded = is_bounded(session.job, first)
+        self._count = 1 if self._is_bounded else 1 + checks
+        self._found: list[Expected] | None = None
+        self.is_small = is_small(first)
+
+    def ahead(self) -> Meanwhile | None:
+        """To be done while the candidate makes its first call. None: large calls are not held side by side."""
+        return Meanwhile(self._answer) if self.is_small else None
+
+    def answered(self) -> list[Expected]:
+        """Those calls, with torch's answers."""
+        if self._found is None:
+            self._answer()
+        return self._found or []
+
+    def _answer(self) -> None:
+        non_finite = self._session.job.non_finite == "check"
+        self._found = self._session.draw_with_planted(
+            self._reference, self._count, self._first, non_finite=non_finite, bounded=self._is_bounded
+        )
 
 
 class StagedJob:
@@ -136,13 +168,15 @@ class StagedJob:
             with session.in_stage("compile", job.deadlines.compile_seconds):
                 bound = stack.enter_context(session.standing(job.case, layout, sets))
                 bound.keeps_results = session.keeps_results()
-                session.call_and_verify(bound, calls, expected)  # it may compile
-            self._check(bound, reference, checks, expected[0], worn=work is None)
+                further = FurtherCalls(session, reference, checks, expected[0])
+                session.call_and_verify(bound, calls, expected, further.ahead())  # it may compile
+            variants = HiddenVariants(session, layout, expected[0])
+            self._check(bound, further, variants, worn=work is None)
             if work is None:
                 self._attribute(bound, has_arguments=bound.keeps_arguments and not reference.contract.mutated)
-                check_hidden(session, bound, expected[0], comes_back=False)
+                variants.check(bound, comes_back=False)
             else:
-                check_hidden(session, bound, expected[0], comes_back=True)
+                variants.check(bound, comes_back=True)
                 session.outcome.measurement = measure(session, bound, reference, work)
                 session.wear(bound, _WORN_WHERE_TIMED_NS[self._room.device.type])
                 self._attribute(bound, has_arguments=False)
@@ -166,21 +200,21 @@ class StagedJob:
         few = min(_FEW_SETS, self._room.ample_bytes // layout.footprint_bytes)
         return max(checks, min(_MOST_SETS[kind], fitting, telling), few, 2)
 
-    def _check(self, bound: BoundWorker, reference: Reference, checks: int, first: Expected, *, worn: bool) -> None:
+    def _check(self, bound: BoundWorker, further: FurtherCalls, variants: HiddenVariants, *, worn: bool) -> None:
         """Further calls on values drawn after the first, some with planted ones.
 
         ``worn``: and many that nobody looks at; where calls are timed these come after that.
         """
         session = self._session
+        choosing = Meanwhile(variants.choose)
         with session.in_stage("check", self._job.deadlines.check_seconds):
-            non_finite, bounded = self._job.non_finite == "check", is_bounded(self._job, first)
-            count = 1 if bounded else 1 + checks
-            wanted = session.draw_with_planted(reference, count, first, non_finite=non_finite, bounded=bounded)
+            wanted = further.answered()
             for begin in range(0, len(wanted), bound.sets):  # few blocks: each has to wait for the worker and a device
                 some = wanted[begin : begin + bound.sets]
-                session.call_and_verify(bound, [expected.call for expected in some], some)
+                session.call_and_verify(bound, [expected.call for expected in some], some, choosing)
+            choosing.do()
             if worn:
-                session.wear(bound, _WORN_NS)
+                session.wear(bound, _WORN_NS, Meanwhile(variants.prepare_next) if further.is_small else None)
 
     def _replay(self, replay: schema.Replay) -> None:
         """One call of an earlier trial again, with the values it had, compared in full.

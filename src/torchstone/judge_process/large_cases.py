@@ -16,6 +16,8 @@ from torchstone.processes.free_memory import free_host_bytes
 
 _MANY_ELEMENTS = 1 << 24
 """Of the arguments and results of a call. To draw and answer so many takes a second of a CPU core."""
+_FEW_ELEMENTS = 1 << 20
+"""Of the same, up to which further calls are prepared while the candidate makes the first one."""
 _COPIES = 7
 """Of arguments and results, in their own dtypes: drawn, presented, read back, and those of the worker. Measured."""
 _WIDE_COPIES = 5
@@ -28,9 +30,18 @@ _USABLE_SHARE = 0.6
 
 def is_bounded(job: schema.Job, first: Expected) -> bool:
     """Whether a case is so large that at effort quick few further calls of it are made."""
-    elements = sum(operators.storage_extent(recipe) for recipe in schema.tensors_of(job.case))
-    elements += sum(tensor.numel() for tensor in first.new_tensors)
-    return job.effort == "quick" and elements > _MANY_ELEMENTS
+    return job.effort == "quick" and _elements(first) > _MANY_ELEMENTS
+
+
+def is_small(first: Expected) -> bool:
+    """Whether calls of a case may be held in memory before they are needed."""
+    return _elements(first) <= _FEW_ELEMENTS
+
+
+def _elements(first: Expected) -> int:
+    """Of the arguments and results of a call."""
+    arguments = sum(operators.storage_extent(recipe) for recipe in schema.tensors_of(first.call.case))
+    return arguments + sum(tensor.numel() for tensor in first.new_tensors)
 
 
 def require_memory_for_arguments(case: schema.Case, device_type: str, judges: int) -> None:
