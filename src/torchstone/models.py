@@ -8,7 +8,8 @@
 - Constants are buffers that are neither saved nor written to (positions, masks). They follow from how a model is made,
   so a solution makes its own, or none.
 
-Judge and worker share this module, because both must make the same calls.
+Judge and worker share this module, because both must make the same calls. Problem files are third-party code: a judge
+names who runs them for it (:func:`run_elsewhere`), and executes none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
@@ -26,6 +27,26 @@ from torchstone.schema import Sequence as Listed
 
 _SEED = 42
 """Seed for random numbers that a model draws while it is made: the same on both sides."""
+
+
+class ModelHost(Protocol):
+    """Who runs problem files for this process, in one where they have no rights."""
+
+    def function(self, case: Case) -> Callable[..., list[Any]]:
+        """The case's model as a function of weights and inputs."""
+        ...
+
+    def weights(self, case: Case) -> list[torch.Tensor]:
+        """The weights as the model makes them, on the host."""
+        ...
+
+    def flops(self, case: Case) -> int | None:
+        """What a call calculates; None: not known."""
+        ...
+
+    def peak_bytes(self, case: Case, args: Sequence[Any]) -> int | None:
+        """The memory that a call needs beyond its arguments; None: not known."""
+        ...
 
 
 Call = Callable[[], list[Any]]
@@ -41,6 +62,18 @@ class _Registered(NamedTuple):
 
 
 _registered: dict[str, _Registered] = {}
+_host: ModelHost | None = None
+
+
+def run_elsewhere(host: ModelHost) -> None:
+    """Have the models of cases run by this host from now on, and none in this process."""
+    global _host
+    _host = host
+
+
+def host_of(case: Case) -> ModelHost | None:
+    """Who runs the case's model, if that is not this process."""
+    return None if case.model is None else _host
 
 
 def register(case: Case) -> None:
@@ -56,14 +89,32 @@ def register(case: Case) -> None:
     library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
     inputs = "".join(f", {_type_of(recipe)} x{place}" for place, recipe in enumerate(case.args[1:]))
     library.define(f"{name}(Tensor[] weights{inputs}) -> Tensor[]")  # type: ignore[no-untyped-call]
-    problem = executed(case.model)
-    kinds = weights_among({file.name: file.text for file in case.model.files})
-    kinds = _kinds_without_memory(problem) if kinds is None else kinds
-    function = ModelFunction(problem["Model"], problem, kinds)
+    kinds, function, made_weights = _here(case.model) if _host is None else _elsewhere(case, _host)
     library.impl(name, function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
-    weights = cache(lambda: _weights_of(problem))
     buffers = frozenset(position for position, kind in enumerate(kinds.values()) if kind == "buffer")
-    _registered[case.operator] = _Registered(case.model, library, buffers, weights)
+    _registered[case.operator] = _Registered(case.model, library, buffers, cache(made_weights))
+
+
+_Found = tuple[Mapping[str, WeightKind], Callable[..., list[Any]], Callable[[], list[torch.Tensor]]]
+"""The kinds of a model's weights, its function, and its weights as it makes them."""
+
+
+def _here(model: SourceFiles) -> _Found:
+    problem = executed(model)
+    kinds = weights_among({file.name: file.text for file in model.files})
+    kinds = _kinds_without_memory(problem) if kinds is None else kinds
+    return kinds, ModelFunction(problem["Model"], problem, kinds), lambda: _weights_of(problem)
+
+
+def _elsewhere(case: Case, host: ModelHost) -> _Found:
+    assert case.model is not None
+    kinds = weights_among({file.name: file.text for file in case.model.files})
+    if kinds is None:
+        raise UsageError(
+            f"{case.operator} does not say what its weights are, as cases of earlier versions do not. "
+            "Make the case again: run the suite kernelbench."
+        )
+    return kinds, host.function(case), lambda: host.weights(case)
 
 
 def _weights_of(problem: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -166,6 +217,15 @@ class ModelFunction:
         finally:
             instance.let_go()
 
+    def weights_as_made(self) -> list[torch.Tensor]:
+        """The weights as the problem's model makes them."""
+        return _weights_of(self._problem)
+
+    def instance_for(self, weights: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[torch.nn.Module, Call]:
+        """An instance of its own, and the call of it with these arguments."""
+        instance = self._instance(_device_of(weights, inputs), weights)
+        return instance.module, instance.bound(weights, inputs, {})
+
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         """The call with these arguments, for repeated use, with an instance of its own: only the module is called."""
         weights, *inputs = args
@@ -202,7 +262,7 @@ class _Instance:
         """
         self._places = [place for place, name in enumerate(given) if name not in own]
         names = _names_like(module, {name: weight for name, weight in given.items() if name not in own}, own)
-        self._module = module.requires_grad_(False)
+        self.module = module.requires_grad_(False)
         tensors = named_weights(module)
         buffers = dict(module.named_buffers(remove_duplicate=False))
         self._weights = [tensors[name] for name in names]
@@ -212,7 +272,7 @@ class _Instance:
         """The call, with the given weights from now on."""
         for own, place in zip(self._weights, self._places, strict=True):
             own.data = weights[place]
-        module, buffers = self._module, self._buffers
+        module, buffers = self.module, self._buffers
 
         def call() -> list[Any]:
             result = module(*inputs, **named)

@@ -552,7 +552,7 @@ def test_what_was_learnt_of_a_problem_is_kept_until_its_text_changes(
     folder = write(tmp_path / "problems", **{"1_Linear": LINEAR, "2_Scaled": SCALED})
     query = CaseQuery(source=str(folder))
     first = KernelBenchSuite().cases(query)
-    with unittest.mock.patch("torchstone.suites.kernelbench._started", side_effect=AssertionError):
+    with unittest.mock.patch("torchstone.suites.kernelbench.Confined", side_effect=AssertionError):
         assert KernelBenchSuite().cases(query) == first
     write(folder, **{"2_Scaled": SCALED.replace("9, 7", "9, 8")})
     again = KernelBenchSuite().cases(query)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torchstone.processes.free_memory import free_host_bytes
 from torchstone.sweeps.memory import (
     BEYOND_CACHE,
     MOST_COPIES,
     USABLE_SHARE,
     Footprint,
     fitting_copies,
-    free_host_bytes,
     host_cache_bytes,
     needed_bytes,
     too_large,

@@ -15,6 +15,7 @@ from torchstone.executors import ExecutorOptions
 from torchstone.runs import RunRequest
 from torchstone.runs.request import check as check_request
 from torchstone.schema import (
+    Baseline,
     Cache,
     Case,
     Deadlines,
@@ -64,6 +65,8 @@ class Settings:
     """`stated`: judge on the stated sizes and memory layouts alone."""
     non_finite: NonFiniteInputs = "check"
     """`ignore`: do not call pointwise operators with NaN and infinities among their inputs."""
+    baseline: Baseline = "eager"
+    """`compile`: speed is held against torch's own operator under torch.compile."""
     require_authored: bool = False
     """A kernel in which torch or a library does the work is `delegated`."""
     deadlines: Deadlines = field(default_factory=Deadlines)

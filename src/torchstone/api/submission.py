@@ -77,6 +77,7 @@ def submissions_for(
         settings.shapes,
         settings.non_finite,
         settings.try_every_case,
+        baseline=settings.baseline,
     )
     found: dict[str, Submission] = {}
     for operator, implementation in offered.items():

@@ -128,7 +128,9 @@ class Evaluator:
 
     def _natives(self, calls: Sequence[DrawnCall]) -> list[Evaluation]:
         columns = zip(*(call.tensors for call in calls), strict=True)
-        storages = bring([torch.stack([tensor.storage for tensor in column]) for column in columns], self._device)
+        # A single call whose arguments are only read needs no copy of them.
+        together = torch.stack if self.contract.mutated else stacked
+        storages = bring([together([tensor.storage for tensor in column]) for column in columns], self._device)
         results = self._results(storages, len(calls))
         return self._evaluations(results, storages, _stretches(results))
 

@@ -186,6 +186,14 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
     show_default=True,
     help="Whether pointwise operators also get NaN and infinities.",
 )
+@option(
+    "--baseline",
+    group=_THOROUGHLY,
+    type=click.Choice(["eager", "compile"]),
+    default="eager",
+    show_default=True,
+    help="What speed is held against: torch as it stands, or torch.compile.",
+)
 @option("--load-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for importing a kernel.")
 @option("--compile-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for a case's first call.")
 @option("--check-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for checking a case.")
@@ -286,7 +294,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         suite=(given["suite"] or "smoke") if given["case"] is None else given["case"].suite,
         **{name: given[name] for name in ("case", "kernels_dir", "device", "effort", "run_id", "resume")},
         **{name: given[name] for name in ("expression", "fail_fast", "shapes", "non_finite", "try_every_case")},
-        **{name: given[name] for name in ("source", "largest", "sample", "overhead_dominated", "mode")},
+        **{name: given[name] for name in ("source", "largest", "sample", "overhead_dominated", "mode", "baseline")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
         **{name: given[name] for name in ("ray_address", "gpu", "results")},
     )

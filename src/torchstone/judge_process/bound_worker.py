@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -61,6 +61,25 @@ def _garbage(size_bytes: int, device: torch.device) -> torch.Tensor:
     seed = torch.frombuffer(bytearray(secrets.token_bytes(_GARBAGE_SHIFT_BYTES)), dtype=torch.uint8).to(device)
     repeats = 1 + -(-size_bytes // _GARBAGE_SHIFT_BYTES)
     return seed.repeat(repeats)
+
+
+class Meanwhile:
+    """Work of the judge's own to be done while a worker makes calls that are not timed. Done once, or not at all."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work: Callable[[], None] | None = work
+        self.seconds = 0.0
+        """What it took: no time of the worker's."""
+
+    def do(self) -> float:
+        """Do it now, unless it was done; how long it took."""
+        work, self._work = self._work, None
+        began = time.monotonic()
+        if work is not None:
+            work()
+        took = time.monotonic() - began
+        self.seconds += took
+        return took
 
 
 class BoundWorker:
@@ -216,7 +235,12 @@ class BoundWorker:
         return self._device
 
     def call(
-        self, count: int, deadline: float, chain: Chain | None = None, backward: tuple[int, ...] = ()
+        self,
+        count: int,
+        deadline: float,
+        chain: Chain | None = None,
+        backward: tuple[int, ...] = (),
+        meanwhile: Meanwhile | None = None,
     ) -> BlockResults:
         """Let the worker make the first ``count`` calls; the judge's clock runs as long as the worker does.
 
@@ -238,7 +262,7 @@ class BoundWorker:
         if self.is_warm:
             self._warm_results()
             os.sched_setaffinity(0, self._judges_cores)
-        block = self._call(command, deadline, to_be_compared=True)
+        block = self._call(command, deadline, to_be_compared=True, meanwhile=meanwhile)
         block.unpack()
         block.on_kept = self._retained.covered_by(block)
         self._take_back(block)
@@ -253,27 +277,36 @@ class BoundWorker:
             self._retained.pass_over()
         return block
 
-    def wear(self, calls: Sequence[DrawnCall], budget_ns: int, deadline: float) -> None:
-        """Have the worker make these calls again and again, as often as fits: what it has kept must stay as it is.
-
-        Not where the arguments are written to: who is given his own results again may rightly refuse them.
+    def can_wear(self, budget_ns: int) -> bool:
+        """Whether there is time for such calls. Not where the arguments are written to: who is given his own results
+        again may rightly refuse them.
         """
-        if operators.contract_of(self._case).mutated:
-            return
+        return self._retained.calls_within(budget_ns) > 0 and not operators.contract_of(self._case).mutated
+
+    def wear(
+        self, calls: Sequence[DrawnCall], budget_ns: int, deadline: float, meanwhile: Meanwhile | None = None
+    ) -> None:
+        """Have the worker make these calls again and again, as often as fits: what it has kept must stay as it is."""
         blocks = -(-self._retained.calls_within(budget_ns) // len(calls))
         if not blocks:
             return
         self.present(calls)
         command = Wear(secrets.token_hex(8), blocks, len(calls), self._retained.choose())
-        reply = self.worker.ask(command, deadline)
+        self.worker.post(command, deadline)
+        self.worker.thaw()
+        deadline += 0.0 if meanwhile is None else meanwhile.do()
+        reply = self.worker.answer_to(command, deadline)
         self.worker.freeze()
         if isinstance(reply, Failed):
             raise CandidateFailedError(reply)
 
-    def _call(self, command: Call, deadline: float, to_be_compared: bool) -> BlockResults:
+    def _call(
+        self, command: Call, deadline: float, to_be_compared: bool, meanwhile: Meanwhile | None = None
+    ) -> BlockResults:
         self.worker.post(command, deadline)
         began = time.perf_counter_ns()
         self.worker.thaw()
+        deadline += 0.0 if meanwhile is None else meanwhile.do()
         reply = self.worker.answer_to(command, deadline)
         reads_at_once = self.on_device or self._is_copied
         if not reads_at_once:

@@ -23,7 +23,7 @@ from torchstone.chain import Chain
 from torchstone.judge_process import verdict_wording
 from torchstone.judge_process.block_guards import BLOCK_GUARDS
 from torchstone.judge_process.block_results import BlockResults
-from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError
+from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError, Meanwhile
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_builds import keep_build
 from torchstone.judge_process.resources import JobOutcome, JudgeResources
@@ -228,12 +228,20 @@ class CandidateSession:
         return calls, reference.expect_many(calls, with_bounds=calibrate)
 
     def draw_with_planted(
-        self, reference: Reference, count: int, like: Expected, *, non_finite: bool = False
+        self,
+        reference: Reference,
+        count: int,
+        like: Expected,
+        *,
+        non_finite: bool = False,
+        bounded: bool = False,
+        most_planted: int = 1,
     ) -> list[Expected]:
         """Fresh calls, the first to be compared in full, and others with values at which operators decide.
 
         ``like``: an answered call of this case, or of the one that it is a variant of. Torch is asked all at once.
-        ``non_finite``: and one with NaN and infinities, if the operator is pointwise.
+        ``non_finite``: and one with NaN and infinities, if the operator is pointwise. ``bounded``: for a case so large
+        that no call but its first is compared in full unless it is off, and at most so many planted calls are made.
         """
         calls = _fresh_calls(reference, self.randomness.draw(), count)
         seed = self.randomness.draw()
@@ -241,24 +249,33 @@ class CandidateSession:
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planted_calls(expected[0], seed, non_finite=non_finite)
         else:
-            planting = Planting(reference, like, seed, non_finite=non_finite)
+            planting = Planting(reference, like, seed, non_finite=non_finite, most=most_planted if bounded else None)
             reference.foresee([*calls, *planting.calls])
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planting.answered()
-        return [expected[0], *(replace(other, with_bounds=False) for other in expected[1:]), *planted]
+        in_full = [] if bounded else expected[:1]
+        return [*in_full, *(replace(other, with_bounds=False) for other in expected[len(in_full) :]), *planted]
 
-    def call_and_verify(self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected]) -> tuple[int, int]:
+    def call_and_verify(
+        self,
+        bound: BoundWorker,
+        calls: list[DrawnCall],
+        expected: list[Expected],
+        meanwhile: Meanwhile | None = None,
+    ) -> tuple[int, int]:
         """Present, call, copy, compare. Every call that is ever made of a candidate goes through here.
 
-        If they count, they are added to those verified.
+        If they count, they are added to those verified. ``meanwhile`` is done while the candidate works.
         """
-        block = self.call_and_keep(bound, calls, expected)
+        block = self.call_and_keep(bound, calls, expected, meanwhile)
         self.verify(bound, block, expected)
         return block.elapsed_ns, block.claimed_ns
 
-    def call_and_keep(self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected]) -> BlockResults:
+    def call_and_keep(
+        self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected], meanwhile: Meanwhile | None = None
+    ) -> BlockResults:
         """Present, call, copy. The copy must be verified."""
-        return self._called(bound, calls, lambda index: expected[index])
+        return self._called(bound, calls, lambda index: expected[index], meanwhile=meanwhile)
 
     def verify(self, bound: BoundWorker, block: BlockResults, expected: list[Expected]) -> None:
         """Compare the copy of what a block of calls left behind."""
@@ -308,13 +325,15 @@ class CandidateSession:
         calls: list[DrawnCall],
         expected: Callable[[int], Expected],
         chain: Chain | None = None,
+        meanwhile: Meanwhile | None = None,
     ) -> BlockResults:
         """Present, call, copy, and see whether anything is wrong with how the results came about."""
         bound.present(calls)
         backward = self._backward_order(bound, calls)
         self._is_apart = bool(backward)
         with self.making(lambda: () if chain is not None else calls):
-            block = self.allow(lambda deadline: bound.call(len(calls), deadline, chain, backward))
+            block = self.allow(lambda deadline: bound.call(len(calls), deadline, chain, backward, meanwhile))
+        self._left_seconds += 0.0 if meanwhile is None else meanwhile.seconds
         done = block.done
         if done.odd_call is not None:
             raise VerdictError(verdict_wording.odd_structure(self.stage, expected(done.odd_call), done))
@@ -349,11 +368,12 @@ class CandidateSession:
             randomness.keeps_results = timed or self.room.looks_at_kept_results(job.implementation.key)
         return randomness.keeps_results
 
-    def wear(self, bound: BoundWorker, budget_ns: int) -> None:
+    def wear(self, bound: BoundWorker, budget_ns: int, meanwhile: Meanwhile | None = None) -> None:
         """Calls that are not looked at, while the worker keeps results of earlier ones."""
-        if bound.keeps_results:
+        if bound.keeps_results and bound.can_wear(budget_ns):
             calls = draw_calls(self.job.case, secrets.randbits(63), min(_WORN_TOGETHER, bound.sets), bound.desk)
-            self.allow(lambda deadline: bound.wear(calls, budget_ns, deadline))
+            self.allow(lambda deadline: bound.wear(calls, budget_ns, deadline, meanwhile))
+            self._left_seconds += 0.0 if meanwhile is None else meanwhile.seconds
 
     def _has_answer(self, bound: BoundWorker, failed: Expected, errors: schema.ErrorStatistics) -> bool:
         """Whether torch agrees with itself on a call that the candidate failed, within these errors.

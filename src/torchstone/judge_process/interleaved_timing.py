@@ -18,6 +18,7 @@ import msgspec
 import torch
 
 from torchstone import gradients, operators, schema
+from torchstone.judge_process.baseline import baseline_of, compile_ahead
 from torchstone.judge_process.bound_worker import BoundWorker
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_session import FAILURES, HOUSEKEEPING_SECONDS, CandidateSession, VerdictError
@@ -73,13 +74,15 @@ def own_bound_worker(
     """The reference, or the shim, on a stand of its own. Its failures are ours, not the candidate's."""
     room, case = session.room, session.job.case
     deadline = time.monotonic() + HOUSEKEEPING_SECONDS
-    native = schema.torchs_own(case)
+    native = baseline_of(session.job) if party == "reference" else schema.torchs_own(case)
     worker = room.own_worker(party)
     bound = BoundWorker(worker, case, layout, sets, room.device)
     try:
         try:
             worker.ask(Load(secrets.token_hex(8), native), deadline)
             bound.bind(deadline)
+            if party == "reference":
+                compile_ahead(session, bound)
         except FAILURES as error:
             raise ReferenceLostError(lost(error, party)) from error
         yield bound
@@ -114,6 +117,7 @@ def _hold(session: CandidateSession, contest: _InterleavedTiming | ShortBlockTim
         speed_of_light=room.speed_of_light(work, long, session.job.cache),
         uncaptured=contest.uncaptured,
         cache=session.job.cache,
+        baseline=session.job.baseline,
         disturbances=contest.watch.disturbances,
         energy_millijoules=contest.watch.energy_millijoules,
         preparable_share=room.preparable_share(contest.reference),
@@ -181,6 +185,7 @@ class _InterleavedTiming:
             }
         self._draws = draws
         self._known_call_ns, self._cache = session.room.reference_call_ns, session.job.cache
+        self._baseline = session.job.baseline
         self._probe, self._pids = session.room.probe, [each.worker.pid for each in (bound, other, blank)]
         self.watch: Watch
         """Since the contest was begun."""
@@ -262,7 +267,7 @@ class _InterleavedTiming:
         return procedure.block_lengths(parties, self.bound.sets, self._plan, known[key])
 
     def _key_of(self, parties: Parties) -> str:
-        return schema.content_key(self.reference.case, parties["reference"].way, self._cache)
+        return schema.content_key(self.reference.case, parties["reference"].way, self._cache, self._baseline)
 
     def _by_calls_against_graphs(self) -> tuple[list[schema.Block], int]:
         """Only the candidate cannot be captured: its call time is compared with the reference's device time.

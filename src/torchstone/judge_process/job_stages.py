@@ -18,7 +18,7 @@ import torch
 from torchstone import schema
 from torchstone.errors import TorchstoneError, UsageError
 from torchstone.judge_process import verdict_wording
-from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError
+from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError, Meanwhile
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_builds import build_source, keep_build
 from torchstone.judge_process.candidate_session import (
@@ -31,6 +31,12 @@ from torchstone.judge_process.candidate_session import (
     WorkerLostError,
 )
 from torchstone.judge_process.interleaved_timing import measure
+from torchstone.judge_process.large_cases import (
+    is_bounded,
+    is_small,
+    require_memory,
+    require_memory_for_arguments,
+)
 from torchstone.judge_process.measurement_guards import DeviceBusyError
 from torchstone.judge_process.participants import ReferenceLostError
 from torchstone.judge_process.reference_alone import (
@@ -41,7 +47,7 @@ from torchstone.judge_process.reference_alone import (
 )
 from torchstone.judge_process.replay_file import save_call
 from torchstone.judge_process.resources import JobOutcome, JudgeResources
-from torchstone.judge_process.variant_checks import check_hidden
+from torchstone.judge_process.variant_checks import HiddenVariants
 from torchstone.judging import DrawnCall, Expected, Reference, ReferenceFailure, desk_of, draw_calls, plant
 from torchstone.protocol.messages import Failed
 
@@ -58,12 +64,41 @@ _MOST_DRAWS = 32
 """Results of random numbers in a block on the CPU: to judge one takes a thousand times as long as to draw it."""
 _MOST_WEIGHTS = 4096
 """Of all instances of a model: each set of arguments has one of its own, and to make them takes time."""
+_ONE_BY_ONE_BYTES = 64 << 20
+"""Arguments and results of a call above which untimed calls are made one by one: what a block saves is nothing then."""
 _WORN_NS = 60_000_000
 _WORN_WHERE_TIMED_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
 """For calls that nobody looks at, while earlier results must stay as they are. Told from a block, which costs more than
 its calls: it is less where they are quick."""
 _LOST_WORKERS = 5
 """A worker that was killed from outside is our loss; one that dies so every time is the candidate's doing."""
+
+
+class FurtherCalls:
+    """The calls that follow the first one of a case: drawn and answered while the candidate makes that, if small."""
+
+    def __init__(self, session: CandidateSession, reference: Reference, checks: int, first: Expected) -> None:
+        self._session, self._reference, self._first = session, reference, first
+        self._is_bounded = is_bounded(session.job, first)
+        self._count = 1 if self._is_bounded else 1 + checks
+        self._found: list[Expected] | None = None
+        self.is_small = is_small(first)
+
+    def ahead(self) -> Meanwhile | None:
+        """To be done while the candidate makes its first call. None: large calls are not held side by side."""
+        return Meanwhile(self._answer) if self.is_small else None
+
+    def answered(self) -> list[Expected]:
+        """Those calls, with torch's answers."""
+        if self._found is None:
+            self._answer()
+        return self._found or []
+
+    def _answer(self) -> None:
+        non_finite = self._session.job.non_finite == "check"
+        self._found = self._session.draw_with_planted(
+            self._reference, self._count, self._first, non_finite=non_finite, bounded=self._is_bounded
+        )
 
 
 class StagedJob:
@@ -117,13 +152,16 @@ class StagedJob:
             self._replay(job.replay)
             return
         timed = job.measured and job.case.timed
+        self._room.models.call_seconds = job.deadlines.check_seconds
         with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves it and comes back to it
+            require_memory_for_arguments(job.case, *self._room.memory)
             reference = Reference(job.case, self._room.device, desk_of(job.case, self._room.device))
             calls, expected = session.draw(reference, 1)
             work = self._room.work_of(expected[0]) if timed else None
             if work is not None:
                 self._room.know_ceilings(work)
             layout = CallLayout(job.case, expected[0])
+            require_memory(job.case, expected[0], layout, *self._room.memory)
             checks = max(_CHECKED_CALLS[job.effort], self._room.calls_to_tell(expected[0]))
             sets = self._sets(layout, checks, timed, draws=reference.lottery is not None)
             before = reference_beforehand(session, layout, sets, reference) if work is not None else Beforehand()
@@ -132,13 +170,15 @@ class StagedJob:
                 build_source(session)
                 bound = stack.enter_context(session.standing(job.case, layout, sets))
                 bound.keeps_results = session.keeps_results()
-                self._call_first(bound, calls, expected)
-            self._check(bound, reference, checks, expected[0], worn=work is None)
+                further = FurtherCalls(session, reference, checks, expected[0])
+                self._call_first(bound, calls, expected, further.ahead())
+            variants = HiddenVariants(session, layout, expected[0])
+            self._check(bound, further, variants, worn=work is None)
             if work is None:
                 self._attribute(bound, has_arguments=bound.keeps_arguments and not reference.contract.mutated)
-                check_hidden(session, bound, expected[0], comes_back=False)
+                variants.check(bound, comes_back=False)
             else:
-                check_hidden(session, bound, expected[0], comes_back=True)
+                variants.check(bound, comes_back=True)
                 session.outcome.measurement = measure(session, bound, reference, work)
                 session.wear(bound, _WORN_WHERE_TIMED_NS[self._room.device.type])
                 self._attribute(bound, has_arguments=False)
@@ -149,11 +189,13 @@ class StagedJob:
                 found = with_reference_alone(session, bound, reference, session.outcome.measurement, before)
                 session.outcome.measurement = found
 
-    def _call_first(self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected]) -> None:
+    def _call_first(
+        self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected], meanwhile: Meanwhile | None
+    ) -> None:
         """It may compile: what it built is kept, also if the result is wrong."""
         session = self._session
         try:
-            session.call_and_verify(bound, calls, expected)
+            session.call_and_verify(bound, calls, expected, meanwhile)
         except (VerdictError, CandidateFailedError):
             with suppress(*FAILURES):
                 keep_build(session, knows_values=True)
@@ -162,6 +204,8 @@ class StagedJob:
 
     def _sets(self, layout: CallLayout, checks: int, timed: bool, draws: bool) -> int:
         if not timed:
+            if self._room.device.type == "cpu" and layout.footprint_bytes > _ONE_BY_ONE_BYTES:
+                return 1
             return max(checks, min(checks + _BESIDE_CHECKS, self._room.cache_bytes // layout.footprint_bytes))
         kind = self._room.device.type
         room_bytes = self._room.arena_bytes if self._job.cache == "cold" else self._room.cache_bytes // 2
@@ -171,20 +215,21 @@ class StagedJob:
         few = min(_FEW_SETS, self._room.ample_bytes // layout.footprint_bytes)
         return max(checks, min(_MOST_SETS[kind], fitting, telling), few, 2)
 
-    def _check(self, bound: BoundWorker, reference: Reference, checks: int, first: Expected, *, worn: bool) -> None:
+    def _check(self, bound: BoundWorker, further: FurtherCalls, variants: HiddenVariants, *, worn: bool) -> None:
         """Further calls on values drawn after the first, some with planted ones.
 
         ``worn``: and many that nobody looks at; where calls are timed these come after that.
         """
         session = self._session
+        choosing = Meanwhile(variants.choose)
         with session.in_stage("check", self._job.deadlines.check_seconds):
-            non_finite = self._job.non_finite == "check"
-            wanted = session.draw_with_planted(reference, 1 + checks, first, non_finite=non_finite)
+            wanted = further.answered()
             for begin in range(0, len(wanted), bound.sets):  # few blocks: each has to wait for the worker and a device
                 some = wanted[begin : begin + bound.sets]
-                session.call_and_verify(bound, [expected.call for expected in some], some)
+                session.call_and_verify(bound, [expected.call for expected in some], some, choosing)
+            choosing.do()
             if worn:
-                session.wear(bound, _WORN_NS)
+                session.wear(bound, _WORN_NS, Meanwhile(variants.prepare_next) if further.is_small else None)
 
     def _replay(self, replay: schema.Replay) -> None:
         """One call of an earlier trial again, with the values it had, compared in full."""
@@ -262,6 +307,7 @@ def judge(
         except torch.OutOfMemoryError as error:
             verdict = _fault(error, room)
             if not _have_it_alone(room, alone):
+                verdict = schema.Unsupported("reference", f"the device is too small for this case: {error}"[:500])
                 break
         except CameTooSoonError:
             continue  # with a fresh worker: the next time it was not there before

@@ -184,6 +184,7 @@ def share_cores(
 def _open(charge: JudgeSettings, pool: WorkerPool, lane: MeasuringLane, options: WorkerOptions) -> JudgeResources:
     import torch
 
+    from torchstone import models
     from torchstone.judge_process.resources import JudgeResources
     from torchstone.measuring.ceilings import DeviceCeilings
     from torchstone.measuring.device import DeviceProbe
@@ -200,6 +201,7 @@ def _open(charge: JudgeSettings, pool: WorkerPool, lane: MeasuringLane, options:
     ceilings = DeviceCeilings(device, charge.threads, cores, kept)
     probe = DeviceProbe(charge.device_type, charge.device_name, cores)
     room = JudgeResources(pool, lane, device, charge.threads, probe, ceilings, charge.places)
+    models.run_elsewhere(room.models)
     pool.refill()
     if charge.places > 1:
         pool.settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections import Counter
@@ -13,10 +14,11 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from torchstone import operators, schema
+from torchstone import models, operators, schema
 from torchstone.judge_process.kept_builds import KeptBuilds
 from torchstone.judge_process.measurement_guards import peak_bandwidth
 from torchstone.judge_process.measuring_lane import MeasuringLane
+from torchstone.judge_process.sandboxed_models import SandboxedModels
 from torchstone.judging import DrawnCall, Expected, Reference, Work, calls_to_tell, draw_call, preparable_share, work_of
 from torchstone.measuring import timing
 from torchstone.measuring.ceilings import DeviceCeilings
@@ -109,6 +111,8 @@ class JudgeResources:
         self._failed_loads: dict[str, _FailedLoad] = {}
         self.builds = KeptBuilds()
         """What candidates have compiled, for later workers of theirs."""
+        self.models = SandboxedModels(lambda: pool.take_own(_most_model_bytes(device)), device)
+        """Runs problem files for the judge."""
         self.signs_of_life = 0
         """Grows with every command to a candidate."""
 
@@ -134,6 +138,11 @@ class JudgeResources:
             total = torch.cuda.get_device_properties(self.device).total_memory
             return int(total // max(_DEVICE_PARTS, _DEVICE_PARTS_FOR_JUDGE * self._judges))
         return _HOST_ARENA_BYTES
+
+    @property
+    def memory(self) -> tuple[str, int]:
+        """The type of the device, and how many judges share its memory."""
+        return self.device.type, self._judges
 
     @property
     def ample_bytes(self) -> int:
@@ -330,11 +339,17 @@ class JudgeResources:
         return known.verdict, known.outcome
 
     def close(self) -> None:
+        self.models.close()
         self.dismiss_candidate()
         self.dismiss_own_workers()
         self.builds.close()
         self.pool.close()
         self.lane.close()
+
+
+def _most_model_bytes(device: torch.device) -> int:
+    """What a problem's own model may take of the machine's memory: a large one is there three times on the CPU."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if device.type == "cpu" else 0
 
 
 def _may_serve(worker: PausableWorker, implementation: schema.Implementation) -> bool:
@@ -345,7 +360,10 @@ def _may_serve(worker: PausableWorker, implementation: schema.Implementation) ->
 
 
 def _reference_peak_bytes(call: DrawnCall) -> int | None:
+    host = models.host_of(call.case)
     try:
+        if host is not None:
+            return host.peak_bytes(call.case, call.args)
         with PeakMemory(call.device.type) as peak:
             operators.resolve(call.case.operator)(*call.args, **call.kwargs)
     except RuntimeError:  # too little memory left: it goes without

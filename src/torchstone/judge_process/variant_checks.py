@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from torchstone import schema
 from torchstone.errors import UsageError
 from torchstone.judge_process import verdict_wording
-from torchstone.judge_process.bound_worker import BoundWorker
+from torchstone.judge_process.bound_worker import BoundWorker, Meanwhile
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_session import FAILURES, CandidateSession, VerdictError
+from torchstone.judge_process.large_cases import is_bounded
 from torchstone.judging import (
     Expected,
     Reference,
@@ -34,57 +36,102 @@ _MANY_PASSED: dict[schema.Effort, int] = {"quick": 12, "normal": 32, "thorough":
 """Variants, of the kind that the case is of: with elements, or without."""
 
 
-def check_hidden(session: CandidateSession, bound: BoundWorker, stated: Expected, *, comes_back: bool) -> None:
-    """Judge the candidate on variants drawn now. The worker leaves the stated case for them, and may come back to it.
+class HiddenVariants:
+    """The variants of one job: chosen, drawn and answered ahead of the calls, while the candidate has other work."""
 
-    Where only stated shapes are judged, a variant has other scalars and nothing else. A first call may compile again,
-    so each variant may take as long as a first call and a check.
-    """
-    job = session.job
-    count = (_FEWER_CASES if _has_passed_many(session) else _HIDDEN_CASES)[job.effort]
-    small, large = random.Random(session.randomness.draw()), random.Random(session.randomness.draw())
-    if session.randomness.variants is None:
+    def __init__(self, session: CandidateSession, layout: CallLayout, stated: Expected) -> None:
+        self._session, self._layout, self._stated = session, layout, stated
+        self._is_bounded = is_bounded(session.job, stated)
+        self._ready: list[_Answered | None] = []
+        """Of the first variants, those that are prepared and not called yet."""
+        self._prepared = 0
+
+    def choose(self) -> None:
+        """Which variants, once. Drawn from what the system's randomness gives."""
+        job, randomness = self._session.job, self._session.randomness
+        self._small, large = random.Random(randomness.draw()), random.Random(randomness.draw())
+        if randomness.variants is not None:
+            return
+        count = (_FEWER_CASES if _has_passed_many(self._session) else _HIDDEN_CASES)[job.effort]
         few = count < _HIDDEN_CASES[job.effort]
         stated_only = job.shapes == "stated"
-        same_size = [] if few and small.random() < _OF_OTHER_SIZE else with_other_numbers(job.case, small)
-        others = [] if stated_only or (few and same_size) else hidden_cases(job.case, count, small)
+        same_size = [] if few and self._small.random() < _OF_OTHER_SIZE else with_other_numbers(job.case, self._small)
+        others = [] if stated_only or (few and same_size) else hidden_cases(job.case, count, self._small)
         of_any_size = [] if stated_only else stated_size_cases(job.case, large)
-        session.randomness.variants = [*same_size, *others], of_any_size
-    variants, of_stated_size = session.randomness.variants
-    if not variants and not of_stated_size:
-        return
-    with session.in_stage("check", job.deadlines.check_seconds + job.deadlines.compile_seconds):
-        session.allow(bound.release)
-        for case in variants:
-            right = _check_variant(session, bound.layout, stated, case, calls=2)
-            session.room.variants_passed[job.implementation.key, _has_elements(case)] += right
-        for ways in of_stated_size:
-            any(_check_variant(session, bound.layout, stated, case, calls=1) for case in ways)
-        if comes_back:
-            session.allow(bound.bind)
+        randomness.variants = [*same_size, *others], of_any_size
+
+    def prepare_next(self) -> None:
+        """Draw the next variant's calls and have torch answer them. Nothing, after the last."""
+        variants = self._variants
+        if self._prepared < len(variants):
+            self._ready.append(self._answered(variants[self._prepared], calls=2))
+            self._prepared += 1
+
+    def check(self, bound: BoundWorker, *, comes_back: bool) -> None:
+        """Judge the candidate on them. The worker leaves the stated case for them, and may come back to it.
+
+        Where only stated shapes are judged, a variant has other scalars and nothing else. A first call may compile
+        again, so each variant may take as long as a first call and a check.
+        """
+        session, job = self._session, self._session.job
+        ways_of_stated_size = self._of_stated_size
+        if not self._variants and not ways_of_stated_size:
+            return
+        with session.in_stage("check", job.deadlines.check_seconds + job.deadlines.compile_seconds):
+            session.allow(bound.release)
+            for place, case in enumerate(self._variants):
+                if self._prepared == place:
+                    self.prepare_next()
+                right = self._is_right(self._ready.pop(0), Meanwhile(self.prepare_next))
+                session.room.variants_passed[job.implementation.key, _has_elements(case)] += right
+            for ways in ways_of_stated_size:
+                any(self._is_right(self._answered(case, calls=1)) for case in ways)
+            if comes_back:
+                session.allow(bound.bind)
+
+    @property
+    def _variants(self) -> Sequence[schema.Case]:
+        assert self._session.randomness.variants is not None
+        return self._session.randomness.variants[0]
+
+    @property
+    def _of_stated_size(self) -> Sequence[Sequence[schema.Case]]:
+        assert self._session.randomness.variants is not None
+        found = self._session.randomness.variants[1]
+        return self._small.sample(list(found), min(1, len(found))) if self._is_bounded else found
+
+    def _answered(self, case: schema.Case, calls: int) -> _Answered | None:
+        """The first call is compared in full, others and planted ones as far as need be. None: torch does not take it
+        here, or returns something else than in the stated case.
+        """
+        session, stated = self._session, self._stated
+        bounded = self._is_bounded and calls == 1
+        try:
+            device = session.room.device
+            reference = Reference(case, device, desk_of(case, device), stated.batch.reference)
+            expected = session.draw_with_planted(reference, calls, stated, bounded=bounded, most_planted=0)
+        except (ReferenceFailure, UsageError):
+            return None
+        return _Answered(case, expected) if has_the_kinds_of(expected[0], self._layout.outputs) else None
+
+    def _is_right(self, answered: _Answered | None, meanwhile: Meanwhile | None = None) -> bool:
+        """False: it has no answer, or torch does not stand by it."""
+        if answered is None:
+            return False
+        session, (case, expected) = self._session, answered
+        verified = session.verified
+        drawn = [each.call for each in expected]
+        with _naming(session, case), session.standing(case, CallLayout(case, expected[0]), len(drawn)) as bound:
+            session.call_and_verify(bound, drawn, expected, meanwhile)
+            session.allow(bound.release)
+        return session.verified > verified
 
 
-def _check_variant(
-    session: CandidateSession, layout: CallLayout, stated: Expected, case: schema.Case, calls: int
-) -> bool:
-    """The first call in full, others and planted ones as far as need be.
+class _Answered(NamedTuple):
+    """A variant with calls that torch has answered."""
 
-    False: torch does not take it here, returns something else than in the stated case, or does not stand by it.
-    """
-    try:
-        device = session.room.device
-        reference = Reference(case, device, desk_of(case, device), stated.batch.reference)
-        expected = session.draw_with_planted(reference, calls, stated)
-    except (ReferenceFailure, UsageError):
-        return False
-    if not has_the_kinds_of(expected[0], layout.outputs):
-        return False
-    verified = session.verified
-    drawn = [each.call for each in expected]
-    with _naming(session, case), session.standing(case, CallLayout(case, expected[0]), len(drawn)) as bound:
-        session.call_and_verify(bound, drawn, expected)
-        session.allow(bound.release)
-    return session.verified > verified
+    case: schema.Case
+    expected: list[Expected]
 
 
 def _has_passed_many(session: CandidateSession) -> bool:

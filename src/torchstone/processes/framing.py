@@ -19,6 +19,11 @@ def frame(message: Any) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
+def length_in(head: bytes) -> int:
+    """The length of the message behind a header."""
+    return int(_LENGTH.unpack(head)[0])
+
+
 def take(buffer: bytearray) -> bytes | None:
     """Remove the first whole message from what was read. None: it is not all there yet."""
     if len(buffer) < HEADER_BYTES:

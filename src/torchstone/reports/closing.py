@@ -50,6 +50,7 @@ def closing_line(summary: Summary, folder: Path) -> Text:
         parts = _score_parts(summary, summary.not_judged or 0)
     parts += [f"isolation: {summary.isolation.words}"]
     parts += ["judged on stated shapes only"] if summary.stated_shapes_cases else []
+    parts += ["speedups against torch.compile"] if summary.compiled_baseline_cases else []
     return Text(_BETWEEN.join((*parts, f"{folder}{os.sep}")), "bold")
 
 

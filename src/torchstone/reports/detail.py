@@ -73,7 +73,9 @@ def _speed_lines(result: CaseResult) -> Iterator[tuple[str, str]]:
     if speedup is None:
         yield "speedup", f"undecided: {timing.unresolved}"
         return
-    times = f"{microseconds(timing.candidate_ns)} µs, reference {microseconds(timing.reference_ns)} µs"
+    measured = result.record.measurement
+    baseline = "torch.compile" if measured is not None and measured.baseline == "compile" else "reference"
+    times = f"{microseconds(timing.candidate_ns)} µs, {baseline} {microseconds(timing.reference_ns)} µs"
     yield "time per call", times + _CLOCKED[timing.clocked]
     if timing.clocked != "calls" and timing.candidate_call_ns is not None and timing.reference_call_ns is not None:
         calls = timing.candidate_call_ns, timing.reference_call_ns

@@ -88,11 +88,16 @@ def _speed_fields(result: CaseResult) -> dict[str, Any]:
         "capped": (speedup.capped or None) if speedup else None,
         "benchmark_time_ms": timing.candidate_ns / 1e6 if timing and speedup else None,
         "reference_time_ms": timing.reference_ns / 1e6 if timing and speedup else None,
+        "baseline": _baseline(result),
         "clocked": timing.clocked if timing else None,
         "benchmark_call_time_ms": _milli(timing.candidate_call_ns) if timing else None,
         "reference_call_time_ms": _milli(timing.reference_call_ns) if timing else None,
         "unresolved": timing.unresolved or None if timing else None,
     }
+
+
+def _baseline(result: CaseResult) -> str | None:
+    return None if result.record.measurement is None else result.record.measurement.baseline
 
 
 def _milli(nanoseconds: float | None) -> float | None:

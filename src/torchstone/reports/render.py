@@ -107,7 +107,7 @@ def operator_table(summary: Summary, console: Console, columns: dict[str, Callab
         if name == "verdicts" and summary.compares:
             table.add_column("backend", no_wrap=True)
         table.add_column(
-            name,
+            _AGAINST_COMPILE.get(name, name) if summary.compiled_baseline_cases else name,
             justify="right" if name in _NUMBERS else "left",
             no_wrap=name == "operator",
             overflow="fold",
@@ -206,6 +206,8 @@ _ALL_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
     "of limit": _of_limit,
     "error/bound": _error,
 }
+_AGAINST_COMPILE = {"reference µs": "torch.compile µs"}
+"""Columns that have another name where speed is held against torch.compile."""
 _FEW_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
     "operator": _short_operator_name,
     "verdicts": _verdict_counts,

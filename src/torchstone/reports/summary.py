@@ -164,6 +164,8 @@ class Summary(Scores, frozen=True):
     """What the backends found and could not use."""
     stated_shapes_cases: int = 0
     """Cases that were judged on the stated sizes and memory layouts alone."""
+    compiled_baseline_cases: int = 0
+    """Cases whose speed is held against torch.compile."""
     not_judged: int | None = None
     """Planned cases without a record: the run was stopped before them, or goes on. None: the plan is not known."""
     backends: tuple[BackendSummary, ...] = ()
@@ -197,6 +199,10 @@ def evaluate(records: Iterable[Record]) -> tuple[CaseResult, ...]:
     """The records in their one order, with their timings."""
     ordered = sorted(records, key=_place)
     return tuple(CaseResult(record, _timing(record)) for record in ordered)
+
+
+def _is_against_compile(record: Record) -> bool:
+    return record.measurement is not None and record.measurement.baseline == "compile"
 
 
 def _place(record: Record) -> tuple[object, ...]:
@@ -236,6 +242,7 @@ def fold(
         isolation=isolation_in_force(item.record for item in results),
         operators=operators,
         problems=tuple(sorted(problems, key=lambda problem: (problem.where, problem.reason))),
+        compiled_baseline_cases=sum(_is_against_compile(item.record) for item in results),
         stated_shapes_cases=sum(item.record.shapes == "stated" for item in results),
         not_judged=None if planned is None else sum(item.not_judged for item in operators),
         backends=tuple(_backend(name, operators, results, p) for name in names) if len(names) > 1 else (),

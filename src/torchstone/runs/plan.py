@@ -9,6 +9,7 @@ import msgspec
 
 from torchstone.runs.journal import RecordKind
 from torchstone.schema import (
+    Baseline,
     Cache,
     Case,
     Deadlines,
@@ -51,6 +52,7 @@ class Terms(msgspec.Struct, frozen=True):
     shapes: Shapes = "near"
     non_finite: NonFiniteInputs = "check"
     try_every_case: bool = False
+    baseline: Baseline = "eager"
     device: str = "cpu"
     isolation: IsolationLevel = "best"
     manifest_key: str = ""
@@ -141,8 +143,8 @@ def _jobs(cases: Sequence[Case], offers: Mapping[str, Implementation | None], te
         if implementation is None:
             continue
         kind = (terms.effort, terms.deadlines, terms.measured, terms.require_authored, terms.cache)
-        others = {name: getattr(terms, name) for name in ("shapes", "non_finite", "try_every_case")}
-        job = Job(case, implementation, *kind, **others)
+        others = ("shapes", "non_finite", "try_every_case", "baseline")
+        job = Job(case, implementation, *kind, **{name: getattr(terms, name) for name in others})
         groups.setdefault(implementation.key, {}).setdefault(job.key, job)
     return {key: job for group in groups.values() for key, job in group.items()}
 

@@ -12,6 +12,7 @@ import msgspec
 from torchstone import registry
 from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import (
+    Baseline,
     Cache,
     Case,
     Deadlines,
@@ -64,10 +65,11 @@ IDENTITY = (
     "non_finite",
     "gpu",
     "results",
+    "baseline",
 )
 """The parts of a configuration that a resumed run must share with its beginning."""
 
-LATER_PARTS = {"shapes": "near", "non_finite": "check", "gpu": "", "results": "read"}
+LATER_PARTS = {"shapes": "near", "non_finite": "check", "gpu": "", "results": "read", "baseline": "eager"}
 """Those that manifests of earlier versions do not have, and what such a run was."""
 
 
@@ -108,6 +110,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`stated`: judge only on the suite's own sizes and memory layouts."""
     non_finite: NonFiniteInputs = "check"
     """`ignore`: do not call pointwise operators with NaN and infinities among their inputs."""
+    baseline: Baseline = "eager"
+    """What is timed as the reference: torch's own, or under torch.compile. Results are compared with the former."""
     run_id: str | None = None
     """Name of the run's folder; None is made from the time."""
     resume: bool = False
@@ -220,6 +224,7 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
         "cache": request.cache,
         "shapes": request.shapes,
         "non_finite": request.non_finite,
+        "baseline": request.baseline,
         "measured": request.measured,
         "require_authored": request.require_authored,
         "threads": request.threads,

@@ -313,6 +313,7 @@ def _terms(request: RunRequest, backend: str, device: str, manifest: Manifest) -
         shapes=request.shapes,
         non_finite=request.non_finite,
         try_every_case=request.try_every_case,
+        baseline=request.baseline,
         device=device,
         isolation=request.isolation,
         manifest_key=manifest.key,

@@ -56,6 +56,7 @@ from torchstone.schema.job import (
 )
 from torchstone.schema.manifest import Git, Gpu, Hardware, Manifest, Node, Software, difference
 from torchstone.schema.measurement import (
+    Baseline,
     Block,
     Cache,
     DeviceState,
@@ -106,6 +107,7 @@ __all__ = [
     "Argument",
     "AsMade",
     "Attribution",
+    "Baseline",
     "Block",
     "BlockCall",
     "Booleans",

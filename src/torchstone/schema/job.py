@@ -17,7 +17,7 @@ from torchstone.schema.implementation import (
     SourceFile,
     SourceFiles,
 )
-from torchstone.schema.measurement import Cache
+from torchstone.schema.measurement import Baseline, Cache
 from torchstone.schema.verdict import Replay
 
 Effort = Literal["quick", "normal", "thorough"]
@@ -75,6 +75,9 @@ class Job(msgspec.Struct, frozen=True, dict=True):
     non_finite: NonFiniteInputs = "check"
     try_every_case: bool = False
     """True: try this case although two others of the kernel timed out in one stage. Not part of the key."""
+    baseline: Baseline = "eager"
+    """What is timed as the reference: torch's operator as it stands, or compiled. Results are always compared with the
+    former."""
 
     @cached_property
     def key(self) -> str:
@@ -84,7 +87,9 @@ class Job(msgspec.Struct, frozen=True, dict=True):
         warm = () if self.cache == "cold" else (self.cache,)
         shapes = () if self.shapes == "near" else (f"shapes {self.shapes}",)
         non_finite = () if self.non_finite == "check" else (f"non-finite {self.non_finite}",)
-        return content_key(self.case.key, self.implementation.key, *kind, *warm, *replayed, *shapes, *non_finite)
+        baseline = () if self.baseline == "eager" else (f"baseline {self.baseline}",)
+        later = (*warm, *replayed, *shapes, *non_finite, *baseline)
+        return content_key(self.case.key, self.implementation.key, *kind, *later)
 
 
 def torchs_own(case: Case) -> Implementation:

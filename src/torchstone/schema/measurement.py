@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+Baseline = Literal["eager", "compile"]
+"""What is timed as the reference: torch's own operator or the problem's model as it stands, or under torch.compile."""
 Cache = Literal["cold", "warm"]
 """Whether the arguments of a call lie in the device's cache when it begins. On the CPU, `cold` rotates through more
 memory than the cache holds."""
@@ -119,6 +121,8 @@ class Measurement(msgspec.Struct, frozen=True):
     uncaptured: str | None = None
     """Why calls were not captured, and whose; empty: this kind of device cannot. None: they were captured."""
     cache: Cache = "cold"
+    baseline: Baseline = "eager"
+    """What the party `reference` was."""
     disturbances: tuple[Disturbance, ...] = ()
     """Rounds that were disturbed, as far as the machine reports it."""
     energy_millijoules: int | None = None

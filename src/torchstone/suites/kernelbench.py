@@ -1,7 +1,7 @@
 """Problem files with ``Model``, ``get_inputs`` and ``get_init_inputs``, from a folder that the user has.
 
 Each file is one case: the model, called with weights and inputs of the problem's sizes. What a problem takes is found
-out by running it, in a process of its own.
+out by running it, in a process that has the sandbox of a kernel.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import queue
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -20,15 +18,27 @@ from pathlib import Path
 import msgspec
 
 from torchstone.errors import InfrastructureError, UsageError
+from torchstone.isolation.confined import Confined, ConfinedEndedError, ConfinedOverranError
+from torchstone.processes.free_memory import free_host_bytes
 from torchstone.schema import Case, content_key
 from torchstone.suites.base import CaseQuery, selects
 from torchstone.suites.catalogue import Exclusion, Index, KeptCatalogue, Part, PlacedCase, Prepared, Progress
 
-READER_VERSION = 1
+READER_VERSION = 2
 """To be raised when other cases would be made of the same problems."""
 _MOST_READERS = {"cpu": 2, "cuda": 2}
 """Processes that read problems at the same time. Each may hold the inputs and results of one problem."""
-_EXPECTED = "Give the folder of problems: --source KernelBench/KernelBench, or one of its levels."
+_READ_SECONDS = 120.0
+"""For one problem: to run its model once or twice, not many times."""
+_HOST_BYTES = {"cuda": 16 << 30}
+"""What a reader may take of the host's memory where the problem itself lies on a device."""
+_LEAST_BYTES = 2 << 30
+"""What a reader is given at least: torch itself needs some of it."""
+_READER = "torchstone.suites.kernelbench_reader"
+_CHECKOUT = "KernelBench"
+"""The folder of a checkout of KernelBench that holds the levels; other folders hold problems as examples."""
+_LEVEL = re.compile(r"level_?\d+")
+_EXPECTED = "Give the folder of problems: a checkout (--source KernelBench), or one of its levels."
 
 
 class ProblemOrder(msgspec.Struct, frozen=True):
@@ -42,6 +52,8 @@ class ProblemOrder(msgspec.Struct, frozen=True):
     """Where the problem is run to learn what it takes."""
     readers: int = 1
     """Processes that share the memory of the device."""
+    free_bytes: int = 0
+    """Memory that the reader may take, where the problem is run on the host."""
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -108,7 +120,7 @@ def _catalogue(query: CaseQuery) -> KeptCatalogue:
 
 
 def _content(operator: str, path: Path) -> str:
-    return content_key(operator, path.read_text(encoding="utf-8"))
+    return content_key(operator, _text(path))
 
 
 def _kept(query: CaseQuery, operator: str, path: Path) -> Read | None:
@@ -131,10 +143,14 @@ def problems_in(source: str | None) -> list[tuple[Path, str]]:
     root = Path(source)
     if not root.is_dir():
         raise UsageError(f"there is no folder '{source}'. {_EXPECTED}")
+    if any((root / _CHECKOUT).glob("level*")):
+        root /= _CHECKOUT
     files = sorted(path for path in root.rglob("*.py") if _is_problem(path))
     if not files:
         raise UsageError(f"no file in '{source}' defines a class Model and get_inputs. {_EXPECTED}")
-    return [(path, operator_of(path.relative_to(root))) for path in files]
+    root = root.resolve()
+    beginning = root.parent if _LEVEL.fullmatch(root.name) else root
+    return [(path, operator_of(path.resolve().relative_to(beginning))) for path in files]
 
 
 def operator_of(path: Path) -> str:
@@ -154,72 +170,75 @@ def _is_problem(path: Path) -> bool:
 
 def _read_all(problems: list[tuple[Path, str]], device_type: str) -> Iterator[tuple[Path, str, Read]]:
     """Answers as they come, from several processes. A problem that ends its process is left out."""
-    readers = min(len(problems), _MOST_READERS.get(device_type, 1), os.cpu_count() or 1)
-    if not readers:
+    count = min(len(problems), _MOST_READERS.get(device_type, 1), os.cpu_count() or 1)
+    if not count:
         return
+    answers: queue.SimpleQueue[tuple[Path, str, Read]] = queue.SimpleQueue()
     waiting: queue.SimpleQueue[tuple[Path, str]] = queue.SimpleQueue()
     for problem in problems:
         waiting.put(problem)
-    answers: queue.SimpleQueue[tuple[Path, str, Read]] = queue.SimpleQueue()
-    with ThreadPoolExecutor(readers) as threads:
-        working = [threads.submit(_read_some, waiting, answers, device_type, readers) for _ in range(readers)]
-        for _ in problems:
-            yield answers.get()
+    readers = [_Reader(device_type, count) for _ in range(count)]
+    with ThreadPoolExecutor(count) as threads:
+        working = [threads.submit(reader.read, waiting, answers) for reader in readers]
+        try:
+            for _ in problems:
+                yield answers.get()
+        finally:  # Ctrl-C, too: what was begun is not waited for
+            for reader in readers:
+                reader.stop()
         for each in as_completed(working):
             each.result()
 
 
-def _read_some(
-    waiting: queue.SimpleQueue[tuple[Path, str]],
-    answers: queue.SimpleQueue[tuple[Path, str, Read]],
-    device_type: str,
-    readers: int,
-) -> None:
-    """One process after another, until nothing is left."""
-    process: subprocess.Popen[bytes] | None = None
-    while True:
+class _Reader:
+    """One thread's processes, one after another."""
+
+    def __init__(self, device_type: str, readers: int) -> None:
+        self._device_type, self._readers = device_type, readers
+        self._process: Confined | None = None
+        self._is_over = False
+
+    def read(
+        self, waiting: queue.SimpleQueue[tuple[Path, str]], answers: queue.SimpleQueue[tuple[Path, str, Read]]
+    ) -> None:
+        """Problem after problem, until nothing is left."""
+        while not self._is_over:
+            try:
+                path, operator = waiting.get_nowait()
+            except queue.Empty:
+                break
+            answers.put((path, operator, self._answer(path, operator)))
+        if self._process is not None:
+            self._process.end()
+
+    def stop(self) -> None:
+        """From another thread: read no further problem, and break off the one in hand."""
+        self._is_over = True
+        if self._process is not None:
+            self._process.let_go()
+
+    def _answer(self, path: Path, operator: str) -> Read:
+        free_bytes = free_host_bytes() // (2 * self._readers)
         try:
-            path, operator = waiting.get_nowait()
-        except queue.Empty:
-            break
-        try:
-            process = process or _started()
-            order = ProblemOrder(operator, path.name, path.read_text(encoding="utf-8"), device_type, readers)
-            answer = _answer(process, order)
-            why = "the process that ran it died"
-        except (OSError, InfrastructureError) as error:
-            answer, why = None, str(error)
-        answers.put((path, operator, answer or Read(exclusion=Exclusion(operator, why, path.name))))
-        if answer is None and process is not None:
-            _end(process)
-            process = None
-    if process is not None:
-        _end(process)
+            order = ProblemOrder(operator, path.name, _text(path), self._device_type, self._readers, free_bytes)
+            if self._process is None:
+                memory_bytes = _HOST_BYTES.get(self._device_type, max(free_bytes, _LEAST_BYTES))
+                self._process = Confined(_READER, self._device_type, memory_bytes)
+            return self._process.ask(order, Read, _READ_SECONDS)
+        except (ConfinedEndedError, ConfinedOverranError, OSError, InfrastructureError) as error:
+            self._process = None
+            return Read(exclusion=Exclusion(operator, _reason(error, self._device_type), path.name))
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with process:
-        process.kill()
+def _reason(error: Exception, device_type: str) -> str:
+    """Why a problem could not be read."""
+    match error:
+        case ConfinedOverranError():
+            return f"running it once took longer than {_READ_SECONDS:g} s on {device_type}: too large for this machine"
+        case ConfinedEndedError():
+            return f"the process that ran it {error}"
+    return str(error)
 
 
-def _started() -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "torchstone.suites.kernelbench_reader"]
-    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    try:
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
-        )
-    except OSError as error:
-        raise InfrastructureError(f"no process to read problems can be started: {error}") from error
-
-
-def _answer(process: subprocess.Popen[bytes], order: ProblemOrder) -> Read | None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        process.stdin.write(msgspec.json.encode(order) + b"\n")
-        process.stdin.flush()
-    except OSError:
-        return None
-    line = process.stdout.readline()
-    return msgspec.json.decode(line, type=Read) if line else None
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")

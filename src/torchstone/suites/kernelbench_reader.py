@@ -1,9 +1,8 @@
-"""The process that runs problem files, to learn what their models take. Started by the suite, one file a line."""
+"""The sandboxed process that runs problem files, to learn what their models take. Started by the suite."""
 
 from __future__ import annotations
 
-import os
-import sys
+import socket
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,32 +13,39 @@ from torch.utils._pytree import tree_leaves
 
 from torchstone import models, operators, schema
 from torchstone.calls.drawing import draw_call
+from torchstone.calls.evaluation import OPERATOR_ERRORS
 from torchstone.errors import UsageError
+from torchstone.processes.framing import receive, send
 from torchstone.suites.catalogue import Exclusion
-from torchstone.suites.fitting import Unfit, fit, fit_in_one_pass
+from torchstone.suites.fitting import Unfit, choices, fit
 from torchstone.suites.kernelbench import ProblemOrder, Read
-from torchstone.suites.model_state import inputs_of, require_no_state_after_one_call, same, written_buffers
+from torchstone.suites.model_state import inputs_of, results_without_state, same, written_buffers
 from torchstone.suites.recorder import Facts, Unrecordable, facts_of, write_down
 
 SUITE = "kernelbench"
 _CPU = torch.device("cpu")
 _LOOKS = 2
-_MANY_ELEMENTS = 1 << 24
-"""Of inputs and results: larger problems are run twice, on the device, instead of a dozen times on the host."""
+_MANY_ELEMENTS = 1 << 20
+"""Of inputs and results: larger problems are run once, on the device, instead of a dozen times on the host."""
 _FEW_INPUTS = 1 << 18
 """Elements of the inputs below which a problem counts as small, and is run at once. Running a model on the meta device
 may import torch's compiler, which takes seconds."""
 _COPIES = 4
 """Inputs and results of a problem that exist at once while it is read, weights and temporaries apart."""
+_FEW_NO_NUMBERS = 0.02
+"""The share of NaN and infinities that a large problem's results may have on values that are drawn for it."""
+_SEED = 11
+_PIECE_ELEMENTS = 1 << 22
+"""Elements that are looked at together: what that takes is small beside the result."""
 
 
-def main() -> None:
-    replies = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # whatever problems print is no reply
+def serve(connection: socket.socket) -> None:
+    """Read problems as they are asked for, until the suite closes the connection."""
     warnings.simplefilter("ignore")
-    for line in sys.stdin.buffer:
-        order = msgspec.json.decode(line, type=ProblemOrder)
-        replies.write(msgspec.json.encode(_read(order)) + b"\n")
+    torch.set_num_threads(1)
+    with connection.makefile("rb") as orders, connection.makefile("wb") as answers:
+        while (order := receive(orders, ProblemOrder)) is not None:
+            send(answers, _read(order))
 
 
 def _read(order: ProblemOrder) -> Read:
@@ -89,7 +95,7 @@ def _size_of_call(problem: Mapping[str, Any]) -> _Size | None:
 
 def _require_memory(size: _Size, order: ProblemOrder) -> None:
     """Refuse before anything is allocated: an allocation that fails may end the process, or others."""
-    needed, free = _COPIES * size.size_bytes, _free_bytes(order.device_type) // order.readers
+    needed, free = _COPIES * size.size_bytes, _free_bytes(order)
     if needed > free:
         raise Unfit(
             f"needs about {needed / 2**30:.1f} GiB to be read ({_COPIES} x {size.size_bytes / 2**30:.1f} GiB of inputs "
@@ -97,35 +103,55 @@ def _require_memory(size: _Size, order: ProblemOrder) -> None:
         )
 
 
-def _free_bytes(device_type: str) -> int:
-    if device_type == "cuda":
-        return int(torch.cuda.mem_get_info()[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def _free_bytes(order: ProblemOrder) -> int:
+    if order.device_type == "cuda":
+        return int(torch.cuda.mem_get_info()[0]) // order.readers
+    return order.free_bytes
 
 
 def _large_case(order: ProblemOrder, source: schema.SourceFiles, problem: Mapping[str, Any]) -> schema.Case:
-    """With one call on the problem's own inputs, one on drawn values, and two more if weights may have other signs."""
+    """With one call on drawn values; more only if the first values that are tried give NaN or infinities."""
     device = torch.device(order.device_type)
     model = models.made(problem["Model"], problem)
     kinds = models.weight_kinds(model)
     source = msgspec.structs.replace(source, files=(*source.files, models.weights_file(kinds)))
     weights = [weight.detach().clone() for weight in models.named_weights(model).values()]
-    with device:
-        inputs = [value.to(device) if isinstance(value, torch.Tensor) else value for value in inputs_of(problem, 0)]
-    require_no_state_after_one_call(model.to(device), inputs)
-    written = write_down(order.operator, [weights, *inputs], {})
+    del model
+    written = write_down(order.operator, [weights, *inputs_of(problem, 0)], {})
     facts = tuple(facts_of(tensor) for tensor in written.tensors)
     call = msgspec.structs.replace(written.call, facts=facts)
-    del inputs, written, model
+    del written
     plain = schema.Case(SUITE, order.operator, call.args, jitter=False, timed=True, model=source)
-    models.register(plain)
-    fitted = fit_in_one_pass(call, SUITE, device)
     fills = [
         schema.AsMade(place) if _stays_as_made(weight, kind) else kind
         for place, (weight, kind) in enumerate(zip(weights, kinds.values(), strict=True))
     ]
-    both_signs, as_stated = (_with_weights(plain, fitted, facts, fills, signs=signs) for signs in (True, False))
-    return both_signs if _is_as_finite(both_signs, as_stated, device, looks=1) else as_stated
+    models.register(plain)
+    function = models.ModelFunction(problem["Model"], problem, kinds)
+    reason = "no values were tried"
+    for fitted in choices(call, SUITE):
+        for signs in (True, False):
+            case = _with_weights(plain, fitted, facts, fills, signs=signs)
+            share = _share_that_is_no_number(function, case, device)
+            if share <= _FEW_NO_NUMBERS:
+                return case
+            reason = f"{share:.0%} of the results are NaN or infinite with any values that were tried"
+    raise Unfit(reason)
+
+
+def _share_that_is_no_number(function: models.ModelFunction, case: schema.Case, device: torch.device) -> float:
+    """Of one call on drawn values, in the result that has the most. 1: the model refuses them."""
+    drawn = draw_call(case, _SEED, device)
+    weights, *inputs = drawn.args
+    model, call = function.instance_for(weights, inputs)
+    try:
+        results = results_without_state(model, call)
+    except OPERATOR_ERRORS as error:
+        if "allocate" in str(error) or "out of memory" in str(error):
+            raise
+        return 1.0
+    shares = [_no_numbers(result) for result in results if isinstance(result, torch.Tensor) and result.numel()]
+    return max(shares, default=0.0)
 
 
 def _case_with(
@@ -199,23 +225,33 @@ def _with_weights(
     return msgspec.structs.replace(plain, args=args, indistinct=fitted.indistinct)
 
 
-def _is_as_finite(one: schema.Case, other: schema.Case, device: torch.device = _CPU, looks: int = _LOOKS) -> bool:
+def _is_as_finite(one: schema.Case, other: schema.Case) -> bool:
     """Whether a model gives no fewer numbers on the values of the one: a logarithm of a weight asks for its sign."""
     try:
-        return one == other or _finite_results(one, device, looks) >= _finite_results(other, device, looks)
+        return one == other or _finite_results(one) >= _finite_results(other)
     except Exception:  # noqa: BLE001 - some ask for it by an error, and problem files raise what they like
         return False
 
 
-def _finite_results(case: schema.Case, device: torch.device, looks: int) -> int:
-    return sum(_finite_in(case, seed, device) for seed in range(looks))
+def _finite_results(case: schema.Case) -> int:
+    return sum(_finite_in(case, seed) for seed in range(_LOOKS))
 
 
-def _finite_in(case: schema.Case, seed: int, device: torch.device) -> int:
+def _finite_in(case: schema.Case, seed: int) -> int:
     with torch.no_grad():
-        result = operators.resolve(case.operator)(*draw_call(case, seed, device).args)
+        result = operators.resolve(case.operator)(*draw_call(case, seed, _CPU).args)
     leaves = operators.flatten_outputs(result)
     return sum(int(torch.isfinite(leaf).sum()) for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+
+def _no_numbers(result: torch.Tensor) -> float:
+    """The share of NaN and infinities in a result, counted in pieces."""
+    if not (result.is_floating_point() or result.is_complex()):
+        return 0.0
+    flat, count = result.reshape(-1), 0
+    for begin in range(0, flat.numel(), _PIECE_ELEMENTS):
+        count += int(torch.isfinite(flat[begin : begin + _PIECE_ELEMENTS]).sum())
+    return 1.0 - count / flat.numel()
 
 
 def _require_one_answer(function: Callable[..., list[Any]], weights: list[torch.Tensor], inputs: list[Any]) -> None:
@@ -244,7 +280,3 @@ def _weight(facts: Facts, signs: bool) -> schema.Fill | None:
     if facts.least >= 0 and reach > 0:  # scales and variances
         return schema.Uniform(max(facts.least, reach / 2) / 1.5, reach * 1.5)
     return schema.Uniform(-reach, reach) if reach > 0 else schema.Normal(0.0, 0.1)
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 import torch
@@ -38,19 +38,22 @@ def written_buffers(problem: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
-def require_no_state_after_one_call(model: torch.nn.Module, inputs: list[Any]) -> None:
-    """Call the model once. Raises :class:`Unfit` if that leaves something outside of its buffers, or draws numbers.
+def results_without_state(model: torch.nn.Module, call: Callable[[], list[Any]]) -> list[Any]:
+    """What one call of the model returns. Raises :class:`Unfit` if it draws numbers, or leaves something outside of the
+    model's buffers.
 
     A cache that a first call makes is refused as well: to tell it from state takes more calls.
     """
     weights = models.named_weights(model)
     known = weights.keys(), frozenset(id(weight) for weight in weights.values())
     start, numbers = _kept_elsewhere(model, *known), _generators()
-    after = _after_call(model, inputs, *known)
+    with torch.no_grad():
+        results = call()
     if any(not torch.equal(one, other) for one, other in zip(numbers, _generators(), strict=True)):
         raise Unfit("the model draws random numbers")
-    if not _all_same(start, after):
+    if not _all_same(start, _kept_elsewhere(model, *known)):
         raise Unfit("the model keeps state outside of its parameters and buffers")
+    return results
 
 
 def _generators() -> list[torch.Tensor]:

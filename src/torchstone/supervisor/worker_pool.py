@@ -198,9 +198,15 @@ class WorkerPool:
         """
         return self._started(self._next_spare, with_device)
 
-    def take_own(self) -> PausableWorker:
-        """A worker for torch's own operators, which has memory enough however little candidates are given."""
-        policy = msgspec.structs.replace(self._policy, limits=self._own_limits)
+    def take_own(self, memory_bytes: int = 0) -> PausableWorker:
+        """A worker for torch's own operators, which has memory enough however little candidates are given.
+
+        ``memory_bytes``: at least so much.
+        """
+        most_bytes = max(self._own_limits.memory_bytes, memory_bytes)
+        policy = msgspec.structs.replace(
+            self._policy, limits=msgspec.structs.replace(self._own_limits, memory_bytes=most_bytes)
+        )
         return self._started(lambda: self._zygote.spawn(policy), with_device=True)
 
     def _next_spare(self) -> PausableWorker:

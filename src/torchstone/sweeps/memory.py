@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,12 +58,6 @@ def too_large(footprint: Footprint, implementations: int, free_bytes: int) -> st
     """The numbers, for who wonders why a point was skipped."""
     needed = needed_bytes(footprint, 1, implementations)
     return f"{needed / 1e9:.2f} GB are needed, {USABLE_SHARE * free_bytes / 1e9:.2f} GB of memory can be used"
-
-
-def free_host_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """What the host's memory has left."""
-    found = re.search(r"^MemAvailable:\s*(\d+) kB$", meminfo.read_text(), re.MULTILINE)
-    return int(found[1]) << 10 if found else 0
 
 
 def host_cache_bytes(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:

@@ -12,13 +12,14 @@ import torch
 
 from torchstone.benchmarks.profiled_calls import marked
 from torchstone.measuring.light import limit_of
+from torchstone.processes.free_memory import free_host_bytes
 from torchstone.schema.measurement import SpeedOfLight
 from torchstone.schema.sweep import SweepPoint, SweepRecord, SweepSkip, SweepTiming
 from torchstone.sweeps import rows
 from torchstone.sweeps.comparing import exact_results, mismatch
 from torchstone.sweeps.estimate import estimate
 from torchstone.sweeps.light import DOUBTFUL_PERCENT, Light
-from torchstone.sweeps.memory import Footprint, fitting_copies, free_host_bytes, host_cache_bytes, too_large
+from torchstone.sweeps.memory import Footprint, fitting_copies, host_cache_bytes, too_large
 from torchstone.sweeps.operations import Function, Inputs, Moved, Operation, dtype_of, leaves, shape_of
 from torchstone.sweeps.passes import Gradients, Passes, make_gradients
 from torchstone.sweeps.tensor_pool import TensorPool

@@ -41,6 +41,7 @@ from torchstone.protocol.messages import (
     Bound,
     Build,
     Call,
+    CallModel,
     Capture,
     Collect,
     Collected,
@@ -48,8 +49,10 @@ from torchstone.protocol.messages import (
     Copy,
     Done,
     Failed,
+    FetchResults,
     Leaf,
     Load,
+    MakeWeights,
     Open,
     OtherLeaf,
     Output,
@@ -202,6 +205,8 @@ class _Server:
         self._bound: _BoundCase | None = None
         self._kept_memory: dict[str, OpenedDeviceMemory] = {}
         self._copier = ResultCopier(device)
+        self._models: Any = None
+        """Who answers for a problem's model, once it is asked for."""
         self._framing_ns: dict[int, int] = {}
         """By calls in a block, of a candidate that takes no time."""
 
@@ -220,6 +225,15 @@ class _Server:
         if bind.device_handle not in self._kept_memory:
             self._kept_memory[bind.device_handle] = OpenedDeviceMemory(bind.device_handle, self._device)
         return self._kept_memory[bind.device_handle]
+
+    def _model_calls(self, command: CallModel | MakeWeights | FetchResults, descriptor: int | None) -> Reply:
+        """Imported late, as candidates have no need of it."""
+        if self._models is None:
+            from torchstone.worker.model_calls import ModelCalls
+
+            self._models = ModelCalls(self._candidate, self._device)
+        reply: Reply = self._models.answer(command, descriptor)
+        return reply
 
     def serve(self) -> None:
         """Answer commands until the judge closes the socket."""
@@ -312,6 +326,8 @@ class _Server:
                 self._channel.send(Armed(token))
                 self._channel.await_go()
                 return self._bound.play(command)
+            case CallModel() | MakeWeights() | FetchResults():
+                return self._model_calls(command, descriptor)
 
 
 def load_candidate(implementation: Any, scratch: Path) -> Callable[..., Any]:

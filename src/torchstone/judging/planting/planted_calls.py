@@ -8,6 +8,7 @@ take may end the process: then the host is asked first. Whether a different answ
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,13 +54,18 @@ def planted_calls(usual: Expected, seed: int, *, non_finite: bool = False) -> li
 class Planting:
     """Planted calls of a case, drawn but not answered yet."""
 
-    def __init__(self, reference: Reference, like: Expected, seed: int, *, non_finite: bool = False) -> None:
+    def __init__(
+        self, reference: Reference, like: Expected, seed: int, *, non_finite: bool = False, most: int | None = None
+    ) -> None:
         """``like`` is a call of the case or of the one that it is a variant of: it tells what kinds of results it has.
 
-        Where results are drawn it must be one of the case itself. ``non_finite``: as :func:`planted_calls`.
+        Where results are drawn it must be one of the case itself. ``non_finite``: as :func:`planted_calls`. ``most``:
+        at most so many plans, any of those that apply.
         """
         self._reference = reference
         chosen = _chosen(reference, like, seed, non_finite)
+        if most is not None and len(chosen) > most:
+            chosen = random.Random(seed).sample(chosen, most)
         self._tiny = [TinyCall(reference, seed) for plan in chosen if plan.makes_own_call]
         plans = [plan for plan in chosen if not plan.makes_own_call]
         drawn = draw_calls(reference.case, seed, len(plans), reference.device) if plans else []

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchstone import operators, schema
+from torchstone import models, operators, schema
+from torchstone.calls.attention_flops import attention_formulas
 from torchstone.calls.evaluation import OPERATOR_ERRORS
-from torchstone.judging.work.attention_flops import attention_formulas
 
 _READ_THROUGH_INDICES = frozenset(
     {"embedding", "embedding_bag", "gather", "index", "_unsafe_index", "index_select", "take", "take_along_dim"}
@@ -215,6 +215,9 @@ def _flops_by_formula(case: schema.Case, leaves: Sequence[torch.Tensor]) -> int 
     from torch.utils.flop_counter import FlopCounterMode, flop_registry  # a fifth of a second that few cases need
 
     overload = operators.resolve(case.operator)
+    host = models.host_of(case)
+    if host is not None:
+        return host.flops(case) or 0
     args, kwargs = _arguments_without_memory(case)[1:]
     formula = (flop_registry | attention_formulas()).get(overload._overloadpacket)
     if formula is not None:

@@ -1,0 +1,82 @@
+"""The sandboxed process for third-party files: closes the sandbox, then serves. Its parent's end is ``confined.py``.
+
+The module that serves is imported before the sandbox is closed, so that its imports need no rights inside. A warden,
+process 1 of the sandbox, ends everything as soon as the parent lets go of the leash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from torchstone.isolation import linux_calls, sandbox
+from torchstone.isolation.confined import Hello, exit_code_of
+from torchstone.processes.framing import frame
+from torchstone.processes.keeping import forget_children, in_child, kill_descendants, wait_for_end, watch_children
+from torchstone.schema import decode
+
+Serve = Callable[[socket.socket], None]
+
+
+def main() -> None:
+    """``python -m torchstone.isolation.confined_process CONNECTION LEASH POLICY MODULE``."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle
+    connection, leash = int(sys.argv[1]), int(sys.argv[2])
+    cell = sandbox.Cell(decode(sys.argv[3].encode(), sandbox.Policy))
+    serve: Serve = importlib.import_module(sys.argv[4]).serve
+    readable = sandbox.readable_paths()
+    sandbox.separate(cell)
+    warden = os.fork()
+    if warden == 0:
+        in_child(lambda: _guard(cell, readable, connection, leash, serve))
+    os.close(connection)
+    _, status = os.waitpid(warden, 0)
+    os._exit(exit_code_of(status))
+
+
+def _guard(cell: sandbox.Cell, readable: tuple[str, ...], connection: int, leash: int, serve: Serve) -> None:
+    """The warden: build the view, fork the process that serves, wait for its end or for the parent to let go."""
+    os.setsid()
+    wake_read, wake_write = watch_children()
+    linux_calls.adopt_orphans()
+    sandbox.build_view(cell, readable)
+    child = os.fork()
+    if child == 0:
+        forget_children(leash, wake_read, wake_write)
+        in_child(lambda: _serve(cell, readable, connection, serve))
+    os.close(connection)
+    status = wait_for_end(child, leash, wake_read)
+    if not cell.own_processes:
+        kill_descendants()
+    if cell.scratch != sandbox.SCRATCH_IN_VIEW:
+        shutil.rmtree(cell.scratch, ignore_errors=True)
+    os._exit(exit_code_of(status) if status is not None else 0)
+
+
+def _serve(cell: sandbox.Cell, readable: tuple[str, ...], connection: int, serve: Serve) -> None:
+    sandbox.close_doors(cell, readable)
+    _use_scratch(Path(cell.scratch))
+    ours = socket.socket(fileno=connection)
+    ours.sendall(frame(Hello(cell.layers)))
+    with contextlib.suppress(ConnectionError):
+        serve(ours)
+
+
+def _use_scratch(scratch: Path) -> None:
+    """Libraries keep their files in the scratch folder."""
+    os.chdir(scratch)
+    temporary = str(scratch / "tmp")
+    os.environ.update(HOME=str(scratch), USER="problem", TMPDIR=temporary, XDG_CACHE_HOME=str(scratch / "cache"))
+    os.environ.update(TRITON_CACHE_DIR=str(scratch / "triton"), TORCHINDUCTOR_CACHE_DIR=str(scratch / "inductor"))
+    sys.dont_write_bytecode = True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""What is timed as the reference: torch as it stands, or under torch.compile.
+
+Results are compared with torch as it stands either way. What the compiler refuses has no speed to be held against.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+import msgspec
+
+from torchstone import schema
+from torchstone.backends import BackendOptions
+from torchstone.backends.compiled import CompileBackend
+from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError
+from torchstone.judge_process.candidate_session import CandidateSession
+from torchstone.judging import ReferenceFailure, draw_calls
+
+
+def baseline_of(job: schema.Job) -> schema.Implementation:
+    """The implementation that is timed as the reference of a job."""
+    own = schema.torchs_own(job.case)
+    if job.baseline == "eager":
+        return own
+    offered = CompileBackend(BackendOptions()).implementation(schema.forward_operator(job.case.operator))
+    assert offered is not None
+    if job.case.model is not None:
+        assert isinstance(offered.origin, schema.SourceFiles)
+        origin = schema.with_problem(offered.origin, job.case.model)
+        return msgspec.structs.replace(offered, operator=job.case.operator, origin=origin)
+    return msgspec.structs.replace(offered, operator=job.case.operator)
+
+
+def compile_ahead(session: CandidateSession, bound: BoundWorker) -> None:
+    """Have every set of arguments called once, where that compiles: it takes longer than what is timed."""
+    if session.job.baseline == "eager":
+        return
+    bound.present(draw_calls(session.job.case, secrets.randbits(63), bound.sets, bound.desk))
+    try:
+        bound.time(bound.sets, time.monotonic() + session.job.deadlines.compile_seconds, pretend=False)
+    except CandidateFailedError as error:
+        if error.failure.kind == "unsupported":
+            raise ReferenceFailure(f"--baseline compile: {error.failure.message}") from error
+        raise

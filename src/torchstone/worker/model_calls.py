@@ -1,0 +1,199 @@
+"""Calls of a problem's own model for the judge, inside the sandbox: problem files are third-party code.
+
+The judge sends weights and inputs in memory that it owns, and fetches results into such memory. Results that lie in an
+argument's memory, or in one another's, are told as such.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from torchstone.calls.attention_flops import attention_formulas
+from torchstone.models import ModelFunction
+from torchstone.operators import torch_dtype
+from torchstone.protocol.buffers import HostMemory, Memory, OpenedDeviceMemory
+from torchstone.protocol.messages import (
+    CallModel,
+    Done,
+    FetchResults,
+    MakeWeights,
+    ModelResults,
+    ModelStretch,
+    ModelTensor,
+    Reply,
+    span_elements,
+)
+from torchstone.protocol.peak_memory import PeakMemory
+
+
+class ModelCalls:
+    """Answers for one model."""
+
+    def __init__(self, candidate: Any, device: torch.device) -> None:
+        if not isinstance(candidate, ModelFunction):
+            raise TypeError("no problem's model was loaded")
+        self._model = candidate
+        self._device = device
+        self._new: list[torch.Tensor] = []
+        """Flat stretches of memory that are to be fetched."""
+
+    def answer(self, command: CallModel | MakeWeights | FetchResults, descriptor: int | None) -> Reply:
+        """The reply. What the model raises comes out."""
+        match command:
+            case CallModel():
+                return self._called(command, descriptor)
+            case MakeWeights(token=token):
+                self._new = [weight.contiguous().reshape(-1).cpu() for weight in self._model.weights_as_made()]
+                stretches = tuple(_stretch(each) for each in self._new)
+                return ModelResults(token, (), stretches)
+            case FetchResults():
+                self._fetch(command, descriptor)
+                return Done(command.token)
+
+    def _called(self, command: CallModel, descriptor: int | None) -> Reply:
+        with self._memory(command.device_handle, command.arena_bytes, descriptor) as memory:
+            stretches = _stretches(command, memory)
+            tensors = [_view(stretches[each.stretch], each) for each in command.tensors]
+            weights, inputs = tensors[: command.weights], [_input(each, tensors) for each in command.inputs]
+            with _default_dtype(command.default_dtype), torch.no_grad():
+                results, flops, peak_bytes = self._results(command, weights, inputs)
+            self._wait()
+            found = _described(results, stretches)
+            self._new = [] if command.device_type == "meta" else found[1]
+            return ModelResults(command.token, found[0], tuple(map(_stretch, found[1])), flops, peak_bytes)
+
+    def _results(
+        self, command: CallModel, weights: list[torch.Tensor], inputs: list[Any]
+    ) -> tuple[list[Any], int | None, int | None]:
+        if command.counts_flops:
+            from torch.utils.flop_counter import FlopCounterMode
+
+            with FlopCounterMode(display=False, custom_mapping=attention_formulas()) as counter:
+                return self._model(weights, *inputs), int(counter.get_total_flops()), None
+        if not command.watches_memory:
+            return self._model(weights, *inputs), None, None
+        with PeakMemory(command.device_type) as peak:
+            results = self._model(weights, *inputs)
+        return results, None, peak.size_bytes
+
+    def _fetch(self, command: FetchResults, descriptor: int | None) -> None:
+        with self._memory(command.device_handle, command.arena_bytes, descriptor) as memory:
+            assert memory is not None, "FetchResults without memory"
+            for offset, stretch in zip(command.offsets_bytes, self._new, strict=True):
+                memory.tensor(offset, stretch.numel(), stretch.dtype).copy_(stretch)
+            self._wait()
+        self._new = []
+
+    @contextmanager
+    def _memory(self, handle: str | None, size_bytes: int, descriptor: int | None) -> Iterator[Memory | None]:
+        """What the judge shares for one command."""
+        if handle is not None:
+            opened = OpenedDeviceMemory(handle, self._device)
+            with contextlib.closing(opened):
+                yield opened
+        elif descriptor is not None:
+            try:
+                memory = HostMemory(descriptor, size_bytes)
+            finally:
+                os.close(descriptor)
+            yield memory
+        else:
+            yield None
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+def _stretches(command: CallModel, memory: Memory | None) -> list[torch.Tensor]:
+    """The memory of each argument, flat."""
+    found = []
+    for offset, each in zip(command.offsets_bytes, command.tensors, strict=True):
+        elements = span_elements(each.shape, each.strides) if 0 not in each.shape else 0
+        if memory is None:
+            found.append(torch.empty(elements, dtype=torch_dtype(each.dtype), device=command.device_type))
+        else:
+            found.append(memory.tensor(offset, elements, torch_dtype(each.dtype)))
+    return found
+
+
+def _view(stretch: torch.Tensor, tensor: ModelTensor) -> torch.Tensor:
+    return stretch.as_strided(tensor.shape, tensor.strides, tensor.offset)
+
+
+def _input(given: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    if given.tensor is not None:
+        return tensors[given.tensor]
+    if given.tensors is not None:
+        return [tensors[place] for place in given.tensors]
+    return given.value
+
+
+def _described(
+    results: Sequence[Any], arguments: Sequence[torch.Tensor]
+) -> tuple[tuple[ModelTensor, ...], list[torch.Tensor]]:
+    """Where each result lies; and the new stretches of memory."""
+    leaves = [_plain(result) for result in results]
+    known = {_memory_of(stretch): place for place, stretch in enumerate(arguments)}
+    shared = [_memory_of(leaf) for leaf in leaves]
+    new: list[torch.Tensor] = []
+    found = []
+    for leaf, memory in zip(leaves, shared, strict=True):
+        if memory not in known and shared.count(memory) > 1:
+            known[memory] = len(arguments) + len(new)
+            new.append(torch.empty(0, dtype=leaf.dtype, device=leaf.device).set_(leaf.untyped_storage()))
+        if memory in known:
+            found.append(_placed(leaf, known[memory], int(leaf.storage_offset())))
+        else:
+            new.append(_span(leaf))
+            found.append(_placed(leaf, len(arguments) + len(new) - 1, 0))
+    return tuple(found), new
+
+
+def _memory_of(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
+    """What two tensors have in common that lie in the same memory, and count its elements alike."""
+    return tensor.untyped_storage()._cdata, tensor.dtype
+
+
+def _plain(result: Any) -> torch.Tensor:
+    if not isinstance(result, torch.Tensor):
+        raise TypeError(f"the model returns a {type(result).__name__}, which is no tensor")
+    if result.layout is not torch.strided:
+        raise TypeError("the model returns a tensor that is not strided")
+    return result.detach().resolve_conj().resolve_neg()
+
+
+def _span(leaf: torch.Tensor) -> torch.Tensor:
+    """From its first element to its last."""
+    if leaf.numel() == 0:
+        return leaf.new_empty(0)
+    return leaf.as_strided((span_elements(leaf.shape, leaf.stride()),), (1,), leaf.storage_offset())
+
+
+def _placed(leaf: torch.Tensor, stretch: int, offset: int) -> ModelTensor:
+    return ModelTensor(stretch, _name(leaf.dtype), tuple(leaf.shape), tuple(leaf.stride()), offset)
+
+
+def _stretch(flat: torch.Tensor) -> ModelStretch:
+    return ModelStretch(flat.numel(), _name(flat.dtype))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@contextmanager
+def _default_dtype(name: str) -> Iterator[None]:
+    """Operators that make floats make these: the judge's float64 evaluation asks for float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch_dtype(name))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
