@@ -41,7 +41,6 @@ from torchstone.judge_process.job_stages import judge
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judge_process.resources import JudgeResources
 from torchstone.judging import Agreement, Expected, Reference, ReferenceFailure, compare_many, draw_call
-from torchstone.judging.compare import agreement
 from torchstone.judging.plans import PLANS, Plan
 from torchstone.judging.planting import planted_calls as planting
 from torchstone.judging.planting.tiny_calls import TinyCall
@@ -176,7 +175,9 @@ def time_checks(room: JudgeResources, cases: Sequence[schema.Case], effort: sche
     found: dict[str, list[float]] = defaultdict(list)
     clock = Clock(room.device)
     for case in cases:
-        native = schema.Implementation("aten", case.operator, schema.ImportPath("torch", f"ops.{case.operator}"), "aten")
+        native = schema.Implementation(
+            "aten", case.operator, schema.ImportPath("torch", f"ops.{case.operator}"), "aten"
+        )
         with counted(uses):
             began = clock.now()
             record = judge(schema.Job(case, native, effort=effort, measured=False), room, "benchmark", "", "best")
@@ -248,7 +249,9 @@ def print_costs(source: str | None, device_type: str, effort: schema.Effort) -> 
         f"total without convolution_backward {sum(others):.0f} ms, all of a job {statistics.median(found['job']):.1f} ms"
     )
     whole = statistics.fmean(checks.values())
-    print("| check | cases | ms a use | uses a job | ms a job | share of a check |\n| --- | --- | --- | --- | --- | --- |")
+    print(
+        "| check | cases | ms a use | uses a job | ms a job | share of a check |\n| --- | --- | --- | --- | --- | --- |"
+    )
     for name, times in uses_ms.items():
         uses = found.get(f"uses {name}", [0.0])[0]
         mean = statistics.fmean(times)
@@ -294,7 +297,9 @@ class Candidate:
         after: list[list[torch.Tensor]] = []
         for each in expected:
             storages = [tensor.storage.clone() for tensor in each.call.tensors]
-            views = [operators.view_of(*pair) for pair in zip(storages, each.batch.reference.evaluator.recipes, strict=True)]
+            views = [
+                operators.view_of(*pair) for pair in zip(storages, each.batch.reference.evaluator.recipes, strict=True)
+            ]
             args, kwargs = operators.build_arguments(each.call.case, views, CPU)
             try:
                 outputs = operators.flatten_outputs(self._call(*args, **kwargs))
@@ -389,7 +394,9 @@ def judged_fixtures(only: str | None) -> list[tuple[Fixture, str]]:
     return [
         (fixture, name)
         for fixture in read_corpus()
-        if fixture.device == "cpu" and fixture.kind == "cheat" and (ids is None or fixture.id in ids)
+        if fixture.device == "cpu"
+        and fixture.kind == "cheat"
+        and (ids is None or fixture.id in ids)
         and not _FAMILIES.isdisjoint(fixture.families)
         for name, expected in fixture.expected.items()
         if expected[0].verdict == "disagrees"
