@@ -38,6 +38,7 @@ import torch
 from torchstone import operators, schema
 from torchstone.calls.drawing import DrawnCall, draw_calls
 from torchstone.errors import TorchstoneError
+from torchstone.judge_process import variant_checks
 from torchstone.judge_process.job_stages import judge
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judge_process.resources import JudgeResources
@@ -151,9 +152,20 @@ def opened(device_type: str) -> Iterator[JudgeResources]:
 
 
 @contextlib.contextmanager
-def counted(uses: Counter[str]) -> Iterator[None]:
-    """How often jobs meet each plan and each kind of variant."""
+def counted(uses: Counter[str], spent: Counter[str], clock: Clock) -> Iterator[None]:
+    """How often jobs meet each plan and kind of variant; how long all variants take, and each check of random draws."""
     schedule, one = planting.schedule, pool.VariantPool._one
+
+    def timed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            began = clock.now()
+            try:
+                return original(*given, **named)
+            finally:
+                spent[name] += (clock.now() - began) * 1e3
+                uses[name] += 1
+
+        return call
 
     def chosen(*given: Any, **named: Any) -> list[Plan]:
         found = schedule(*given, **named)
@@ -165,7 +177,16 @@ def counted(uses: Counter[str]) -> Iterator[None]:
         uses[_kind_name(kind)] += found is not None
         return found
 
-    with mock.patch.object(planting, "schedule", chosen), mock.patch.object(pool.VariantPool, "_one", variant):
+    patches: list[tuple[Any, str, Any]] = [
+        (planting, "schedule", chosen),
+        (pool.VariantPool, "_one", variant),
+        (variant_checks, "_check_variant", timed("one variant", variant_checks._check_variant)),
+        (variant_checks, "hidden_cases", timed("making variants", variant_checks.hidden_cases)),
+    ]
+    patches += [(owner, name, timed(check, getattr(owner, name))) for check, (owner, name) in _RANDOM_CHECKS.items()]
+    with contextlib.ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(mock.patch.object(*patch))
         yield
 
 
@@ -176,19 +197,22 @@ def _kind_name(kind: sizes.Kind) -> str:
 def time_checks(room: JudgeResources, cases: Sequence[schema.Case], effort: schema.Effort) -> dict[str, list[float]]:
     """Milliseconds of the stage ``check`` and of the whole job, and the uses of each check in it."""
     uses: Counter[str] = Counter()
+    spent: Counter[str] = Counter()
     found: dict[str, list[float]] = defaultdict(list)
     clock = Clock(room.device)
     for case in cases:
         native = schema.Implementation(
             "aten", case.operator, schema.ImportPath("torch", f"ops.{case.operator}"), "aten"
         )
-        with counted(uses):
+        with counted(uses, spent, clock):
             began = clock.now()
             record = judge(schema.Job(case, native, effort=effort, measured=False), room, "benchmark", "", "best")
         if isinstance(record.verdict, schema.Agrees):
             found["job"].append((clock.now() - began) * 1e3)
-            found[f"check {case.operator}"] = [record.stage_seconds["check"] * 1e3]
-    return found | {f"uses {name}": [count / len(found["job"])] for name, count in uses.items()}
+            found[f"check {case.operator} {case.key}"] = [record.stage_seconds["check"] * 1e3]
+    jobs = len(found["job"])
+    found |= {f"spent {name}": [took / jobs] for name, took in spent.items()}
+    return found | {f"uses {name}": [count / jobs] for name, count in uses.items()}
 
 
 def cost_of_uses(case: schema.Case, device: torch.device) -> Iterator[tuple[str, float]]:
@@ -246,21 +270,47 @@ def print_costs(source: str | None, device_type: str, effort: schema.Effort) -> 
         for case in cases:
             for name, took in cost_of_uses(case, room.device):
                 uses_ms[name].append(took)
+        draws = time_checks(room, _random_cases(), effort)
+    whole = _print_totals(found, effort)
+    print(
+        "| check | cases | ms a use | uses a job | ms a job | share of a check |\n| --- | --- | --- | --- | --- | --- |"
+    )
+    for name, times in uses_ms.items():
+        mean = statistics.fmean(times)
+        _print_row(name, len(times), mean, found.get(f"uses {name}", [0.0])[0], whole)
+    for name in ("one variant", "making variants"):
+        _print_spent(name, found, whole)
+    print("\nrandom operators: ", end="")
+    whole = _print_totals(draws, effort)
+    for name in _RANDOM_CHECKS:
+        _print_spent(name, draws, whole)
+
+
+def _random_cases() -> list[schema.Case]:
+    """Those of the corpus whose operators draw."""
+    found = (case for case in CASES.values() if case.model is None and operators.traits(case.operator).may_draw)
+    return [msgspec.structs.replace(case, suite="plans") for case in found]
+
+
+def _print_totals(found: Mapping[str, Sequence[float]], effort: schema.Effort) -> float:
+    """Mean milliseconds of a check."""
     checks = {name: times[0] for name, times in found.items() if name.startswith("check ")}
     others = [took for name, took in checks.items() if "convolution_backward" not in name]
     print(
         f"{len(checks)} cases, effort {effort}: check median {statistics.median(checks.values()):.1f} ms, "
         f"total without convolution_backward {sum(others):.0f} ms, whole job {statistics.median(found['job']):.1f} ms"
     )
-    whole = statistics.fmean(checks.values())
-    print(
-        "| check | cases | ms a use | uses a job | ms a job | share of a check |\n| --- | --- | --- | --- | --- | --- |"
-    )
-    for name, times in uses_ms.items():
-        uses = found.get(f"uses {name}", [0.0])[0]
-        mean = statistics.fmean(times)
-        share = uses * mean / whole
-        print(f"| {name} | {len(times)} | {mean:.2f} | {uses:.2f} | {uses * mean:.2f} | {share:.1%} |")
+    return statistics.fmean(checks.values())
+
+
+def _print_spent(name: str, found: Mapping[str, Sequence[float]], whole: float) -> None:
+    uses, spent = found.get(f"uses {name}", [0.0])[0], found.get(f"spent {name}", [0.0])[0]
+    _print_row(name, len(found["job"]), spent / uses if uses else 0.0, uses, whole)
+
+
+def _print_row(name: str, cases: int, use_ms: float, uses: float, whole_ms: float) -> None:
+    job_ms = uses * use_ms
+    print(f"| {name} | {cases} | {use_ms:.2f} | {uses:.2f} | {job_ms:.2f} | {job_ms / whole_ms:.1%} |")
 
 
 # What checks find.

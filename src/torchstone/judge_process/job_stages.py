@@ -41,11 +41,9 @@ from torchstone.judge_process.reference_alone import (
 from torchstone.judge_process.replay_file import save_call
 from torchstone.judge_process.resources import JudgeResources
 from torchstone.judge_process.variant_checks import check_hidden
-from torchstone.judging import DrawnCall, Expected, Reference, ReferenceFailure, desk_of, draw_calls, plant
+from torchstone.judging import BUDGETS, DrawnCall, Expected, Reference, ReferenceFailure, desk_of, draw_calls, plant
 from torchstone.protocol.messages import Failed
 
-_CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 2, "normal": 3, "thorough": 16}
-"""At least, beside the first call and one more, which are compared against float64; these are as far as need be."""
 _BESIDE_CHECKS = 6
 """One that is compared in full and planted ones, in the same block where their buffers are small."""
 _MOST_SETS = {"cpu": 256, "cuda": 1024}
@@ -123,7 +121,7 @@ class StagedJob:
             if work is not None:
                 self._room.know_ceilings(work)
             layout = CallLayout(job.case, expected[0])
-            checks = max(_CHECKED_CALLS[job.effort], self._room.calls_to_tell(expected[0]))
+            checks = max(BUDGETS[job.effort].checked_calls, self._room.calls_to_tell(expected[0]))
             sets = self._sets(layout, checks, timed, draws=reference.lottery is not None)
             before = reference_beforehand(session, layout, sets, reference) if work is not None else Beforehand()
             session.take_worker()

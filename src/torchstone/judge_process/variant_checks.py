@@ -14,6 +14,7 @@ from torchstone.judge_process.bound_worker import BoundWorker
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_session import FAILURES, CandidateSession, VerdictError
 from torchstone.judging import (
+    BUDGETS,
     Expected,
     Reference,
     ReferenceFailure,
@@ -24,14 +25,8 @@ from torchstone.judging import (
     with_other_numbers,
 )
 
-_HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 6, "normal": 6, "thorough": 11}
-"""Some of kinds that every job gets, the others of any. Each is called twice: in full, and as far as need be."""
-_FEWER_CASES: dict[schema.Effort, int] = {"quick": 1, "normal": 6, "thorough": 11}
-"""For a candidate that has passed many: its other cases have sizes and layouts of their own."""
 _OF_OTHER_SIZE = 0.5
 """Of those few: the others have other numbers and nothing else, if there are any."""
-_MANY_PASSED: dict[schema.Effort, int] = {"quick": 12, "normal": 32, "thorough": 32}
-"""Variants, of the kind that the case is of: with elements, or without."""
 
 
 def check_hidden(session: CandidateSession, bound: BoundWorker, stated: Expected, *, comes_back: bool) -> None:
@@ -41,14 +36,16 @@ def check_hidden(session: CandidateSession, bound: BoundWorker, stated: Expected
     so each variant may take as long as a first call and a check.
     """
     job = session.job
-    count = (_FEWER_CASES if _has_passed_many(session) else _HIDDEN_CASES)[job.effort]
+    budget = BUDGETS[job.effort]
+    count = budget.variants_of_proven if _has_passed_many(session) else budget.variants
     small, large = random.Random(session.randomness.draw()), random.Random(session.randomness.draw())
     if session.randomness.variants is None:
-        few = count < _HIDDEN_CASES[job.effort]
+        few = count < budget.variants
         stated_only = job.shapes == "stated"
         same_size = [] if few and small.random() < _OF_OTHER_SIZE else with_other_numbers(job.case, small)
         others = [] if stated_only or (few and same_size) else hidden_cases(job.case, count, small)
         of_any_size = [] if stated_only else stated_size_cases(job.case, large)
+        of_any_size = large.sample(of_any_size, min(budget.large_variants, len(of_any_size)))
         session.randomness.variants = [*same_size, *others], of_any_size
     variants, of_stated_size = session.randomness.variants
     if not variants and not of_stated_size:
@@ -90,7 +87,7 @@ def _check_variant(
 def _has_passed_many(session: CandidateSession) -> bool:
     """Variants with elements, that is; where the case has none, there are no others than its like."""
     job, passed = session.job, session.room.variants_passed
-    key, many = job.implementation.key, _MANY_PASSED[job.effort]
+    key, many = job.implementation.key, BUDGETS[job.effort].proven_by
     return passed[key, True] >= many or (not _has_elements(job.case) and passed[key, False] >= many)
 
 
