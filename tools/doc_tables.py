@@ -133,7 +133,7 @@ def planted_counts() -> str:
         row("larger stated case", lambda budget: budget.plans_of_largest),
         row("hidden variant, one of these at random", lambda budget: ", ".join(map(str, budget.plans_of_variant))),
         row(
-            f"hidden variant of {_power(schedule._OF_SEVERAL_BLOCKS)} elements or more, besides those for large variants",
+            f"hidden variant of {_power(schedule._OF_SEVERAL_BLOCKS)} elements or more, besides plans for these",
             lambda budget: budget.plans_of_large_variant,
         ),
     ]
