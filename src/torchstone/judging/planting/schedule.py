@@ -28,8 +28,8 @@ class _Share(NamedTuple):
     """Plans that come next, and use up nothing."""
     in_turn: int
     """How many of the others. Of a small case, those that always come are subtracted."""
-    afresh: bool = False
-    """Whether turns begin anew: a case that has variants would meet some plans twice that another case left over."""
+    restarts: bool = False
+    """Whether the turns start again. Otherwise a case with variants meets some plans twice that another case left."""
 
 
 def schedule(facts: CaseFacts, plans: Sequence[Plan], seed: int, budget: CheckBudget) -> list[Plan]:
@@ -51,7 +51,7 @@ def _share(facts: CaseFacts, plans: Sequence[Plan], random_: random.Random, budg
     used = sum(plan.when(facts) in always for plan in plans)
     of_large = next((count for most, count in budget.plans_of_large if facts.elements <= most), budget.plans_of_largest)
     in_turn = budget.plans_of_small - used if small else of_large
-    return _Share(always, frozenset({When.EVERY_CASE}), in_turn, afresh=facts.whole_case.jitter)
+    return _Share(always, frozenset({When.EVERY_CASE}), in_turn, restarts=facts.whole_case.jitter)
 
 
 def _of_variant(facts: CaseFacts, random_: random.Random, budget: CheckBudget) -> _Share:
@@ -65,7 +65,7 @@ def _within(share: _Share, facts: CaseFacts, plans: Sequence[Plan], seed: int) -
     besides = [plan for plan in plans if plan.when(facts) in share.besides]
     others = [plan for plan in plans if plan not in always and plan not in besides]
     operator = facts.whole_case.operator
-    return always + besides + _turns.take(operator, others, share.in_turn, seed, afresh=share.afresh)
+    return always + besides + _turns.take(operator, others, share.in_turn, seed, restarts=share.restarts)
 
 
 def _is_small(facts: CaseFacts) -> bool:
@@ -88,12 +88,12 @@ class _Turns:
         self._waiting: dict[str, list[Plan]] = {}
         self._given: dict[tuple[str, int, tuple[Plan, ...], int], list[Plan]] = {}
 
-    def take(self, operator: str, plans: Sequence[Plan], count: int, seed: int, *, afresh: bool) -> list[Plan]:
+    def take(self, operator: str, plans: Sequence[Plan], count: int, seed: int, *, restarts: bool) -> list[Plan]:
         key = operator, seed, tuple(plans), count
         if key not in self._given:
             if len(self._given) >= _REMEMBERED_TURNS:
                 self._given.pop(next(iter(self._given)))
-            if afresh:
+            if restarts:
                 self._waiting.pop(operator, None)
             self._given[key] = self._next(operator, plans, count, random.Random(seed))
         return self._given[key]
