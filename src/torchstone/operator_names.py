@@ -1,4 +1,4 @@
-"""Classes of operators that only their names tell, for whoever must know more than torch's schemas and tags say.
+"""Classes of operators that only their names tell, for code that must know more than torch's schemas and tags say.
 
 One table, :data:`CLASSES`: a class is a rule for names. :class:`torchstone.operators.Traits` has an attribute for each
 class. What torch itself tells (pointwise, random, views, what is written) is not here. Imports no torch, so that suites
