@@ -55,7 +55,6 @@ _MOST_DRAWS = 32
 """Results of random numbers in a block on the CPU: to judge one takes a thousand times as long as to draw it."""
 _MOST_WEIGHTS = 4096
 """Of all instances of a model: each set of arguments has one of its own, and to make them takes time."""
-_WORN_NS = 60_000_000
 _WORN_WHERE_TIMED_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
 """For calls that nobody looks at, while earlier results must stay as they are. Told from a block, which costs more than
 its calls: it is less where they are quick."""
@@ -169,7 +168,7 @@ class StagedJob:
                 some = wanted[begin : begin + bound.sets]
                 session.call_and_verify(bound, [expected.call for expected in some], some)
             if worn:
-                session.wear(bound, _WORN_NS)
+                session.wear(bound, BUDGETS[self._job.effort].wear_ns)
 
     def _replay(self, replay: schema.Replay) -> None:
         """One call of an earlier trial again, with the values it had, compared in full."""

@@ -36,6 +36,8 @@ class CheckBudget:
     """Plans in turn of a small variant, one of these numbers: a case has several variants."""
     plans_of_large_variant: int
     """Plans in turn of a variant of several blocks."""
+    wear_ns: int
+    """For calls whose results are not compared, while earlier results must stay as they are. Timed cases have more."""
     all_plans: bool = False
     """Also plans that find nothing alone and cost much."""
 
@@ -52,6 +54,7 @@ BUDGETS: Mapping[Effort, CheckBudget] = {
         plans_of_largest=1,
         plans_of_variant=(0, 0, 1),
         plans_of_large_variant=0,
+        wear_ns=15_000_000,
     ),
     "normal": CheckBudget(
         checked_calls=3,
@@ -64,6 +67,7 @@ BUDGETS: Mapping[Effort, CheckBudget] = {
         plans_of_largest=1,
         plans_of_variant=(0, 1),
         plans_of_large_variant=1,
+        wear_ns=60_000_000,
     ),
     "thorough": CheckBudget(
         checked_calls=16,
@@ -76,6 +80,7 @@ BUDGETS: Mapping[Effort, CheckBudget] = {
         plans_of_largest=1,
         plans_of_variant=(0, 1),
         plans_of_large_variant=1,
+        wear_ns=60_000_000,
         all_plans=True,
     ),
 }
