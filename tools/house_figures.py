@@ -27,6 +27,10 @@ _CORPUS = "corpus"
 _LEAST_NAMES = 2
 _SHARE = 0.5
 """Of a table's strings that must be names of operators."""
+_ALSO_WORDS = frozenset(
+    {"cpu", "cuda", "device", "index", "indices", "values", "source", "negative", "positive", "zero", "size", "data"}
+)
+"""Names of operators that are more often devices, arguments or words."""
 _APART = ('.split(".")[1]', "Tag.pointwise in")
 """How modules take an operator's name apart, or ask for its tag, by hand."""
 
@@ -52,12 +56,17 @@ class Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", metavar="COMMIT", help="show a commit beside this working tree")
+    parser.add_argument("--tables", action="store_true", help="only the by-name tables")
     parser.add_argument("--names", action="store_true", help="only the modules with the first line of their docstrings")
     given = parser.parse_args()
     now = figures(ROOT)
     if given.names:
         for module, line in sorted(now.first_lines.items()):
             print(f"{module}: {line}")
+        return
+    if given.tables:
+        for module, names in now.tables.items():
+            print(f"{module}: {', '.join(names)}")
         return
     versions = {"now": now}
     if given.before:
@@ -111,7 +120,7 @@ def operator_names() -> frozenset[str]:
     import torch
 
     names = (each.name.partition("::") for each in torch._C._jit_get_all_schemas())
-    return frozenset(name for namespace, _, name in names if namespace == "aten")
+    return frozenset(name for namespace, _, name in names if namespace == "aten") - _ALSO_WORDS
 
 
 def by_name_tables(parsed: ast.Module, operators: frozenset[str]) -> Iterator[str]:
