@@ -155,6 +155,7 @@ def test_what_takes_over_the_number_of_a_held_thread_is_held_too(
     load(worker, TICKING.format(more=TAKES_OVER))
     (child,) = set(descendants(worker.pid)) - {worker.pid}
     threads = freezing._threads
+    wait_until(lambda: len(threads(child)) == 2)  # one that is held before it has started the other waits for ever
     listings = 0
 
     def late(pid: int) -> list[int]:
