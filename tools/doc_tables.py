@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import get_args
 
 from torchstone.calls.determinism import FEW_RANDOM_ELEMENTS
-from torchstone.judge_process import job_stages, variant_checks
-from torchstone.judging import calls_needed
+from torchstone.judging import BUDGETS, calls_needed
+from torchstone.judging.budget import CheckBudget
 from torchstone.judging.plans.base import Plan, When
 from torchstone.judging.plans.catalogue import PLANS as INPUT_PLANS
 from torchstone.judging.plans.cotangents import LargeCotangents, ZeroCotangents
@@ -65,7 +65,7 @@ def with_tables(text: str) -> str:
 
 def plans() -> str:
     """What each plan writes into a call, and which calls get it."""
-    rows = [(f"`{plan.name}`", plan.phrase, _WHEN[plan.policy.when], _of_gradients(plan)) for plan in _plans()]
+    rows = [(f"`{plan.name}`", plan.phrase, _when(plan), _of_gradients(plan)) for plan in _plans()]
     return _table(("plan", "what the inputs are like", "when", "gradients"), rows)
 
 
@@ -79,6 +79,10 @@ _WHEN = {
     When.ON_REQUEST: "stated cases, unless `--non-finite ignore`",
     When.RANDOM_RESULTS: "cases with random results",
 }
+
+
+def _when(plan: Plan) -> str:
+    return ("only at `thorough`: " if plan.policy.thorough_only else "") + _WHEN[plan.policy.when]
 
 
 def _plans() -> list[Plan]:
@@ -101,10 +105,11 @@ def efforts() -> str:
     return _table(
         ("", *(f"`{effort}`" for effort in EFFORTS)),
         [
-            row("checked calls besides the two compared with float64", lambda e: job_stages._CHECKED_CALLS[e]),
-            row("hidden variants of a case", lambda e: variant_checks._HIDDEN_CASES[e]),
-            row("hidden variants, once the kernel has passed many", lambda e: variant_checks._FEWER_CASES[e]),
-            row("how many are many", lambda e: variant_checks._MANY_PASSED[e]),
+            row("checked calls besides the two compared with float64", lambda e: BUDGETS[e].checked_calls),
+            row("hidden variants of a case", lambda e: BUDGETS[e].variants),
+            row("variants of the stated magnitude, of large cases", lambda e: BUDGETS[e].large_variants),
+            row("hidden variants, once the kernel has passed many", lambda e: BUDGETS[e].variants_of_proven),
+            row("how many are many", lambda e: BUDGETS[e].proven_by),
             row("CUDA: rounds of timing, at least", lambda e: TIMING_PLANS[e].rounds),
             row("more rounds until the 95 % interval is within", lambda e: f"±{_percent(TIMING_PLANS[e].half_width)}"),
             row("or for", lambda e: f"{TIMING_PLANS[e].budget_seconds:g} s"),
@@ -125,23 +130,31 @@ def _half_width(plan: ShortBlockPlan) -> str:
 
 
 def planted_counts() -> str:
-    """How many plans a case gets in turn."""
+    """How many plans a case gets in turn, at each effort."""
+
+    def row(name: str, shown: Callable[[CheckBudget], object]) -> tuple[str, ...]:
+        return (name, *(str(shown(BUDGETS[effort])) for effort in EFFORTS))
+
+    small, medium, large = schedule._FEW_ELEMENTS, *(most for most, _ in BUDGETS["normal"].plans_of_large)
     rows = [
-        (
-            f"stated case, up to {_power(schedule._FEW_ELEMENTS)} elements, `hundreds` and `placed` included",
-            str(schedule._OF_SMALL),
-        )
-    ]
-    rows += [(f"stated case, up to {_power(most)} elements", str(count)) for most, count in schedule._OF_LARGE]
-    rows += [
-        ("larger stated case", str(schedule._OF_LARGEST)),
-        ("hidden variant", " or ".join(map(str, schedule._OF_VARIANT))),
-        (
-            f"hidden variant of {_power(schedule._OF_SEVERAL_BLOCKS)} elements or more, besides those two",
-            str(schedule._OF_LARGE_VARIANT),
+        row(
+            f"stated case, up to {_power(small)} elements, plans for stated cases and large variants included",
+            lambda budget: budget.plans_of_small,
+        ),
+        row(f"stated case, up to {_power(medium)} elements", lambda budget: _in_turn(budget, medium)),
+        row(f"stated case, up to {_power(large)} elements", lambda budget: _in_turn(budget, large)),
+        row("larger stated case", lambda budget: budget.plans_of_largest),
+        row("hidden variant, one of these at random", lambda budget: ", ".join(map(str, budget.plans_of_variant))),
+        row(
+            f"hidden variant of {_power(schedule._OF_SEVERAL_BLOCKS)} elements or more, besides plans for these",
+            lambda budget: budget.plans_of_large_variant,
         ),
     ]
-    return _table(("call", "plans in turn"), rows)
+    return _table(("call", *(f"`{effort}`" for effort in EFFORTS)), rows)
+
+
+def _in_turn(budget: CheckBudget, elements: int) -> int:
+    return next((count for most, count in budget.plans_of_large if elements <= most), budget.plans_of_largest)
 
 
 def bound() -> str:

@@ -28,7 +28,7 @@ from torchstone.judging import (
     draw_call,
     planted_calls,
 )
-from torchstone.judging.audit.adversaries import CONTRACTIONS, REDUCTIONS, to_tf32
+from torchstone.judging.audit.adversaries import to_tf32
 from torchstone.schema import Case, tensors_of
 from torchstone.suites import CaseQuery
 from torchstone.suites.smoke import SmokeSuite
@@ -241,7 +241,8 @@ def calibrate(seeds: range, large: bool = True, compiled: bool = False) -> Tally
 def tells_precision(case: Case) -> bool:
     """Sums and products of several terms with several results."""
     small = {"one-element", "of-nothing"} & set(case.tags)
-    return base_name(case) in (REDUCTIONS | CONTRACTIONS) - EXCEPTIONS.keys() and not small
+    traits = operators.traits(case.operator)
+    return (traits.reduces or traits.contracts) and traits.base not in EXCEPTIONS and not small
 
 
 def _lower(case: Case) -> Kernel:

@@ -21,16 +21,16 @@ CPU = torch.device("cpu")
 Draw = Callable[[int], torch.Tensor]
 
 DRAWS: dict[str, tuple[str, Draw]] = {
-    "uniform": ("rand_like", torch.rand),
-    "uniform, bfloat16": ("rand_like", lambda n: torch.rand(n, dtype=torch.bfloat16)),
-    "uniform, float16": ("rand_like", lambda n: torch.rand(n, dtype=torch.float16)),
-    "normal": ("randn_like", torch.randn),
-    "normal, float64": ("normal_", lambda n: torch.randn(n, dtype=torch.float64)),
-    "half of the flags": ("native_dropout", lambda n: torch.rand(n) < 0.5),
-    "a tenth of the flags": ("bernoulli", lambda n: (torch.rand(n) < 0.1).float()),
-    "one of five": ("randint", lambda n: torch.randint(0, 5, (n,))),
-    "a permutation": ("randperm", torch.randperm),
-    "complex": ("randn_like", lambda n: torch.randn(n, dtype=torch.complex64)),
+    "uniform": ("aten.rand_like.default", torch.rand),
+    "uniform, bfloat16": ("aten.rand_like.default", lambda n: torch.rand(n, dtype=torch.bfloat16)),
+    "uniform, float16": ("aten.rand_like.default", lambda n: torch.rand(n, dtype=torch.float16)),
+    "normal": ("aten.randn_like.default", torch.randn),
+    "normal, float64": ("aten.normal_.default", lambda n: torch.randn(n, dtype=torch.float64)),
+    "half of the flags": ("aten.native_dropout.default", lambda n: torch.rand(n) < 0.5),
+    "a tenth of the flags": ("aten.bernoulli.default", lambda n: (torch.rand(n) < 0.1).float()),
+    "one of five": ("aten.randint.default", lambda n: torch.randint(0, 5, (n,))),
+    "a permutation": ("aten.randperm.default", torch.randperm),
+    "complex": ("aten.randn_like.default", lambda n: torch.randn(n, dtype=torch.complex64)),
 }
 CONTINUOUS = ("uniform", "normal", "normal, float64")
 
@@ -84,7 +84,7 @@ def test_a_uniform_draw_that_is_moved_around_is_refused(seed: int, moved: float,
     torch.manual_seed(seed)
     old = torch.rand(4096)
     new = ((1.0 - old if mirrored else old).roll(begun) + moved).frac()
-    assert refused("rand_like", torch.rand, [old, new, (new + 0.37).frac().flip(0)]) is not None
+    assert refused("aten.rand_like.default", torch.rand, [old, new, (new + 0.37).frac().flip(0)]) is not None
 
 
 @settings(max_examples=20, deadline=None)
@@ -93,7 +93,10 @@ def test_normal_draws_made_of_two_old_ones_are_refused(seed: int) -> None:
     torch.manual_seed(seed)
     one, other = torch.randn(4096), torch.randn(4096)
     turns = (torch.rand(8) * 6.28).tolist()
-    assert refused("randn_like", torch.randn, [math.cos(t) * one + math.sin(t) * other for t in turns]) is not None
+    assert (
+        refused("aten.randn_like.default", torch.randn, [math.cos(t) * one + math.sin(t) * other for t in turns])
+        is not None
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -107,18 +110,18 @@ def test_honest_draws_are_never_refused(seed: int, kind: str, count: int) -> Non
 @pytest.mark.parametrize("bits", [20, 22, 23])
 def test_a_generator_may_be_coarser_than_torchs(bits: int) -> None:
     results = [torch.randint(1 << bits, (1 << 15,)) * 2.0**-bits for _ in range(60)]
-    assert refused("rand_like", torch.rand, results) is None
+    assert refused("aten.rand_like.default", torch.rand, results) is None
 
 
 def test_elements_that_depend_on_one_another_widen_the_bound() -> None:
     draw = lambda n: torch.rand(n // 64).repeat_interleave(64)[:n]  # noqa: E731
-    assert refused("rand_like", draw, [draw(4096) for _ in range(200)]) is None
+    assert refused("aten.rand_like.default", draw, [draw(4096) for _ in range(200)]) is None
 
 
 def test_a_large_result_is_looked_at_in_part_and_old_parts_of_it_are_found() -> None:
     old = torch.rand(1 << 19)
     new = [torch.cat([old[: 1 << 18], torch.rand(1 << 18)]) for _ in range(3)]
-    assert refused("rand_like", torch.rand, [old, *new]) is not None
+    assert refused("aten.rand_like.default", torch.rand, [old, *new]) is not None
 
 
 @given(seed=st.integers(0, 1 << 32), count=st.integers(1, 500))
@@ -135,7 +138,7 @@ def test_the_least_of_each_class_depends_on_the_set_alone(seed: int, count: int)
 def test_windows_are_the_same_backwards_and_with_the_opposite_sign(seed: int, count: int) -> None:
     torch.manual_seed(seed)
     values = torch.randn(count, dtype=torch.float64)
-    neighbours = _Neighbours("randn", values.unsqueeze(0))
+    neighbours = _Neighbours("aten.randn.default", values.unsqueeze(0))
     windows = neighbours._windows(values).sort().values
     for other in (values.flip(0), -values, 3.0 - values.flip(0)):
         same = torch.isin(windows, neighbours._windows(other)).double().mean()
@@ -227,10 +230,10 @@ def test_a_heavy_tail_may_reach_infinity_but_not_beyond_numbers() -> None:
     own = torch.empty(500, dtype=torch.float16).cauchy_().clamp_(-1000, 1000)
     got = own.clone()
     got[7] = torch.inf
-    assert quick_misfit("cauchy", own, got) is None
-    assert quick_misfit("randn", own, got) is not None
+    assert quick_misfit("aten.cauchy.default", own, got) is None
+    assert quick_misfit("aten.randn.default", own, got) is not None
     got[7] = torch.nan
-    assert quick_misfit("cauchy", own, got) is not None
+    assert quick_misfit("aten.cauchy.default", own, got) is not None
 
 
 def test_undefined_values_of_any_size_agree() -> None:

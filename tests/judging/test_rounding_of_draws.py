@@ -20,9 +20,9 @@ def test_rounding_is_no_other_draw_and_another_scale_is(dtype: torch.dtype, p: f
     torch.manual_seed(3)
     x = torch.full((64, 128), 0.7, dtype=dtype) if constant else torch.randn(64, 128).to(dtype)
     own = torch.stack([kept(x, p, 1.0, divide=False) for _ in range(32)])
-    draws = ReferenceDraws("native_dropout", own, None)
+    draws = ReferenceDraws("aten.native_dropout.default", own, None)
     for _ in range(5):
         honest, wrong = kept(x, p, 1.0, divide=True), kept(x, p, 1.02, divide=False)
         assert misfit(draws, honest) is None
-        assert quick_misfit("native_dropout", own[0], honest) is None
+        assert quick_misfit("aten.native_dropout.default", own[0], honest) is None
         assert misfit(draws, wrong) is not None

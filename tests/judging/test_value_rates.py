@@ -32,7 +32,7 @@ DRAWS: dict[str, Draw] = {
 }
 
 
-def refused(own: Draw, kernel: Draw, count: int, calls: int, operator: str = "op") -> str | None:
+def refused(own: Draw, kernel: Draw, count: int, calls: int, operator: str = "aten.dropout.default") -> str | None:
     """The first call in full, one in eight of the others, the rest with one or two draws of torch's."""
     first = torch.stack([own(count) for _ in range(24)])
     rates = Rates(operator, first)
@@ -105,7 +105,12 @@ def test_few_elements_are_told_over_many_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operator", "bits", "right"), [("native_dropout", 16, True), ("native_dropout", 8, False), ("attention", 8, True)]
+    ("operator", "bits", "right"),
+    [
+        ("aten.native_dropout.default", 16, True),
+        ("aten.native_dropout.default", 8, False),
+        ("aten.scaled_dot_product_attention.default", 8, True),
+    ],
 )
 def test_the_resolution_that_is_demanded(operator: str, bits: int, right: bool) -> None:
     """As many elements as no trial has, and no noise: what is left are the steps of a generator."""
@@ -120,7 +125,7 @@ def test_the_resolution_that_is_demanded(operator: str, bits: int, right: bool) 
 
 
 def test_nothing_is_said_of_nothing() -> None:
-    rates = Rates("op", torch.empty(24, 0))
+    rates = Rates("aten.dropout.default", torch.empty(24, 0))
     assert rates.misfit(torch.empty(24, 0), torch.empty(0)) is None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from torchstone.backends.folder_names import folder_name
 from torchstone.backends.python_source import definitions_in
+from torchstone.operator_names import base_name
 
 _MOST_NAMES = 8
 """Functions that are listed where the kernel's is missing: enough to see the mistake in one line."""
@@ -16,7 +17,7 @@ def conventional_names(operator: str) -> tuple[str, ...]:
 
     For `aten.add.Tensor`: `add__Tensor_kernel_impl`, `add_kernel_impl`, `add`.
     """
-    base = operator.split(".")[1]
+    base = base_name(operator)
     return (f"{folder_name(operator)}_kernel_impl", f"{base}_kernel_impl", base)
 
 

@@ -12,14 +12,10 @@ from collections.abc import Sequence
 
 import torch
 
-from torchstone import schema
+from torchstone import operators, schema
 from torchstone.calls import value_mixture
 from torchstone.calls.value_mixture import DrawRng
 
-_CLASSIFY = frozenset({"isnan", "isinf", "isfinite", "isposinf", "isneginf"})
-_COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isclose"})
-_COMPARE_WHOLE = frozenset({"equal", "allclose"})
-_REDUCE = frozenset({"any", "all"})
 _CHANGED_SHARE = 0.5
 """Of the calls of an operator that makes one answer of a whole tensor."""
 _EQUAL_SHARE = 0.25
@@ -33,26 +29,23 @@ Argument = tuple[schema.Tensor, torch.Tensor]
 
 def concern(operator: str) -> bool:
     """Whether there is anything to vary."""
-    return _base_name(operator) in _CLASSIFY | _COMPARE | _COMPARE_WHOLE | _REDUCE
+    traits = operators.traits(operator)
+    return traits.classifies or traits.compares or traits.compares_whole or traits.reduces_flags
 
 
 def vary(operator: str, arguments: Sequence[Argument], dice: DrawRng) -> None:
     """Change the values of one call in place. The views have an element of memory for each element."""
-    name = _base_name(operator)
+    traits = operators.traits(operator)
     filled = [(recipe, view) for recipe, view in arguments if view.numel()]
-    if name in _CLASSIFY:
+    if traits.classifies:
         _sprinkle(filled, dice)
-    elif name in _COMPARE:
+    elif traits.compares:
         _share(filled, dice, whole=False)
     elif dice.structure.random() < _CHANGED_SHARE:
-        if name in _COMPARE_WHOLE:
+        if traits.compares_whole:
             _share(filled, dice, whole=True)
         elif filled:
-            _saturate(*filled[0], dice, truth=name == "all")
-
-
-def _base_name(operator: str) -> str:
-    return operator.split(".")[1]
+            _saturate(*filled[0], dice, truth=traits.base == "all")
 
 
 def _sprinkle(arguments: Sequence[Argument], dice: DrawRng) -> None:

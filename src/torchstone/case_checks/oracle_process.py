@@ -87,7 +87,7 @@ def _is_refused_elsewhere(case: Case, seed: int) -> bool:
 
     overload = operators.resolve(case.operator)
     second = decomposition_table.get(overload)
-    if second is None or torch.Tag.pointwise in overload.tags or len(tensors_of(case)) < 2:
+    if second is None or operators.traits(case.operator).pointwise or len(tensors_of(case)) < 2:
         return False
     call = draw_call(case, seed, torch.device("cpu"))
     first = Evaluator(case, torch.device("cpu")).on([tensor.view.clone() for tensor in call.tensors], case)

@@ -19,6 +19,7 @@ import torch
 from torchstone.backends import BackendOptions, folder_name
 from torchstone.backends.directory import DirectoryBackend
 from torchstone.errors import UsageError
+from torchstone.operator_names import base_name
 from torchstone.operators import resolve
 from torchstone.schema import Case, tensors_of
 
@@ -166,7 +167,7 @@ def _relation(alias: Any, declared: Any) -> str:
 
 def _document(operator: str) -> str:
     """The beginning of torch's docstring of the function, in plain text."""
-    base = operator.split(".")[1]
+    base = base_name(operator)
     plain = base.strip("_").removeprefix("native_")
     names = {argument.name for argument in resolve(operator)._schema.arguments} - {"self"}
     for name in dict.fromkeys((base, base.rstrip("_"), plain)):

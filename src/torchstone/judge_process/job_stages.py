@@ -48,11 +48,9 @@ from torchstone.judge_process.reference_alone import (
 from torchstone.judge_process.replay_file import save_call
 from torchstone.judge_process.resources import JobOutcome, JudgeResources
 from torchstone.judge_process.variant_checks import HiddenVariants
-from torchstone.judging import DrawnCall, Expected, Reference, ReferenceFailure, desk_of, draw_calls, plant
+from torchstone.judging import BUDGETS, DrawnCall, Expected, Reference, ReferenceFailure, desk_of, draw_calls, plant
 from torchstone.protocol.messages import Failed
 
-_CHECKED_CALLS: dict[schema.Effort, int] = {"quick": 2, "normal": 3, "thorough": 16}
-"""At least, beside the first call and one more, which are compared against float64; these are as far as need be."""
 _BESIDE_CHECKS = 6
 """One that is compared in full and planted ones, in the same block where their buffers are small."""
 _MOST_SETS = {"cpu": 256, "cuda": 1024}
@@ -66,7 +64,6 @@ _MOST_WEIGHTS = 4096
 """Of all instances of a model: each set of arguments has one of its own, and to make them takes time."""
 _ONE_BY_ONE_BYTES = 64 << 20
 """Arguments and results of a call above which untimed calls are made one by one: what a block saves is nothing then."""
-_WORN_NS = 60_000_000
 _WORN_WHERE_TIMED_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
 """For calls that nobody looks at, while earlier results must stay as they are. Told from a block, which costs more than
 its calls: it is less where they are quick."""
@@ -162,7 +159,7 @@ class StagedJob:
                 self._room.know_ceilings(work)
             layout = CallLayout(job.case, expected[0])
             require_memory(job.case, expected[0], layout, *self._room.memory)
-            checks = max(_CHECKED_CALLS[job.effort], self._room.calls_to_tell(expected[0]))
+            checks = max(BUDGETS[job.effort].checked_calls, self._room.calls_to_tell(expected[0]))
             sets = self._sets(layout, checks, timed, draws=reference.lottery is not None)
             before = reference_beforehand(session, layout, sets, reference) if work is not None else Beforehand()
             session.take_worker()
@@ -229,7 +226,8 @@ class StagedJob:
                 session.call_and_verify(bound, [expected.call for expected in some], some, choosing)
             choosing.do()
             if worn:
-                session.wear(bound, _WORN_NS, Meanwhile(variants.prepare_next) if further.is_small else None)
+                wear_ns = BUDGETS[self._job.effort].wear_ns
+                session.wear(bound, wear_ns, Meanwhile(variants.prepare_next) if further.is_small else None)
 
     def _replay(self, replay: schema.Replay) -> None:
         """One call of an earlier trial again, with the values it had, compared in full."""

@@ -16,6 +16,7 @@ from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_session import FAILURES, CandidateSession, VerdictError
 from torchstone.judge_process.large_cases import is_bounded
 from torchstone.judging import (
+    BUDGETS,
     Expected,
     Reference,
     ReferenceFailure,
@@ -26,14 +27,8 @@ from torchstone.judging import (
     with_other_numbers,
 )
 
-_HIDDEN_CASES: dict[schema.Effort, int] = {"quick": 6, "normal": 6, "thorough": 11}
-"""Some of kinds that every job gets, the others of any. Each is called twice: in full, and as far as need be."""
-_FEWER_CASES: dict[schema.Effort, int] = {"quick": 1, "normal": 6, "thorough": 11}
-"""For a candidate that has passed many: its other cases have sizes and layouts of their own."""
 _OF_OTHER_SIZE = 0.5
 """Of those few: the others have other numbers and nothing else, if there are any."""
-_MANY_PASSED: dict[schema.Effort, int] = {"quick": 12, "normal": 32, "thorough": 32}
-"""Variants, of the kind that the case is of: with elements, or without."""
 
 
 class HiddenVariants:
@@ -52,12 +47,14 @@ class HiddenVariants:
         self._small, large = random.Random(randomness.draw()), random.Random(randomness.draw())
         if randomness.variants is not None:
             return
-        count = (_FEWER_CASES if _has_passed_many(self._session) else _HIDDEN_CASES)[job.effort]
-        few = count < _HIDDEN_CASES[job.effort]
+        budget = BUDGETS[job.effort]
+        count = budget.variants_of_proven if _has_passed_many(self._session) else budget.variants
+        few = count < budget.variants
         stated_only = job.shapes == "stated"
         same_size = [] if few and self._small.random() < _OF_OTHER_SIZE else with_other_numbers(job.case, self._small)
         others = [] if stated_only or (few and same_size) else hidden_cases(job.case, count, self._small)
         of_any_size = [] if stated_only else stated_size_cases(job.case, large)
+        of_any_size = large.sample(of_any_size, min(budget.large_variants, len(of_any_size)))
         randomness.variants = [*same_size, *others], of_any_size
 
     def prepare_next(self) -> None:
@@ -139,7 +136,7 @@ def _has_passed_many(session: CandidateSession) -> bool:
     count.
     """
     job, passed = session.job, session.room.variants_passed
-    key, many = job.implementation.key, _MANY_PASSED[job.effort]
+    key, many = job.implementation.key, BUDGETS[job.effort].proven_by
     return passed[key, True] >= many or (not _has_elements(job.case) and passed[key, False] >= many)
 
 

@@ -4,6 +4,7 @@ from torchstone.calls.drawing import DrawnCall, DrawnTensor, batched_view, draw_
 from torchstone.calls.evaluation import ReferenceFailure, ResultPosition
 from torchstone.calls.resizing import strides_like
 from torchstone.judging.arithmetic_device import desk_of
+from torchstone.judging.budget import BUDGETS
 from torchstone.judging.call_series import Series, UncapturableError
 from torchstone.judging.calls_needed import calls_to_tell
 from torchstone.judging.compare.agreement import compare, compare_many
@@ -24,6 +25,7 @@ from torchstone.judging.work.counting import Work, work_of
 from torchstone.judging.work.value_independent import preparable_share
 
 __all__ = [
+    "BUDGETS",
     "Agreement",
     "DrawnCall",
     "DrawnTensor",

@@ -11,9 +11,7 @@ import torch
 
 from torchstone import gradients, models, schema
 from torchstone.errors import UsageError
-
-_UPDATES_STATISTICS = {"native_batch_norm", "batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
-"""Operators that write to the running statistics in training although their schemas do not say so."""
+from torchstone.operator_names import is_of
 
 
 def resolve(operator: str) -> torch._ops.OpOverload:
@@ -119,7 +117,7 @@ def _positions(case: schema.Case, names: Sequence[str]) -> dict[str, range]:
 
 def _undeclared_writes(case: schema.Case, names: Sequence[str]) -> tuple[str, ...]:
     """Names of arguments that the operator writes to although its schema does not say so."""
-    if case.operator.split(".")[1] not in _UPDATES_STATISTICS:
+    if not is_of(case.operator, "updates_statistics"):
         return ()
     training = dict(zip(names, case.args, strict=False)).get("training", case.kwargs.get("training"))
     return ("running_mean", "running_var") if training == schema.Scalar(True) else ()
@@ -169,7 +167,7 @@ def accumulates(
     return (
         given.get("accumulate") == schema.Scalar(True)
         or ("reduce" in given and given["reduce"] != schema.Scalar(None))
-        or "add" in operator.split(".")[1].split("_")
+        or is_of(operator, "adds")
     )
 
 

@@ -1,16 +1,16 @@
-"""Traits of an operator that decide which inputs mean something for it.
+"""Traits of an operator: what torch's schema and tags say of it, and the classes that only its name tells.
 
-What torch's schema and tags tell is read from them. What only a name can tell stands in one table, :data:`_TABLE`.
+The classes stand in one table, :mod:`torchstone.operator_names`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
 import torch
 
+from torchstone.operator_names import CLASSES, base_name, classes_of
 from torchstone.operators.overloads import resolve
 
 _INDEX_ARGUMENTS = (
@@ -21,28 +21,6 @@ _STEP_ARGUMENTS = (("pow", "exponent"), ("shift", "other"), ("ldexp", "other"))
 """Part of an operator's name, and the argument that says how often something is done there."""
 
 
-class _Rule(NamedTuple):
-    """Which names a trait fits: any of these is enough."""
-
-    names: frozenset[str] = frozenset()
-    """Whole base names."""
-    bare_names: frozenset[str] = frozenset()
-    """The same, of the base name without the underscores of private, unsafe and in-place operators."""
-    words: frozenset[str] = frozenset()
-    """Words between underscores."""
-    parts: tuple[str, ...] = ()
-    """Parts of the name."""
-
-    def fits(self, base: str) -> bool:
-        bare = base.removesuffix("_").removeprefix("_unsafe_").removeprefix("_")
-        return (
-            base in self.names
-            or bare in self.bare_names
-            or not self.words.isdisjoint(base.split("_"))
-            or any(part in base for part in self.parts)
-        )
-
-
 @dataclass(frozen=True)
 class Traits:
     """What is known of one operator."""
@@ -51,48 +29,147 @@ class Traits:
     """In full, ``aten.add.Tensor``."""
     factorizes: bool
     """Works as LAPACK does: with NaN or infinities it may not come to an end."""
+    divides: bool
+    """Must not be given a divisor of 0, nor the least integer divided by -1, which ends the process on most hosts."""
+    reduces: bool
+    """Many elements enter one: an adversary leaves a part of them out."""
+    reduces_dimensions: bool
+    """The same over stated dimensions. Over dimensions of one element it is a copy."""
+    contracts: bool
+    """Multiplies and adds along a dimension: an adversary rounds its inputs."""
+    measures_deviation: bool
+    """A variance or a standard deviation."""
+    seeks_extremes: bool
+    """Looks for the largest or the smallest value."""
+    adds: bool
+    """Adds what is written to the same place."""
+    is_attention: bool
+    """Scaled dot-product attention."""
+    attends: bool
+    """Any form of attention."""
+    is_fused_attention: bool
+    """Attention of a device that returns working memory beside its result."""
+    makes_several_passes: bool
+    """Calculates, or compares, more than once for each element: its bytes say nothing about its time."""
+    copies: bool
+    """Calculates nothing, although torch calls it pointwise."""
+    may_copy: bool
+    """Is right if it hands over its argument, with the arguments of most recorded calls."""
+    moves_in_models: bool
+    """Moves what a model computes and changes no value."""
+    hands_on: bool
+    """Hands on what it got, for torch's own bookkeeping."""
+    sets_a_bit: bool
+    """Sets a bit that says how memory is to be read, and gives no values of its own."""
+    lays_out: bool
+    """Says how its result lies in memory without an argument for it."""
+    is_about_memory: bool
+    """Its results depend on where elements lie."""
+    takes_strides: bool
+    """Is told strides by its arguments."""
+    leaves_undefined: bool
+    """Only promises memory: its values are undefined."""
+    asks_for_memory: bool
+    """Writes nothing to the memory that it returns."""
+    is_constant: bool
+    """Gives the same values whatever its arguments hold."""
+    overwrites: bool
+    """Changes a tensor without looking at what it held, or need not look."""
+    updates_statistics: bool
+    """Writes to the running statistics in training although its schema does not say so."""
     counts_back: bool
     """Promises on every device that a negative index counts from the end."""
+    reads_by_index: bool
+    """Reads of its first tensor only what indices point at."""
+    writes_by_index: bool
+    """Touches of the tensor that it changes only what indices point at."""
+    last_write_wins: bool
+    """Of two writes to one place either may win, and torch does not promise which."""
+    trusts_indices: bool
+    """Writes wherever its integers say, without a check."""
+    leaves_ties_open: bool
+    """Returns indices and does not promise which of equal values they mean."""
+    returns_several_indices: bool
+    """Returns several indices along a dimension, which must differ."""
+    is_running_extreme: bool
+    """The largest or smallest value so far: an index may not lie beyond its own place."""
+    promises_the_first: bool
+    """Returns the first of equal values."""
+    pools_a_plane: bool
+    """Max pooling whose indices count through two dimensions."""
+    pools_a_volume: bool
+    """Max pooling whose indices count through three dimensions."""
     tells_zero_signs: bool
     """Tells 0 from -0."""
     about_non_finite: bool
     """Exists for NaN or infinities. Most kernels of other operators do not answer them as torch does."""
+    classifies: bool
+    """Says of each number what kind it is: drawn numbers are nearly all of one kind."""
+    compares: bool
+    """Compares elements: drawn ones are nearly never equal."""
+    compares_whole: bool
+    """Compares two tensors as a whole."""
+    reduces_flags: bool
+    """``any`` and ``all``: one element decides."""
+    returns_flags: bool
+    """Each result is one bit, and few of them are met by chance."""
+    finds_one_extreme: bool
+    """The largest or smallest of all elements seldom lies in a part that is left out."""
+    decides_about_all_flags: bool
+    """One flag for all: among many there is nearly always one that decides."""
     for_positive: bool
     """A function of mathematical physics, often written for positive arguments only."""
     keeps_its_range: bool
     """Its stated ranges are more than a habit: results of a forward pass, or places in a window."""
     is_backward: bool
     """Takes what a forward pass gave."""
-    divides: bool
-    """Must not be given a divisor of 0, nor the least integer divided by -1, which ends the process on most hosts."""
     steps_by_value: bool
     """Takes as many steps, or as much memory, as an argument says, or trusts an index."""
     has_float_degree: bool
     """A floating-point argument says how often something is done: the degree of a polynomial."""
     steps_by_exponent: bool
     """A loop may take as many steps as an integer exponent says."""
-    seeks_extremes: bool
-    """Looks for the largest or the smallest value."""
     is_masked_in_use: bool
     """People mask its arguments with -inf. Elsewhere honest formulas make NaN of it."""
     undecided_non_finite: bool
     """``torch.compile`` answers NaN or infinities otherwise than torch."""
-    leaves_ties_open: bool
-    """Returns indices and does not promise which of equal values they mean."""
-    measures_deviation: bool
-    """A variance or a standard deviation."""
-    is_attention: bool
-    """Scaled dot-product attention."""
+    draws_flags: bool
+    """Draws 0 and 1: all of them may be equal, and yet the next draw is another."""
+    draws_each_once: bool
+    """Draws no number twice, unless an argument asks for replacement."""
+    draws_unit_interval: bool
+    """Draws from [0, 1)."""
+    draws_evenly: bool
+    """Draws evenly from a range, in which draws can be shifted."""
+    has_heavy_tails: bool
+    """Its moments do not exist, or say little."""
+    is_internal: bool
+    """torch calls it from within, and leaves it to callers to check that shapes go together."""
+    does_items_apart: bool
+    """Does each item of a list for itself."""
+    takes_scales: bool
+    """Is given scales beside sizes, which must go with them."""
+    fails_on_variants: bool
+    """torch itself gives garbage for other strides, writes beside views with gaps, or crashes without rows."""
+    is_cpu_only: bool
+    """torch has it on the CPU only."""
+    is_cuda_only: bool
+    """torch has it on CUDA only."""
 
     @property
     def base(self) -> str:
         """``add`` of ``aten.add.Tensor``."""
-        return self.operator.split(".")[1]
+        return base_name(self.operator)
 
     @cached_property
     def pointwise(self) -> bool:
         """Each element of the result depends on one element of each argument, by torch's tag."""
         return torch.Tag.pointwise in resolve(self.operator).tags
+
+    @cached_property
+    def may_draw(self) -> bool:
+        """Draws random numbers, by torch's tag; not with the arguments of every case."""
+        return torch.Tag.nondeterministic_seeded in resolve(self.operator).tags
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
@@ -110,6 +187,19 @@ class Traits:
         returns = resolve(self.operator)._schema.returns
         return len(returns) == 1 and str(returns[0].type) == "bool"
 
+    @cached_property
+    def open_indices(self) -> int | None:
+        """Which output holds indices of which torch does not promise the ones of equal values; None: no output."""
+        if not self.leaves_ties_open:
+            return None
+        names = [item.name for item in resolve(self.operator)._schema.returns]
+        return names.index("indices") if "indices" in names else 0
+
+    @property
+    def pooled_dimensions(self) -> int:
+        """Dimensions of the window's plane that an index of max pooling counts through; 0: no max pooling."""
+        return 2 if self.pools_a_plane else 3 if self.pools_a_volume else 0
+
     @property
     def step_arguments(self) -> tuple[str, ...]:
         """Arguments that say how often something is done."""
@@ -121,46 +211,12 @@ def may_be_index(argument: str) -> bool:
     return any(part in argument for part in _INDEX_ARGUMENTS)
 
 
-_TABLE = {
-    "factorizes": _Rule(words=frozenset({
-        "cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "geqrf", "householder", "inv", "inverse", "ldl",
-        "lstsq", "lu", "matrix", "orgqr", "ormqr", "pinv", "pinverse", "qr", "slogdet", "solve", "svd", "svdvals",
-    })),
-    "counts_back": _Rule(bare_names=frozenset({"index", "index_put", "take", "put"})),
-    "tells_zero_signs": _Rule(names=frozenset({"signbit", "copysign"})),
-    "about_non_finite": _Rule(
-        names=frozenset({"isinf", "isfinite", "isposinf", "isneginf", "logaddexp", "logaddexp2"}), parts=("nan",)
-    ),
-    "for_positive": _Rule(parts=("gamma", "zeta", "special_", "bessel")),
-    "keeps_its_range": _Rule(parts=("backward", "fractional", "quant", "polynomial", "rnn", "fused")),
-    "is_backward": _Rule(parts=("backward",)),
-    "divides": _Rule(parts=("div", "remainder", "fmod", "gcd", "lcm")),
-    "steps_by_value": _Rule(
-        parts=("polynomial", "bincount", "one_hot", "repeat_interleave", "embedding", "segment", "unsafe")
-    ),
-    "has_float_degree": _Rule(parts=("polynomial",)),
-    "steps_by_exponent": _Rule(parts=("pow", "shift")),
-    "seeks_extremes": _Rule(names=frozenset({
-        "amax", "amin", "aminmax", "argmax", "argmin", "cummax", "cummin", "max", "min", "sort", "topk",
-    })),
-    "is_masked_in_use": _Rule(bare_names=frozenset({
-        "amax", "aminmax", "argmax", "cummax", "log_softmax", "logcumsumexp", "logsumexp", "max", "safe_softmax",
-        "softmax", "topk",
-    })),
-    "undecided_non_finite": _Rule(bare_names=frozenset({"remainder", "softshrink"})),
-    "leaves_ties_open": _Rule(names=frozenset({
-        "sort", "argsort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "cummax", "cummin",
-    })),
-    "measures_deviation": _Rule(parts=("std", "var")),
-    "is_attention": _Rule(parts=("scaled_dot_product",)),
-}  # fmt: skip
-"""By the name of the trait."""
-assert [field.name for field in fields(Traits)][1:] == list(_TABLE), "every trait has a rule"
+assert [field.name for field in fields(Traits)][1:] == list(CLASSES), "every class has a trait"
 
 
 def _traits(operator: str) -> Traits:
-    base = operator.split(".")[1]
-    return Traits(operator, **{name: rule.fits(base) for name, rule in _TABLE.items()})
+    found = classes_of(operator)
+    return Traits(operator, **{name: name in found for name in CLASSES})
 
 
 _remembered = lru_cache(maxsize=4096)(_traits)

@@ -19,6 +19,7 @@ import torch
 from torchstone import operators, schema
 from torchstone.calls.drawing import draw_call
 from torchstone.errors import UsageError
+from torchstone.operator_names import base_name
 from torchstone.suites.base import names_operator
 from torchstone.suites.captured import FORMAT, SUITE, Captured, Head, write_captured
 from torchstone.suites.catalogue import Exclusion, merged
@@ -143,7 +144,7 @@ def fitted(recorder: Recorder) -> Captured:
 
 
 def _case_or_exclusion(call: RecordedCall, domains: Domains) -> schema.Case | Exclusion:
-    reason = _UNJUDGEABLE.get(call.operator.split(".")[1])
+    reason = _UNJUDGEABLE.get(base_name(call.operator))
     if reason is not None:
         return Exclusion(call.operator, reason)
     device = torch.device(call.device)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from torchstone.operator_names import is_of
+
 CUDA_ONLY = "runs on CUDA only"
 CPU_ONLY = "runs on the CPU only"
-_CUDA_MARKS = ("cudnn", "_cuda")
-_CUDA_NAMES = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention")
-_CPU_MARKS = ("mkldnn", "_for_cpu")
 
 
 def reason_against(operator: str, device_type: str) -> str:
     """Why the operator cannot be called on such a device; empty: it can, as far as its name says."""
-    base = operator.split(".")[1]
-    if any(mark in base for mark in _CPU_MARKS):
+    if is_of(operator, "is_cpu_only"):
         return CPU_ONLY if device_type == "cuda" else ""
-    on_cuda_only = any(mark in base for mark in _CUDA_MARKS) or base.removesuffix("_backward") in _CUDA_NAMES
-    return CUDA_ONLY if on_cuda_only and device_type != "cuda" else ""
+    return CUDA_ONLY if is_of(operator, "is_cuda_only") and device_type != "cuda" else ""

@@ -22,6 +22,7 @@ from torchstone.calls.determinism import FEW_RANDOM_ELEMENTS
 from torchstone.calls.drawing import draw_call
 from torchstone.calls.evaluation import Evaluator, ReferenceFailure, is_continuous
 from torchstone.errors import UsageError
+from torchstone.operator_names import base_name, is_of
 from torchstone.suites.recorder import MOST_GIVEN, Facts, RecordedCall
 
 _SEEDS = (11, 23, 47)
@@ -30,34 +31,7 @@ _MORE_SEEDS = tuple(range(100, 112))
 _SMALL = 64
 _MORE_NAN = 0.02
 """How much larger the share of NaN may be than in the recorded call."""
-_EQUAL_INDICES_UNDEFINED = {
-    "scatter",
-    "scatter_",
-    "index_copy",
-    "index_copy_",
-    "index_put",
-    "index_put_",
-    "put",
-    "put_",
-}
-"""What is written last wins, and which one is last is nobody's promise: no index comes twice where that can be."""
-_UNCHECKED = {
-    "max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward", "segment_reduce",
-    "_segment_reduce_backward", "fractional_max_pool2d_backward", "fractional_max_pool3d_backward",
-    "adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward",
-}  # fmt: skip
-"""They write wherever their whole numbers say, without a look: these stay as they were recorded."""
 _FLOATS = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "complex32")
-_NO_VARIANTS = (
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "multi_margin_loss",
-    "rrelu_with_noise",
-    "embedding_renorm_",
-    "native_batch_norm_backward",
-)
-"""torch itself gives garbage for other strides, writes beside views with gaps, or crashes where there is no row."""
-_NO_VARIANTS_LIKE = ("upsample_", "_upsample_")
-"""Beside sizes they are given scales, which must go with them: torch's kernels on a device read what lies outside."""
 _NOTHING_TO_JUDGE = {
     "_conj": "it sets a bit that says how memory is to be read, and gives no values of its own",
     "_neg_view": "it sets a bit that says how memory is to be read, and gives no values of its own",
@@ -142,7 +116,7 @@ def fit(
     Cautious: whole numbers keep their values, for operators that crash on others instead of refusing them. Known: a
     choice to try before all others.
     """
-    name = call.operator.split(".")[1]
+    name = base_name(call.operator)
     reason = _NOTHING_TO_JUDGE.get(name, "") or _NOTHING_TO_JUDGE_ON.get(call.device, {}).get(name, "")
     if reason:
         raise Unfit(reason)
@@ -172,9 +146,8 @@ def choices(call: RecordedCall, suite: str) -> Iterator[schema.Case]:
 def _choices(call: RecordedCall, domains: Domains, *, cautious: bool) -> Iterator[tuple[schema.Fill, ...]]:
     """From the most open to the most cautious, each once."""
     recipes = _recipes(call)
-    name = call.operator.split(".")[1]
     # Side by side, equal indices are a race; the recorded ones are different where that matters.
-    cautious = cautious or name in _UNCHECKED or (call.device != "cpu" and _wants_distinct(call))
+    cautious = cautious or is_of(call.operator, "trusts_indices") or (call.device != "cpu" and _wants_distinct(call))
     sizes = sorted({size for recipe in recipes for size in recipe.shape})
     whole: list[Callable[[int], schema.Fill]] = [
         lambda i: _in_size(call, i, recipes[i], call.facts[i], sizes),
@@ -214,9 +187,7 @@ def _in_size(
 
 def _wants_distinct(call: RecordedCall) -> bool:
     """Whether of two writes to one place either may win: not where they are added."""
-    return call.operator.split(".")[1] in _EQUAL_INDICES_UNDEFINED and not operators.accumulates(
-        call.operator, call.args, call.kwargs
-    )
+    return is_of(call.operator, "last_write_wins") and not operators.accumulates(call.operator, call.args, call.kwargs)
 
 
 def _in_range(recipe: schema.Tensor, facts: Facts) -> schema.Fill:
@@ -299,9 +270,8 @@ def _recipes(call: RecordedCall) -> tuple[schema.Tensor, ...]:
 
 
 def _case(call: RecordedCall, suite: str, fills: Sequence[schema.Fill]) -> schema.Case:
-    name = call.operator.split(".")[1]
-    fixed = any(isinstance(fill, schema.Given) for fill in fills) or name in _NO_VARIANTS
-    fixed = fixed or name.startswith(_NO_VARIANTS_LIKE)
+    fixed = any(isinstance(fill, schema.Given) for fill in fills)
+    fixed = fixed or is_of(call.operator, "fails_on_variants") or is_of(call.operator, "takes_scales")
     case = schema.Case(suite, call.operator, call.args, call.kwargs, jitter=not fixed, occurrences=call.count)
     return _refilled(case, fills)
 
@@ -390,11 +360,11 @@ def _has_few_elements(case: schema.Case, draws: Sequence[_Draw]) -> bool:
 
 
 def _is_undefined(case: schema.Case, draws: Sequence[_Draw]) -> bool:
-    return case.operator.split(".")[1].removeprefix("new_").startswith("empty")
+    return is_of(case.operator, "asks_for_memory")
 
 
 def _is_short_lottery(case: schema.Case, draws: Sequence[_Draw]) -> bool:
-    drawn = torch.Tag.nondeterministic_seeded in operators.resolve(case.operator).tags
+    drawn = operators.traits(case.operator).may_draw
     return drawn and any(result.numel() < FEW_RANDOM_ELEMENTS for draw in draws for result in draw.results)
 
 

@@ -201,7 +201,7 @@ def _layouts(operator: Operator) -> tuple[MemoryLayout, ...]:
 
 
 def _is_pointwise(operator: Operator) -> bool:
-    return torch.Tag.pointwise in operators.resolve(operator.name).tags
+    return operators.traits(operator.name).pointwise
 
 
 # ---- values

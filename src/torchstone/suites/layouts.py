@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from torchstone.operator_names import is_of
 from torchstone.schema import Case, forward_operator
-
-_ABOUT_MEMORY = ("as_strided", "set_", "resize", "_resize", "sparse_", "_sparse")
-"""How the names of operators begin whose results hang on where elements lie."""
 
 
 def may_be_laid_out(case: Case) -> Case:
@@ -15,7 +13,7 @@ def may_be_laid_out(case: Case) -> Case:
 
     Not of a backward pass, whose arguments lie as the forward pass left them: torch reads beside others.
     """
-    name = forward_operator(case.operator).split(".")[1]
-    if case.jitter or name.startswith(_ABOUT_MEMORY) or "backward" in name:
+    operator = forward_operator(case.operator)
+    if case.jitter or is_of(operator, "is_about_memory") or is_of(operator, "is_backward"):
         return case
     return msgspec.structs.replace(case, layouts=True)

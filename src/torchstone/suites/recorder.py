@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from torchstone import operators, schema
+from torchstone.operator_names import is_of
 
 MOST_GIVEN = 1024
 """Elements of a tensor whose values are remembered one by one."""
@@ -28,8 +29,6 @@ _MOST_OFFSET = 4096
 _ALIGNMENT = 16
 _BROUGHT = 1 << 16
 """Tensors of up to so many elements are looked at on the host, wherever they lie."""
-_NOTHING_TO_JUDGE = {"detach", "_has_compatible_shallow_copy_type", "is_same_size", "alias", "lift_fresh"}
-"""They hand on what they got, for torch's own bookkeeping."""
 _WITHOUT_VALUES = "made on the meta device, where nothing is computed"
 _UNKNOWN = schema.Normal()
 """The fill of a tensor that no choice has been made for."""
@@ -200,10 +199,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def is_bookkeeping(operator: str) -> bool:
     """Whether calls of it are neither recorded nor counted."""
-    namespace, _, name = operator.partition(".")
+    namespace = operator.partition(".")[0]
     if namespace != "aten":
         return namespace in ("prim", "prims", "profiler")
-    return name.partition(".")[0] in _NOTHING_TO_JUDGE
+    return is_of(operator, "hands_on")
 
 
 def write_down(operator: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Written:

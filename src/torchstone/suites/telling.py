@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from torchstone.operator_names import base_name, is_of
 from torchstone.schema import Argument, Case, Scalar, Sequence, Tensor, tensors_of
 from torchstone.suites.smoke import EXCUSES
 
@@ -26,24 +27,8 @@ FEW_FLAGS = "few flags are met by chance"
 WORKING_MEMORY = "what a fused attention returns beside its result is working memory of its own"
 MANY_TERMS = "the rounding errors of very many terms cancel, so that lower precision does not show in their mean"
 
-_COPIES = frozenset({
-    "_to_copy", "_unsafe_view", "lift_fresh_copy", "lift_fresh", "clone", "contiguous", "alias_copy", "view_copy",
-    "detach_copy", "copy", "copy_", "reshape", "_reshape_copy", "unsqueeze_copy", "squeeze_copy",
-})  # fmt: skip
-_CONSTANTS = frozenset({
-    "fill_.Scalar", "fill.Scalar", "zero_.default", "zeros_like.default", "ones_like.default", "full_like.default",
-    "new_zeros.default", "new_ones.default", "new_full.default", "empty_like.default", "new_empty.default",
-    "new_empty_strided.default", "empty_strided.default",
-})  # fmt: skip
 _NEUTRAL = {"add": 0, "add_": 0, "sub": 0, "sub_": 0, "mul": 1, "mul_": 1, "div": 1, "div_": 1, "pow": 1}
 """Operator -> the second operand that changes nothing."""
-_REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "prod", "logsumexp", "max", "min"})
-_EXTREMES = frozenset({"aten.max.default", "aten.min.default"})
-_OF_ALL_FLAGS = frozenset({"aten.any.default", "aten.all.default"})
-_COMPARISONS = frozenset({
-    "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "logical_xor", "bitwise_not",
-    "bitwise_and", "bitwise_or", "isnan", "isinf",
-})  # fmt: skip
 _FEW_FLAGS = 128
 _MANY_TERMS = 1 << 14
 _NEVER_BELOW_ZERO = ("bool", "uint8", "uint16", "uint32", "uint64")
@@ -58,12 +43,12 @@ def excuse(case: Case) -> str:
 
 
 def _name(case: Case) -> str:
-    return case.operator.split(".")[1]
+    return base_name(case.operator)
 
 
 def _is_copy(case: Case) -> bool:
     name = _name(case)
-    if name in _COPIES:
+    if is_of(case.operator, "may_copy"):
         return True
     if name in ("stack", "cat"):
         parts = case.args[0].items if case.args and isinstance(case.args[0], Sequence) else ()
@@ -103,7 +88,7 @@ def _keeps_its_size(case: Case) -> bool:
 
 def _reduces_nothing(case: Case) -> bool:
     """Over dimensions of one element."""
-    if _name(case) not in _REDUCTIONS or len(case.args) < 2 or not isinstance(case.args[0], Tensor):
+    if not is_of(case.operator, "reduces_dimensions") or len(case.args) < 2 or not isinstance(case.args[0], Tensor):
         return False
     shape = case.args[0].shape
     over = _sizes(case.args[1]) or ((_number(case.args[1]),) if _number(case.args[1]) is not None else ())
@@ -119,7 +104,7 @@ def _hands_bias_over(case: Case) -> bool:
 
 
 def _is_constant(case: Case) -> bool:
-    return case.operator.removeprefix("aten.") in _CONSTANTS
+    return is_of(case.operator, "is_constant")
 
 
 def _is_flag(case: Case) -> bool:
@@ -130,11 +115,11 @@ def _is_flag(case: Case) -> bool:
 
 
 def _is_extreme(case: Case) -> bool:
-    return case.operator in _EXTREMES
+    return is_of(case.operator, "finds_one_extreme")
 
 
 def _is_any(case: Case) -> bool:
-    return case.operator in _OF_ALL_FLAGS
+    return is_of(case.operator, "decides_about_all_flags")
 
 
 def _leaves_statistics(case: Case) -> bool:
@@ -156,13 +141,12 @@ def _is_switch(case: Case) -> bool:
 
 def _has_few_flags(case: Case) -> bool:
     most = max(math.prod(tensor.shape) for tensor in tensors_of(case))
-    flags = _name(case) in _COMPARISONS or all(tensor.dtype == "bool" for tensor in tensors_of(case))
+    flags = is_of(case.operator, "returns_flags") or all(tensor.dtype == "bool" for tensor in tensors_of(case))
     return flags and most < _FEW_FLAGS
 
 
 def _is_fused_attention(case: Case) -> bool:
-    name = _name(case)
-    return name.startswith("_scaled_dot_product") and not name.endswith(("_backward", "_for_cpu"))
+    return is_of(case.operator, "is_fused_attention")
 
 
 def _has_statistics_of_many(case: Case) -> bool:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from torchstone.operator_names import base_name
 from torchstone.schema import (
     Argument,
     Booleans,
@@ -228,7 +229,7 @@ def is_known(operator: str) -> bool:
 
 
 def _fact_of(operator: str) -> Fact:
-    base = operator.split(".")[1] if "." in operator else operator
+    base = base_name(operator) if "." in operator else operator
     return FACTS.get(base) or FACTS.get(base.removesuffix("_")) or _NOTHING
 
 

@@ -34,14 +34,6 @@ CALLS_IN_A_TRIAL = 3
 TRIALS = 4
 LARGE = 1 << 14
 """Cases with more elements than this get one trial: nothing is met by chance there."""
-REDUCTIONS = frozenset({
-    "sum", "mean", "prod", "amax", "amin", "max", "min", "logsumexp", "var", "std", "norm", "linalg_vector_norm",
-    "cumsum", "_softmax", "softmax", "_log_softmax", "log_softmax", "native_layer_norm", "layer_norm",
-    "native_group_norm", "native_batch_norm",
-})  # fmt: skip
-CONTRACTIONS = frozenset({
-    "mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "mv", "addmv", "dot", "convolution", "einsum",
-})  # fmt: skip
 
 Outputs = list[Any]
 Adversary = Callable[["Scene"], Outputs | None]
@@ -85,9 +77,14 @@ class Scene:
     generator: torch.Generator
 
     @property
-    def base_name(self) -> str:
-        """``sum`` for ``aten.sum.dim_IntList``."""
-        return self.reference.case.operator.split(".")[1]
+    def traits(self) -> operators.Traits:
+        """Of the operator."""
+        return operators.traits(self.reference.case.operator)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether many elements enter one, or products of them."""
+        return self.traits.reduces or self.traits.contracts
 
 
 def audit(cases: Iterable[schema.Case], device: torch.device, seed: int = 0) -> Audit:
@@ -264,7 +261,7 @@ def _without_end(position: int, dimension: int) -> Adversary:
 
     def adversary(scene: Scene) -> Outputs | None:
         tensors = [tensor.view for tensor in scene.call.tensors]
-        if scene.base_name not in REDUCTIONS | CONTRACTIONS or not is_continuous(tensors[position].dtype):
+        if not scene.adds_up or not is_continuous(tensors[position].dtype):
             return None
         size = tensors[position].shape[dimension]
         tensors[position] = tensors[position].clone()
@@ -283,9 +280,9 @@ def _without_end(position: int, dimension: int) -> Adversary:
 def _lower_precision(scene: Scene) -> Outputs | None:
     """Sums and products of float32 inputs that were rounded to 11 bits. Not where torch itself does that."""
     tensors = [tensor.view for tensor in scene.call.tensors]
-    if scene.base_name == "convolution" and tensors[0].is_cuda and torch.backends.cudnn.allow_tf32:
+    if scene.traits.base == "convolution" and tensors[0].is_cuda and torch.backends.cudnn.allow_tf32:
         return None
-    if scene.base_name not in REDUCTIONS | CONTRACTIONS or all(t.dtype != torch.float32 for t in tensors):
+    if not scene.adds_up or all(t.dtype != torch.float32 for t in tensors):
         return None
     leaves = _native(scene, [to_tf32(t) if t.dtype == torch.float32 else t for t in tensors])
     return None if leaves is None else [leaf if _is_float(leaf) else None for leaf in leaves]

@@ -18,42 +18,32 @@ from torchstone.calls.drawing import DrawnCall
 from torchstone.calls.evaluation import ResultPosition
 from torchstone.judging.same_values import elementwise_same
 
-_INDEX_OUTPUT = {
-    "topk": 1, "sort": 1, "argsort": 0, "kthvalue": 1, "median": 1, "nanmedian": 1, "cummax": 1, "cummin": 1,
-}  # fmt: skip
-"""Base name -> which output holds indices, for operators that promise nothing about ties."""
-_SEVERAL = frozenset({"topk", "sort", "argsort"})
-"""Those that return several indices along the dimension."""
-_CUMULATIVE = frozenset({"cummax", "cummin"})
-_PLANES = {"max_pool2d": 2, "max_pool3d": 3}
-"""Part of a name -> dimensions of the plane that an index counts through."""
-
 
 def accepts(call: DrawnCall, place: ResultPosition, got: torch.Tensor, native: torch.Tensor, first: Any) -> bool:
     """Whether these indices are as good as torch's own, or these values where several are right.
 
     ``first`` is the first output of the result that they belong to.
     """
-    name = operators.traits(call.case.operator).base
+    traits = operators.traits(call.case.operator)
     if schema.is_gradient(call.case.operator) or schema.is_model(call.case.operator) or place.kind != "output":
         return False
-    if name == "mode":
+    if traits.base == "mode":
         return _accepts_most_often(call, got, native) if place.position == 0 else _stands_at(call, first, got)
-    if place.position == 1 and any(part in name for part in _PLANES):
-        return _accepts_pooled(call, name, got, native)
-    return place.position == _INDEX_OUTPUT.get(name, -1) and _accepts_along_dim(call, name, got, native)
+    if place.position == 1 and traits.pooled_dimensions:
+        return _accepts_pooled(call, traits.pooled_dimensions, got, native)
+    return place.position == traits.open_indices and _accepts_along_dim(call, traits, got, native)
 
 
-def _accepts_along_dim(call: DrawnCall, name: str, got: torch.Tensor, native: torch.Tensor) -> bool:
+def _accepts_along_dim(call: DrawnCall, traits: operators.Traits, got: torch.Tensor, native: torch.Tensor) -> bool:
     given = _arguments(call)
     if given.get("stable") or "dim" not in given:
         return False
     source, dim = given["self"], given["dim"]
     if source.dim() == 0 or not _are_below(got, source.shape[dim]):
         return False
-    if name in _SEVERAL and not bool((got.sort(dim=dim).values.diff(dim=dim) != 0).all()):
+    if traits.returns_several_indices and not bool((got.sort(dim=dim).values.diff(dim=dim) != 0).all()):
         return False
-    if name in _CUMULATIVE and not bool((got <= _places_along(source, dim)).all()):
+    if traits.is_running_extreme and not bool((got <= _places_along(source, dim)).all()):
         return False
     one, other = (source.gather(dim, _kept(indices, source, dim)) for indices in (got, native))
     return bool(elementwise_same(one, other).all())
@@ -79,8 +69,7 @@ def _stands_at(call: DrawnCall, values: torch.Tensor, indices: torch.Tensor) -> 
     return bool(elementwise_same(source.gather(dim, _kept(indices, source, dim)), _kept(values, source, dim)).all())
 
 
-def _accepts_pooled(call: DrawnCall, name: str, got: torch.Tensor, native: torch.Tensor) -> bool:
-    dimensions = next(count for part, count in _PLANES.items() if part in name)
+def _accepts_pooled(call: DrawnCall, dimensions: int, got: torch.Tensor, native: torch.Tensor) -> bool:
     source = call.args[0].flatten(-dimensions)
     if not _are_below(got, source.shape[-1]):
         return False

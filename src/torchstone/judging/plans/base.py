@@ -69,6 +69,8 @@ class Policy:
     """Whether operators may refuse its values. On a device that may end the process, so the host is asked first."""
     keeps_digits: bool = False
     """Whether every call is compared in full, within a bound that float64's own noise does not widen."""
+    thorough_only: bool = False
+    """Whether it finds no wrong kernel alone and costs more than 1 % of a quick check (``benchmarks/plans.py``)."""
     strict_non_finite: bool = False
     """Whether NaN and infinities are what is asked about, so that one does not stand for the other."""
 

@@ -14,9 +14,6 @@ import torch
 from torchstone import operators
 from torchstone.calls.drawing import DrawnCall
 
-_PROMISE_THE_FIRST = frozenset({"argmax", "argmin", "max", "min"})
-_MOVE = frozenset({"clone", "_to_copy", "copy_", "contiguous", "_unsafe_view", "detach"})
-
 
 def says_which_of_equals(call: DrawnCall) -> bool:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -30,5 +27,7 @@ def says_which_of_equals(call: DrawnCall) -> bool:
 
     with torch.no_grad(), Watching():  # type: ignore[no-untyped-call]
         operators.resolve(call.case.operator)(*call.args, **call.kwargs)
-    names = {func._schema.name.split("::")[1] for func in seen if not func.is_view}
-    return bool(names & _PROMISE_THE_FIRST) and names <= _PROMISE_THE_FIRST | _MOVE
+    found = [operators.traits(str(func)) for func in seen if not func.is_view]
+    return any(each.promises_the_first for each in found) and all(
+        each.promises_the_first or each.moves_in_models for each in found
+    )

@@ -60,7 +60,7 @@ class Hundreds(Plan):
 
     name = "hundreds"
     phrase = f"inputs included values up to ±{LARGE[1]:g}"
-    policy = Policy(When.FIRST, gradients=True, models=True, factorizations=True, whole_call=True)
+    policy = Policy(When.FIRST, gradients=True, models=True, factorizations=True, whole_call=True, thorough_only=True)
 
     def applies(self, facts: CaseFacts) -> bool:
         return facts.has_unbounded or (not facts.tells_positions and facts.has_complex)
@@ -140,7 +140,7 @@ class TinyValues(Plan):
     """
 
     name = "scaled"
-    policy = Policy(positions=Positions.IRRELEVANT, gradients=True, whole_call=True)
+    policy = Policy(positions=Positions.IRRELEVANT, gradients=True, whole_call=True, thorough_only=True)
     makes_own_call = True
 
     def applies(self, facts: CaseFacts) -> bool:

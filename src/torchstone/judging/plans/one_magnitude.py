@@ -80,7 +80,7 @@ def _targets(case: schema.Case) -> list[int]:
 
 
 def _name(operator: str) -> str:
-    return operator.split(".")[1].removeprefix("special_").removesuffix("_")
+    return operators.traits(operator).base.removeprefix("special_").removesuffix("_")
 
 
 def _takes(recipe: schema.Tensor, where: _Where, sign: float) -> bool:

@@ -6,28 +6,21 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from torchstone.judging.budget import CheckBudget
 from torchstone.judging.hidden_tag import HIDDEN
 from torchstone.judging.plans.base import Plan, When
 from torchstone.judging.plans.facts import CaseFacts
 
 _FEW_ELEMENTS = 1 << 14
 """Elements of a call's tensors up to which a stated case is small."""
-_OF_SMALL = 6
-"""Plans that a small stated case with variants meets, besides those that every case meets."""
-_OF_LARGE = ((1 << 18, 3), (1 << 20, 2))
-"""Plans in turn that larger cases meet, up to so many elements: their calls take long."""
-_OF_LARGEST = 1
-_OF_LARGE_VARIANT = 1
-_OF_VARIANT = (0, 1)
-"""One plan for every second small variant: a case has several variants."""
 _OF_SEVERAL_BLOCKS = 1 << 10
 """Elements from which a variant is large. Of odd sizes, its last elements are what whole blocks leave out."""
 _REMEMBERED_TURNS = 256
 """Choices that are remembered: more than a job asks for."""
 
 
-class _Budget(NamedTuple):
-    """What a case meets."""
+class _Share(NamedTuple):
+    """What a case or variant gets of the budget."""
 
     always: frozenset[When]
     """Plans that come first, and use up the budget of a small case."""
@@ -39,39 +32,40 @@ class _Budget(NamedTuple):
     """Whether the turns start again. Otherwise a case with variants meets some plans twice that another case left."""
 
 
-def schedule(facts: CaseFacts, plans: Sequence[Plan], seed: int) -> list[Plan]:
+def schedule(facts: CaseFacts, plans: Sequence[Plan], seed: int, budget: CheckBudget) -> list[Plan]:
     """The plans that a job meets. All of them for small stated cases without variants; else some, each in its turn."""
+    plans = [plan for plan in plans if budget.all_plans or not plan.policy.thorough_only]
     every = [plan for plan in plans if plan.when(facts) is When.EVERY_CALL]
     others = [plan for plan in plans if plan not in every]
     random_ = random.Random(seed)
     if _is_small(facts) and not facts.whole_case.jitter and not _is_variant(facts):
         return every + random_.sample(others, len(others))
-    return every + _within(_budget(facts, others, random_), facts, others, seed)
+    return every + _within(_share(facts, others, random_, budget), facts, others, seed)
 
 
-def _budget(facts: CaseFacts, plans: Sequence[Plan], random_: random.Random) -> _Budget:
+def _share(facts: CaseFacts, plans: Sequence[Plan], random_: random.Random, budget: CheckBudget) -> _Share:
     if _is_variant(facts):
-        return _of_variant(facts, random_)
+        return _of_variant(facts, random_, budget)
     small = _is_small(facts)
     always = frozenset({When.FIRST} if small and not facts.model else {When.FIRST, When.LARGE})
     used = sum(plan.when(facts) in always for plan in plans)
-    of_large = next((count for most, count in _OF_LARGE if facts.elements <= most), _OF_LARGEST)
-    in_turn = _OF_SMALL - used if small else of_large
-    return _Budget(always, frozenset({When.EVERY_CASE}), in_turn, restarts=facts.whole_case.jitter)
+    of_large = next((count for most, count in budget.plans_of_large if facts.elements <= most), budget.plans_of_largest)
+    in_turn = budget.plans_of_small - used if small else of_large
+    return _Share(always, frozenset({When.EVERY_CASE}), in_turn, restarts=facts.whole_case.jitter)
 
 
-def _of_variant(facts: CaseFacts, random_: random.Random) -> _Budget:
+def _of_variant(facts: CaseFacts, random_: random.Random, budget: CheckBudget) -> _Share:
     if facts.elements >= _OF_SEVERAL_BLOCKS:
-        return _Budget(frozenset({When.EVERY_VARIANT, When.FIRST}), frozenset(), _OF_LARGE_VARIANT)
-    return _Budget(frozenset({When.EVERY_VARIANT}), frozenset(), random_.choice(_OF_VARIANT))
+        return _Share(frozenset({When.EVERY_VARIANT, When.FIRST}), frozenset(), budget.plans_of_large_variant)
+    return _Share(frozenset({When.EVERY_VARIANT}), frozenset(), random_.choice(budget.plans_of_variant))
 
 
-def _within(budget: _Budget, facts: CaseFacts, plans: Sequence[Plan], seed: int) -> list[Plan]:
-    always = [plan for plan in plans if plan.when(facts) in budget.always]
-    besides = [plan for plan in plans if plan.when(facts) in budget.besides]
+def _within(share: _Share, facts: CaseFacts, plans: Sequence[Plan], seed: int) -> list[Plan]:
+    always = [plan for plan in plans if plan.when(facts) in share.always]
+    besides = [plan for plan in plans if plan.when(facts) in share.besides]
     others = [plan for plan in plans if plan not in always and plan not in besides]
     operator = facts.whole_case.operator
-    return always + besides + _turns.take(operator, others, budget.in_turn, seed, restarts=budget.restarts)
+    return always + besides + _turns.take(operator, others, share.in_turn, seed, restarts=share.restarts)
 
 
 def _is_small(facts: CaseFacts) -> bool:

@@ -39,16 +39,15 @@ _PLANTED_MULTIPLE = 16.0
 """Precision is judged on ordinary values. Rows that hold a planted one are worse conditioned than slopes can show."""
 _FLOAT64_NOISE = 2.0**-41
 """How far float64 may be off at values of up to 100: some hundred of its roundings."""
-_LAY_OUT = ("aten.contiguous.default",)
-"""Operators that say so where no argument does."""
 
 
 def states_format(case: schema.Case) -> bool:
     """Whether an argument says how results are to lie. To preserve what was is no promise where memory overlaps."""
     arguments = (*case.args, *case.kwargs.values())
-    if case.operator in _LAY_OUT and not any(isinstance(each, schema.MemoryFormat) for each in arguments):
-        return True
-    return any(isinstance(each, schema.MemoryFormat) and each.value != "preserve_format" for each in arguments)
+    formats = [each.value for each in arguments if isinstance(each, schema.MemoryFormat)]
+    return any(each != "preserve_format" for each in formats) or (
+        operators.traits(case.operator).lays_out and not formats
+    )
 
 
 @dataclass(frozen=True, eq=False)

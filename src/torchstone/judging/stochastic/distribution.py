@@ -37,6 +37,7 @@ from dataclasses import dataclass
 
 import torch
 
+from torchstone import operators
 from torchstone.calls.determinism import FEW_RANDOM_ELEMENTS
 from torchstone.judging.stochastic.dependence import secret_places
 from torchstone.judging.stochastic.ranking import Ranking, in_order, largest_gap
@@ -61,8 +62,6 @@ _ROUNDED = 2.0
 """Units of the dtype by which values may differ that are the same but for rounding."""
 _COMMON = 3
 """Draws of torch's with the same value, which is then one that comes again."""
-_UNIT_INTERVAL = frozenset({"rand", "rand_like"})
-_HEAVY_TAILED = frozenset({"cauchy", "cauchy_", "log_normal", "log_normal_"})
 _CLUSTERED = 1.5
 """Margin on how many elements change together."""
 _UNEVEN = 3.0
@@ -275,7 +274,7 @@ def _outside_support(operator: str, own: torch.Tensor, result: torch.Tensor) -> 
         return None
     if _not_finite(operator, own, result):
         return _NOT_FINITE
-    if operator in _UNIT_INTERVAL and not bool(((result >= 0) & (result < 1)).all()):
+    if operators.traits(operator).draws_unit_interval and not bool(((result >= 0) & (result < 1)).all()):
         return f"values lie between {float(result.min()):.9g} and {float(result.max()):.9g}, outside [0, 1)"
     low, high = own.amin(), own.amax()
     two_valued = low < high and _are_one(own, low, high)
@@ -298,7 +297,7 @@ def _are_one(values: torch.Tensor, *of: torch.Tensor) -> bool:
 
 def _not_finite(operator: str, own: torch.Tensor, result: torch.Tensor) -> bool:
     """Of a heavy tail only what is no number: in float16 one value in 100 000 of cauchy's is infinite."""
-    if operator in _HEAVY_TAILED:
+    if operators.traits(operator).has_heavy_tails:
         return bool(result.isnan().any()) and not bool(own.isnan().any())
     return not bool(torch.isfinite(result).all()) and bool(torch.isfinite(own).all())
 

@@ -37,8 +37,6 @@ from torchstone.judging.stochastic.reused_draws import Recurrence
 from torchstone.judging.stochastic.value_rates import Rates
 from torchstone.judging.tail_bound import unlikelihood
 
-_ALWAYS_RANDOM = "bernoulli"
-"""Its draws may all be equal, and yet the next one is not."""
 _ENOUGH_TO_DIFFER = 1 << 14
 """Elements that are drawn before they count as constant: one in a thousand is dropped among them for sure."""
 _UNSEEN = 20.0
@@ -112,9 +110,8 @@ class _Picked:
 
 def comes_once(case: schema.Case) -> bool:
     """Whether torch promises that no number is drawn twice: torch's own draws alone prove that of many calls only."""
-    name = case.operator.split(".")[1]
     given = dict(operators.named_arguments(case.operator, case.args, case.kwargs))
-    return name == "randperm" or (name == "multinomial" and given.get("replacement") != schema.Scalar(True))
+    return operators.traits(case.operator).draws_each_once and given.get("replacement") != schema.Scalar(True)
 
 
 class RandomResults:
@@ -122,7 +119,7 @@ class RandomResults:
 
     def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
-        self._name = evaluator.case.operator.split(".")[1]
+        self._name = evaluator.case.operator
         self._each_once = comes_once(evaluator.case)
         self._last: Tensors = {}
         self._earlier: dict[ResultPosition, Recurrence] = {}
@@ -178,7 +175,7 @@ class RandomResults:
             drawn = self._drawn(call, -(-_ENOUGH_TO_DIFFER // elements))
         if drawn.evaluation is None:
             return None
-        may_differ = elements < FEW_RANDOM_ELEMENTS or self._name.startswith(_ALWAYS_RANDOM)
+        may_differ = elements < FEW_RANDOM_ELEMENTS or operators.traits(self._name).draws_flags
         # Without a number from a generator nothing is drawn, though bits may differ: by where in memory a call's
         # arguments lie, a sum begins elsewhere.
         idle = not drawn.moved or (drawn.constant and not may_differ)

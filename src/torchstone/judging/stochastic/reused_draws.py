@@ -31,6 +31,7 @@ from random import SystemRandom
 
 import torch
 
+from torchstone import operators
 from torchstone.judging.stochastic.ranking import in_order
 from torchstone.judging.stochastic.real_numbers import real_rows
 from torchstone.judging.tail_bound import unlikelihood
@@ -61,8 +62,6 @@ _ELEMENT_BITS = 12.0
 """The most that a rounded difference counts for."""
 _STEPS_PER_RANGE = 256
 _STEPS_PER_QUARTILES = 64
-_UNIFORM = frozenset({"rand", "rand_like", "uniform", "uniform_"})
-"""What is drawn evenly from a range can be moved around in it."""
 _LARGEST = torch.iinfo(torch.int64).max
 _EMPTY = -1
 """What stands for a class without a number."""
@@ -236,7 +235,7 @@ def _scale(operator: str, values: torch.Tensor) -> tuple[float, float]:
     if values.numel() < 2 or not bool(torch.isfinite(values).all()):
         return 0.0, 0.0
     whole = float(values.amax()) - float(values.amin())
-    if operator in _UNIFORM:
+    if operators.traits(operator).draws_evenly:
         whole *= (values.numel() + 1) / (values.numel() - 1)  # how far the ends lie beyond the values, on average
         return whole, whole / _STEPS_PER_RANGE
     ordered = in_order(values[:: max(1, values.numel() // _VALUES)].to(torch.float64))

@@ -25,6 +25,7 @@ import secrets
 import numpy as np
 import torch
 
+from torchstone import operators
 from torchstone.judging.stochastic.dependence import secret_places
 from torchstone.judging.stochastic.ranking import in_order
 from torchstone.judging.stochastic.real_numbers import real_rows
@@ -56,7 +57,7 @@ class Rates:
         rows = real_rows(own)
         self._thresholds = _Thresholds(rows)
         is_rounded = own.dtype.is_floating_point or own.dtype.is_complex
-        coarse = ATTENTION_RESOLUTION if "attention" in operator else RESOLUTION
+        coarse = ATTENTION_RESOLUTION if operators.traits(operator).attends else RESOLUTION
         rounding = torch.finfo(own.dtype).eps if is_rounded else 0.0
         self._resolution = self._thresholds.per_threshold(max(coarse, rounding), of_equal=coarse)
         nothing = torch.zeros(len(self._resolution), dtype=torch.float64)

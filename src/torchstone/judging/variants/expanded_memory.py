@@ -51,9 +51,8 @@ def expanded(case: schema.Case, random_: random.Random) -> schema.Case | None:
     Not for pointwise operators, for which it comes with other layouts. Views are torch's own bookkeeping, those who are
     told steps (``as_strided_copy``) have their own, and what draws random numbers cannot be asked twice.
     """
-    tags = operators.resolve(case.operator).tags
-    by_memory = operators.is_view(case.operator) or "as_strided" in case.operator
-    if torch.Tag.pointwise in tags or torch.Tag.nondeterministic_seeded in tags or by_memory:
+    traits = operators.traits(case.operator)
+    if traits.pointwise or traits.may_draw or traits.takes_strides or operators.is_view(case.operator):
         return None
     places = _places(case)
     found: list[ArgumentDimension] = []

@@ -31,6 +31,7 @@ from torchstone.judging.variants.requested_gradients import (
 from torchstone.judging.variants.scalars import rescalings
 from torchstone.judging.variants.sizes import (
     ALWAYS,
+    GROUPS,
     KINDS,
     MOST_ELEMENTS,
     Kind,
@@ -67,7 +68,7 @@ def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[
     """Up to ``count`` variants that torch takes; fewer, perhaps none, where it takes few or the CPU lacks it."""
     if case.jitter:
         found = _pool_of(schema.content_key(case)).draw(case, count, random_)
-        return found if count <= len(ALWAYS) else [*found, *_causal(case, random_)]
+        return found if count == 1 else [*found, *_causal(case, random_)]
     return _on_other_memory(case, random_) if case.layouts and (count > 1 or random_.random() < _OF_MANY) else []
 
 
@@ -142,19 +143,23 @@ class VariantPool:
     def draw(self, case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
         """Variants of different kinds, as far as there are, in an order that nobody foresees.
 
-        Where there is room for more than the kinds that always come, these come first; else any may. Every second one
-        has other floating-point scalars, too, the others expanded arguments, if there are any and torch takes it. Of
-        those with other scalars every second one has them for zeros and defaults as well.
+        - Every kind that always comes, if there is room for more than these.
+        - One of each group, if there is room for that.
+        - Then any other kind.
+
+        Every second variant has other floating-point scalars, and every second of those also for zeros and defaults.
+        The others have expanded arguments, if there are any and torch takes them.
         """
         found: list[tuple[Kind, schema.Case]] = []
         seen = {identity(case)}
         turns = _turns(random_)
-        always = ALWAYS if count > len(ALWAYS) else ()
-        for kind in always:
-            tries = (self._one(case, kind, turns[0], seen, random_) for _ in range(_TRIES))
-            for taken in itertools.islice((variant for variant in tries if variant is not None), 1):
+        wanted = _wanted(count, random_)
+        for kinds in wanted:
+            tries = ((kind, self._one(case, kind, turns[0], seen, random_)) for kind in kinds)
+            for kind, taken in itertools.islice(((kind, taken) for kind, taken in tries if taken is not None), 1):
                 found.append((kind, taken))
                 turns.rotate(-_tells(taken, case))
+        always = ALWAYS if count > len(ALWAYS) else ()
         others = [kind for kind in (*ALWAYS, *KINDS) if kind not in always]
         kinds = random_.sample(others, len(others))
         for kind in itertools.islice(itertools.cycle(kinds), _TRIES * count):
@@ -165,7 +170,7 @@ class VariantPool:
                 found.append((kind, variant))
                 turns.rotate(-_tells(variant, case))
         random_.shuffle(found)
-        return _with_one_expanded(found, random_) if always else [variant for _, variant in found]
+        return _with_one_expanded(found, random_) if wanted else [variant for _, variant in found]
 
     def _one(
         self, case: schema.Case, kind: Kind, numbers: Numbers, seen: set[str], random_: random.Random
@@ -179,6 +184,13 @@ class VariantPool:
             kept.append((identity(variant), variant))
             seen.add(identity(variant))
         return variant
+
+
+def _wanted(count: int, random_: random.Random) -> list[list[Kind]]:
+    """For each variant that must be among so many, the kinds to try for it, one after the other."""
+    if count > len(ALWAYS):
+        return [[kind] * _TRIES for kind in ALWAYS]
+    return [random_.sample(group, len(group)) for group in GROUPS] if count >= len(GROUPS) else []
 
 
 def _with_one_expanded(found: Sequence[tuple[Kind, schema.Case]], random_: random.Random) -> list[schema.Case]:

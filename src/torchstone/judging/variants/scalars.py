@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-import torch
 
 from torchstone import operators, schema
 
@@ -146,7 +145,7 @@ def _are_parted(numbers: Sequence[_Number], changed: Mapping[int | str, float]) 
 
 
 def _draws(case: schema.Case) -> bool:
-    return torch.Tag.nondeterministic_seeded in operators.resolve(case.operator).tags
+    return operators.traits(case.operator).may_draw
 
 
 def _is_floating(case: schema.Case) -> bool:

@@ -152,7 +152,13 @@ def _zeros(sizes: Sizes, random_: random.Random) -> Sizes:
 
 KINDS: tuple[Kind, ...] = (_off_by_one, _kept, _ragged, _ones, _primes, _zeros)
 ALWAYS: tuple[Kind, ...] = (_batch_of_one, _uneven, rows_apart, whole_blocks)
-"""Kinds of which every job gets one, as far as torch takes it."""
+"""Kinds of which every job gets one, as far as torch takes it, if it gets more than these."""
+GROUPS: tuple[tuple[Kind, ...], ...] = (
+    (_uneven, _off_by_one, _ragged, _primes),
+    (_batch_of_one, whole_blocks, _ones, _zeros),
+    (rows_apart, _kept),
+)
+"""Odd sizes, sizes of one or of whole blocks, other memory: a job that gets few variants gets one of each."""
 
 
 def _some(sizes: Sizes, random_: random.Random) -> set[int]:

@@ -42,8 +42,6 @@ _FEW_PLACES = 5
 """Of a size: all ways to part them are tried. Of more, the likely ones."""
 _WAYS_OF_A_LIST = 4
 _CPU = torch.device("cpu")
-_INTERNAL = ("_", "native_", "cudnn_", "miopen_", "mkldnn_", "mkl_", "slow_", "thnn_")
-_EACH_FOR_ITSELF = "_foreach_"
 
 
 class SizePosition(NamedTuple):
@@ -183,13 +181,12 @@ def _is_taken(case: schema.Case, *, with_numbers: bool) -> bool:
     """Whether torch takes it, and may be asked at all."""
     if not _keys_go_with_values(case):
         return False
-    name = operators.traits(case.operator).base
-    pointwise = operators.traits(case.operator).pointwise
-    if pointwise or not (name.startswith(_INTERNAL) or "backward" in name):
+    traits = operators.traits(case.operator)
+    if traits.pointwise or not (traits.is_internal or traits.is_backward):
         return _takes_zeros(case)
-    if with_numbers or "backward" in name:
+    if with_numbers or traits.is_backward:
         return False
-    if name.startswith(_EACH_FOR_ITSELF) or len(schema.tensors_of(case)) == 1:
+    if traits.does_items_apart or len(schema.tensors_of(case)) == 1:
         return _takes_zeros(case)
     return _is_made_of_what_takes_it(case) and _takes_zeros(case)
 
@@ -199,7 +196,7 @@ def _keys_go_with_values(case: schema.Case) -> bool:
 
     Other heads for the keys alone it takes as well, as a group for several.
     """
-    if "attention" not in case.operator:
+    if not operators.traits(case.operator).attends:
         return True
     shapes = [recipe.shape for recipe in schema.tensors_of(case)[:3]]
     return len(shapes) < 3 or (shapes[1][:-1] == shapes[2][:-1] and shapes[0][:-2] == shapes[1][:-2])

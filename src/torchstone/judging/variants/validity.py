@@ -7,7 +7,7 @@ import warnings
 import msgspec
 import torch
 
-from torchstone import schema
+from torchstone import operators, schema
 from torchstone.calls.drawing import draw_call
 from torchstone.calls.evaluation import Evaluation, Evaluator, ReferenceFailure
 from torchstone.calls.resizing import mapped
@@ -47,7 +47,7 @@ def _tried(case: schema.Case, seed: int) -> Evaluation | None:
 
 def _ends_the_process(case: schema.Case) -> bool:
     """Whether it must not even be tried: torch's attention on the CPU divides by its sizes (SIGFPE)."""
-    return "attention" in case.operator and any(0 in recipe.shape for recipe in schema.tensors_of(case))
+    return operators.traits(case.operator).attends and any(0 in recipe.shape for recipe in schema.tensors_of(case))
 
 
 def _is_as_finite(one: torch.Tensor, other: torch.Tensor) -> bool:

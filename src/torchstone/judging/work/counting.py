@@ -17,35 +17,8 @@ from torchstone import models, operators, schema
 from torchstone.calls.attention_flops import attention_formulas
 from torchstone.calls.evaluation import OPERATOR_ERRORS
 
-_READ_THROUGH_INDICES = frozenset(
-    {"embedding", "embedding_bag", "gather", "index", "_unsafe_index", "index_select", "take", "take_along_dim"}
-)
-"""Operators that read of their first tensor only what indices point at: at most as many elements as they return."""
-_WRITTEN_THROUGH_INDICES = frozenset(
-    {"index_add_", "index_copy_", "index_put_", "index_reduce_", "put_", "scatter_", "scatter_add_", "scatter_reduce_"}
-)
-"""Operators that touch of the tensor they change only what indices point at: at most as many elements as come in."""
 _INCOMING = ("src", "source", "values", "index")
 """How torch's schemas name what comes in, best first."""
-_OVERWRITING = frozenset(
-    {
-        *("copy_", "fill_", "zero_", "index_copy_", "index_put_", "put_", "scatter_"),
-        *("bernoulli_", "exponential_", "normal_", "random_", "uniform_"),
-    }
-)
-"""Operators that change a tensor without looking at what it held, or need not look."""
-_COPYING = frozenset({"clone", "copy", "copy_", "_to_copy", "contiguous", "fill", "fill_", "zero", "zero_"})
-"""Operators that torch calls pointwise although they calculate nothing."""
-_MORE_THAN_A_PASS = frozenset(
-    {
-        *("attention", "rnn", "lstm", "gru", "cdist", "pdist", "bilinear", "trilinear", "ctc", "fft"),
-        *("mm", "bmm", "addmm", "addbmm", "baddbmm", "matmul", "einsum", "tensordot"),
-        *("sort", "argsort", "msort", "unique", "mode"),
-    }
-)
-"""Words in names of operators that calculate, or compare, more than once for each element."""
-_ONLY_MOVING = frozenset({"fftshift", "ifftshift", "fftfreq", "rfftfreq"})
-"""Words in names of operators that do not, though their names have one of the words above."""
 _REAL_PER_COMPLEX = 4
 """A complex product and sum take four real products and four real sums; torch's formulas count one of each."""
 
@@ -123,11 +96,6 @@ def _itemsize(tensor: schema.Tensor) -> int:
     return operators.torch_dtype(tensor.dtype).itemsize
 
 
-def _base_name(case: schema.Case) -> str:
-    """``index_select`` for ``aten.index_select.default``."""
-    return case.operator.split(".")[-2]
-
-
 def _tensors(case: schema.Case) -> Iterator[tuple[Any, schema.Tensor]]:
     """Every tensor of the call with the argument of torch's schema that it is, or is part of."""
     for index, argument in enumerate(operators.resolve(case.operator)._schema.arguments):
@@ -149,7 +117,7 @@ def _is_written(argument: Any) -> bool:
 
 def _leaves_unwritten(case: schema.Case) -> bool:
     """Whether the operator only asks for memory: ``empty_like``, ``new_empty_strided`` …"""
-    return _base_name(case).removeprefix("new_").startswith("empty")
+    return operators.traits(case.operator).asks_for_memory
 
 
 def _returns_tensors(case: schema.Case) -> bool:
@@ -159,19 +127,20 @@ def _returns_tensors(case: schema.Case) -> bool:
 def _changed_elements(case: schema.Case, tensors: Sequence[tuple[Any, schema.Tensor]]) -> int:
     """Of an argument that is written to, how many elements must be touched."""
     whole = sum(_elements(tensor) for argument, tensor in tensors if _is_written(argument))
-    if _base_name(case) not in _WRITTEN_THROUGH_INDICES:
+    if not operators.traits(case.operator).writes_by_index:
         return whole
     sizes = {argument.name: _elements(tensor) for argument, tensor in tensors}
     return min(whole, next((sizes[name] for name in _INCOMING if name in sizes), whole))
 
 
 def _read_bytes(case: schema.Case, argument: Any, tensor: schema.Tensor, new: int, changed: int) -> int:
-    name, elements = _base_name(case), _elements(tensor)
+    traits, elements = operators.traits(case.operator), _elements(tensor)
+    name = traits.base
     if _is_written(argument):
-        elements = 0 if argument.is_out or name in _OVERWRITING else min(elements, changed)
+        elements = 0 if argument.is_out or traits.overwrites else min(elements, changed)
     elif name.endswith("_like") or name.startswith("new_"):
         elements = 0  # only its shape is looked at
-    elif name.endswith("_copy") or (name in _READ_THROUGH_INDICES and argument.name in ("self", "weight", "input")):
+    elif name.endswith("_copy") or (traits.reads_by_index and argument.name in ("self", "weight", "input")):
         elements = min(elements, new)
     return elements * _itemsize(tensor)
 
@@ -192,7 +161,7 @@ def _flops(
     if dtype is None:
         return 0, "unknown" if _takes_more_than_a_pass(case) else "none"
     if operators.traits(case.operator).pointwise:
-        return (0, "none") if _base_name(case) in _COPYING else (elements, "pointwise")
+        return (0, "none") if operators.traits(case.operator).copies else (elements, "pointwise")
     formula = _flops_by_formula(case, leaves)
     if not formula:
         return 0, "unknown" if formula is None or _takes_more_than_a_pass(case) else "none"
@@ -202,9 +171,8 @@ def _flops(
 
 def _takes_more_than_a_pass(case: schema.Case) -> bool:
     """Whether the operator does so much with each element that the bytes it moves say nothing about its time."""
-    words = set(_base_name(case).split("_"))
-    heavy = not words.isdisjoint(_MORE_THAN_A_PASS) or any(word.startswith("conv") for word in words)
-    return (heavy and words.isdisjoint(_ONLY_MOVING)) or operators.traits(case.operator).factorizes
+    traits = operators.traits(case.operator)
+    return traits.makes_several_passes or traits.factorizes
 
 
 def _flops_by_formula(case: schema.Case, leaves: Sequence[torch.Tensor]) -> int | None:

@@ -1,0 +1,86 @@
+"""How much a kernel is checked at each effort: calls, hidden variants and input plans.
+
+Costs and finds of each part: ``benchmarks/plans.py``. A part that finds no wrong kernel alone and costs more than 1 %
+of a quick check is for `thorough` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchstone.schema import Effort
+
+
+@dataclass(frozen=True)
+class CheckBudget:
+    """What one job meets."""
+
+    checked_calls: int
+    """Besides the first call and one more, which are compared with float64."""
+    variants: int
+    """Hidden variants of a case."""
+    variants_of_proven: int
+    """The same, once the kernel has passed many: its other cases have sizes and layouts of their own."""
+    proven_by: int
+    """Variants that are many, of the kind that the case is of: with elements, or without."""
+    large_variants: int
+    """Variants of the stated magnitude, where a case is larger than its other variants."""
+    plans_of_small: int
+    """Plans of a small stated case with variants, besides those that every case meets."""
+    plans_of_large: tuple[tuple[int, int], ...]
+    """Elements of a larger stated case, and how many plans in turn it meets up to so many: their calls take long."""
+    plans_of_largest: int
+    """Plans in turn beyond these sizes."""
+    plans_of_variant: tuple[int, ...]
+    """Plans in turn of a small variant, one of these numbers: a case has several variants."""
+    plans_of_large_variant: int
+    """Plans in turn of a variant of several blocks."""
+    wear_ns: int
+    """For calls whose results are not compared, while earlier results must stay as they are. Timed cases have more."""
+    all_plans: bool = False
+    """Also plans that find nothing alone and cost much."""
+
+
+BUDGETS: Mapping[Effort, CheckBudget] = {
+    "quick": CheckBudget(
+        checked_calls=2,
+        variants=3,
+        variants_of_proven=1,
+        proven_by=12,
+        large_variants=1,
+        plans_of_small=3,
+        plans_of_large=((1 << 18, 1),),
+        plans_of_largest=1,
+        plans_of_variant=(0, 0, 1),
+        plans_of_large_variant=0,
+        wear_ns=15_000_000,
+    ),
+    "normal": CheckBudget(
+        checked_calls=3,
+        variants=6,
+        variants_of_proven=6,
+        proven_by=32,
+        large_variants=2,
+        plans_of_small=6,
+        plans_of_large=((1 << 18, 3), (1 << 20, 2)),
+        plans_of_largest=1,
+        plans_of_variant=(0, 1),
+        plans_of_large_variant=1,
+        wear_ns=60_000_000,
+    ),
+    "thorough": CheckBudget(
+        checked_calls=16,
+        variants=11,
+        variants_of_proven=11,
+        proven_by=32,
+        large_variants=2,
+        plans_of_small=6,
+        plans_of_large=((1 << 18, 3), (1 << 20, 2)),
+        plans_of_largest=1,
+        plans_of_variant=(0, 1),
+        plans_of_large_variant=1,
+        wear_ns=60_000_000,
+        all_plans=True,
+    ),
+}
