@@ -9,9 +9,12 @@ import msgspec
 Problem = Literal[
     "values", "precision", "nonfinite", "shape", "dtype", "structure", "mutation", "aliasing", "bounds",
     "exception", "signal", "exit", "memory", "processes", "device",
-    "timed_out", "rejected", "delegated", "unsupported", "unjudged",
+    "timed_out", "rejected", "delegated", "unsupported", "missing", "unjudged",
 ]  # fmt: skip
 """What went wrong in a case. The first row: a wrong result. The second: the kernel raised or its process ended."""
+
+Moment = Literal["load", "first call", "check", "measure"]
+"""When something happened."""
 
 
 class CompileError(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,7 +57,7 @@ class WrongElements(msgspec.Struct, frozen=True, omit_defaults=True):
     wrong: int
     """How many elements are."""
     elements: int
-    worst_index: tuple[int, ...]
+    worst_index: tuple[int, ...] | None = None
     first_wrong: int | None = None
     """Row by row, counted from 0."""
     last_wrong: int | None = None
@@ -72,8 +75,8 @@ class FailedCase(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: Problem
     message: str
     """One line: what happened, what was expected."""
-    during: Literal["load", "first call", "check", "measure"] | None = None
-    """When it happened. None: not told."""
+    during: Moment | None = None
+    """None: not told."""
     arguments: tuple[ArgumentShape, ...] = ()
     """Of the call that failed."""
     is_variant: bool = False
@@ -91,6 +94,8 @@ class FailedCase(msgspec.Struct, frozen=True, omit_defaults=True):
     source_line: str = ""
     cases: int = 1
     """How many cases failed in the same way."""
+    also_with: tuple[tuple[ArgumentShape, ...], ...] = ()
+    """The arguments of a few of the others."""
 
 
 class CasePerformance(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -131,10 +136,14 @@ class FeedbackInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     operator: str
     right: bool
-    """Every case agrees."""
+    """Every case agrees, of those that torch itself can compute here."""
     cases: int
     """That were judged."""
     right_cases: int
+    excused_cases: int = 0
+    """Cases that torch itself cannot compute here: they say nothing about the kernel."""
+    right_with: tuple[tuple[ArgumentShape, ...], ...] = ()
+    """The arguments of a few cases that are right, if others are not."""
     rejected: bool = False
     """Some result or time did not come from the call."""
     compile_errors: tuple[CompileError, ...] = ()
