@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -38,23 +39,24 @@ _MOMENTS: dict[Stage, Moment] = {
 _ON_A_VARIANT = "also tried with "
 """How the judge's messages begin where a variant failed."""
 _NUMBERS = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?|-?\d+[eE][-+]?\d+")
+_SIZES = re.compile(r"\[[^\]]*\]|\d+")
 _MESSAGE_CHARACTERS = 400
 _MOST_SHAPES = 3
 """Calls that a group of equal failures names beside the first."""
 
 
 def failed_cases(records: Iterable[Record], source: SourceFiles | None) -> tuple[FailedCase, ...]:
-    """Equal failures together, what concerns most cases first."""
+    """Equal failures together: first those of stated cases, and of these what concerns most."""
     groups: dict[tuple[Any, ...], list[FailedCase]] = {}
     for record in records:
         failure = _failed(record, source)
         groups.setdefault(_kind_of_failure(failure), []).append(failure)
-    return tuple(sorted(map(_together, groups.values()), key=lambda item: -item.cases))
+    return tuple(sorted(map(_together, groups.values()), key=lambda item: (item.is_variant, -item.cases)))
 
 
 def _kind_of_failure(item: FailedCase) -> tuple[Any, ...]:
-    """What makes two failures the same: not which elements are wrong, and by how much."""
-    message = "" if item.wrong is not None else item.message
+    """What makes two failures the same: not which elements are wrong, by how much, and of which shape."""
+    message = "" if item.wrong is not None else _SIZES.sub("#", item.message)
     kinds = None if item.wrong is None else (item.wrong.result, _outcome(item.wrong))
     return item.operator, item.problem, message, kinds, item.is_variant, item.values, item.file, item.line
 
@@ -129,9 +131,9 @@ def _disagrees(record: Record, verdict: Disagrees) -> FailedCase:
         **call.fields(),
         during=_MOMENTS.get(verdict.stage),
         wrong=wrong,
-        max_abs_error=errors.max_abs_error,
-        max_rel_error=errors.max_rel_error,
-        times_allowed=None if errors.worst_over_bound is None else float(errors.worst_over_bound),
+        max_abs_error=None if call.is_hidden else errors.max_abs_error,
+        max_rel_error=call.measure(errors.max_rel_error),
+        times_allowed=call.measure(errors.worst_over_bound),
     )
 
 
@@ -154,6 +156,13 @@ class _Call:
     def tensor(self, position: int) -> str:
         names = () if self.case is None else tensor_names(self.record, self.case)
         return names[position] if position < len(names) else f"tensor argument {position}"
+
+    def measure(self, error: float | str | None) -> float | None:
+        """Of a hidden call its power of ten: where a zero was returned, the error is the value."""
+        value = None if error is None else float(error)
+        if value is None or not self.is_hidden or not value or not math.isfinite(value):
+            return value
+        return float(10.0 ** math.floor(math.log10(value)))
 
     def shown(self, value: str) -> str:
         return kind_of(value) if self.is_hidden else plainly(value)
@@ -185,7 +194,8 @@ def _message(verdict: Disagrees, call: _Call, wrong: WrongElements | None) -> st
     if found is None:
         return f"a wrong result ({verdict.reason})"
     if found.text and verdict.reason == "mutation" and wrong is not None:
-        return f"the argument {wrong.result} was changed, and the operator only reads it; write to a new tensor"
+        counted = f"{found.wrong} of {found.elements} elements of the argument {wrong.result} were changed"
+        return f"{counted}, and the operator only reads it; write to a new tensor"
     if found.text:
         named = verdict.reason in ("bounds", "aliasing") or found.text.startswith("returned ")
         return found.text if named else f"{_result(found, call)}: {found.text}"
@@ -194,8 +204,9 @@ def _message(verdict: Disagrees, call: _Call, wrong: WrongElements | None) -> st
             f"{_result(found, call)}: every element is close enough, but the errors together are too large: "
             "lower precision inside than torch's, or a bias to one side"
         )
-    counted = f"{found.wrong} of {found.elements} elements of {_result(found, call)} are wrong"
-    return f"{counted} after the call" if found.kind == "argument" else counted
+    are = "element is" if found.elements == 1 else "elements are"
+    after = " after the call" if found.kind == "argument" else ""
+    return f"{_result(found, call)}{after}: {found.wrong} of {found.elements} {are} wrong"
 
 
 # ---- crashes

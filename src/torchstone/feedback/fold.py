@@ -63,6 +63,7 @@ def _is_excused(record: Record) -> bool:
 
 
 def _largest(right: list[Record]) -> tuple[tuple[ArgumentShape, ...], ...]:
-    """Small ones pass by luck, so they tell less."""
-    ordered = sorted(right, key=lambda record: -sum(math.prod(tensor.shape) for tensor in tensors_of(record.case)))
+    """Small ones pass by luck, and empty ones tell nothing."""
+    sizes = {record.job_key: sum(math.prod(each.shape) for each in tensors_of(record.case)) for record in right}
+    ordered = sorted((record for record in right if sizes[record.job_key]), key=lambda each: -sizes[each.job_key])
     return tuple(arguments_of(record, record.case) for record in ordered[:_MOST_RIGHT])

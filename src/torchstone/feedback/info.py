@@ -85,9 +85,11 @@ class FailedCase(msgspec.Struct, frozen=True, omit_defaults=True):
     """What kind of values the inputs had: ``inputs included NaN``; empty: ordinary ones."""
     wrong: WrongElements | None = None
     max_abs_error: float | None = None
+    """None in a hidden call: where a zero was returned, the error is the value."""
     max_rel_error: float | None = None
+    """In a hidden call its power of ten."""
     times_allowed: float | None = None
-    """The largest error divided by what is allowed; infinite for NaN, infinities and what must be exact."""
+    """The largest error divided by what is allowed, likewise. Infinite for NaN, infinities and what must be exact."""
     file: str = ""
     """Where the kernel raised."""
     line: int | None = None
@@ -148,7 +150,7 @@ class FeedbackInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """Some result or time did not come from the call."""
     compile_errors: tuple[CompileError, ...] = ()
     failed_cases: tuple[FailedCase, ...] = ()
-    """Equal failures together, what concerns most cases first."""
+    """Equal failures together, those of stated cases first."""
     performance: tuple[CasePerformance, ...] = ()
     """One for each timed case, the slowest against the reference first."""
     overall_speedup: float | None = None

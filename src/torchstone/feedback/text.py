@@ -20,6 +20,8 @@ BYTES_PER_TOKEN = 3
 LEAST_TOKENS = 60
 """A shorter feedback could not name the failure."""
 _CUT = "… cut to the allowed length"
+_SCATTERED = 0.9
+"""Wrong elements whose first and last lie further apart than this share of the result lie anywhere in it."""
 _LARGE_ERROR = 1e-3
 """Relative errors from here on are more than rounding."""
 
@@ -88,7 +90,7 @@ def _result(info: FeedbackInfo) -> str:
     if info.compile_errors and not info.right_cases:
         return "the kernel does not load. Nothing was called."
     if info.rejected:
-        return "rejected."
+        return "the kernel gets no credit."
     if not info.right:
         return f"not right. {info.right_cases} of {counted(judged, 'case')} agree with PyTorch."
     right = f"right in all {judged} cases." if judged > 1 else "right in its one case."
@@ -116,7 +118,7 @@ def _compile_error(error: CompileError) -> Iterator[str]:
 
 def _failed_case(case: FailedCase, number: int | None) -> Iterator[str]:
     if case.problem == "rejected":
-        yield case.message
+        yield f"{case.message}. Compute the result in every call, from the arguments of that call."
         return
     count = f" in {counted(case.cases, 'case')}" if case.cases > 1 else ""
     name = f"Failure {number}" if number is not None else "Failure"
@@ -151,13 +153,15 @@ def _wrong(wrong: WrongElements, case: FailedCase) -> Iterator[str]:
 def _span(wrong: WrongElements) -> str:
     """Where the wrong elements lie: a tail that was left out, a tile, or everywhere."""
     first, last = wrong.first_wrong, wrong.last_wrong
-    if first is None or last is None or wrong.elements == 1:
+    if first is None or last is None or wrong.elements == 1 or not wrong.got:
         return ""
     if wrong.wrong == wrong.elements:
         return f"all {wrong.elements} elements are wrong"
     if first == last:
         return f"the wrong element is number {first} of {wrong.elements}, counted from 0 row by row"
     within = last - first + 1
+    if _SCATTERED * wrong.elements < within:
+        return "the wrong elements are scattered over the whole result"
     where = f"numbers {first} to {last} of {wrong.elements}, counted from 0 row by row"
     at_end = f": all in the last {within}" if last == wrong.elements - 1 and 2 * within < wrong.elements else ""
     return f"the wrong elements lie within {where}{at_end}"
