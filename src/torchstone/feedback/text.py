@@ -78,6 +78,11 @@ def _bytes(text: str) -> int:
     return len(text.encode())
 
 
+def profile_text(work: Sequence[ProfiledWork]) -> str:
+    """A profile by itself."""
+    return "\n".join(_profile(work))
+
+
 # ---- the heading
 
 
