@@ -133,7 +133,7 @@ def _disagrees(record: Record, verdict: Disagrees) -> FailedCase:
         wrong=wrong,
         max_abs_error=None if call.is_hidden else errors.max_abs_error,
         max_rel_error=call.measure(errors.max_rel_error),
-        times_allowed=call.measure(errors.worst_over_bound),
+        times_allowed="inf" if errors.worst_over_bound == "inf" else call.measure(errors.worst_over_bound),
     )
 
 
@@ -157,12 +157,11 @@ class _Call:
         names = () if self.case is None else tensor_names(self.record, self.case)
         return names[position] if position < len(names) else f"tensor argument {position}"
 
-    def measure(self, error: float | str | None) -> float | None:
+    def measure(self, error: float | None) -> float | None:
         """Of a hidden call its power of ten: where a zero was returned, the error is the value."""
-        value = None if error is None else float(error)
-        if value is None or not self.is_hidden or not value or not math.isfinite(value):
-            return value
-        return float(10.0 ** math.floor(math.log10(value)))
+        if not error or not self.is_hidden or not math.isfinite(error):
+            return error
+        return float(10.0 ** math.floor(math.log10(error)))
 
     def shown(self, value: str) -> str:
         return kind_of(value) if self.is_hidden else plainly(value)

@@ -25,7 +25,7 @@ from torchstone.runs.manifest import own_version
 from torchstone.schema import Effort
 from torchstone.serving.answers import GivenKernel, JobAnswer
 from torchstone.serving.jobs import JudgingJob
-from torchstone.serving.service import KernelService
+from torchstone.serving.service import LIMIT_SECONDS, KernelService
 
 NAME = "torchstone"
 INSTRUCTIONS = """\
@@ -56,6 +56,9 @@ Suite = Annotated[str, Field(description="Where the cases come from: smoke, opin
 DTypes = Annotated[list[str], Field(description="float32, bfloat16 … Empty: the suite's choice.")]
 Wait = Annotated[
     float, Field(ge=0, le=_MOST_WAIT_SECONDS, description="After so many seconds the answer is a job to ask about.")
+]
+Limit = Annotated[
+    float, Field(gt=0, le=_MOST_WAIT_SECONDS, description="Longest time of the first call, and of a case's check.")
 ]
 
 
@@ -109,10 +112,13 @@ def _add_judging(server: MCPServer[Any], service: KernelService) -> None:
         dtypes: DTypes = [],  # noqa: B006
         effort: Effort = "quick",
         wait_seconds: Wait = WAIT_SECONDS,
+        limit_seconds: Limit = LIMIT_SECONDS,
     ) -> CallToolResult:
         """Is this kernel right? Tells which cases are wrong and why: where, by how much, on what kind of values."""
         kernel = GivenKernel(operator, source, path, entry)
-        job = await _in_thread(service.start, [kernel], "check", suite=suite, dtypes=dtypes, effort=effort)
+        job = await _in_thread(
+            service.start, [kernel], "check", suite=suite, dtypes=dtypes, effort=effort, limit_seconds=limit_seconds
+        )
         return await _waited(service, job, wait_seconds, ctx)
 
     @server.tool(structured_output=False)
@@ -127,10 +133,13 @@ def _add_judging(server: MCPServer[Any], service: KernelService) -> None:
         dtypes: DTypes = [],  # noqa: B006
         effort: Effort = "normal",
         wait_seconds: Wait = WAIT_SECONDS,
+        limit_seconds: Limit = LIMIT_SECONDS,
     ) -> CallToolResult:
         """How fast is this kernel? Checks and times the timed cases: speedup with its interval, share of the limit."""
         kernel = GivenKernel(operator, source, path, entry)
-        job = await _in_thread(service.start, [kernel], "measure", suite=suite, dtypes=dtypes, effort=effort)
+        job = await _in_thread(
+            service.start, [kernel], "measure", suite=suite, dtypes=dtypes, effort=effort, limit_seconds=limit_seconds
+        )
         return await _waited(service, job, wait_seconds, ctx)
 
 
@@ -146,10 +155,13 @@ def _add_jobs(server: MCPServer[Any], service: KernelService) -> None:
         suite: Suite = "",
         dtypes: DTypes = [],  # noqa: B006
         effort: Effort = "normal",
+        limit_seconds: Limit = LIMIT_SECONDS,
     ) -> CallToolResult:
         """Judge one or many kernels in the background: check, measure, or both. Answers at once with the job's name."""
         given = [_kernel(each) for each in kernels]
-        job = await _in_thread(service.start, given, purpose, suite=suite, dtypes=dtypes, effort=effort)
+        job = await _in_thread(
+            service.start, given, purpose, suite=suite, dtypes=dtypes, effort=effort, limit_seconds=limit_seconds
+        )
         return _job_answer(service, job)
 
     @server.tool(structured_output=False)

@@ -22,7 +22,7 @@ from torchstone.runs import RunRequest, read_run
 from torchstone.runs.devices import resolve_device
 from torchstone.runs.earlier import named_run
 from torchstone.runs.run import choose_cases, query_of
-from torchstone.schema import Case, Effort, Record, SourceFiles, forward_operator
+from torchstone.schema import Case, Deadlines, Effort, Record, SourceFiles, forward_operator
 from torchstone.serving.answers import (
     CaseFacts,
     Explanation,
@@ -37,6 +37,8 @@ IDLE_SECONDS = 600.0
 """A judge stays ready for this long without work: an agent thinks between two calls."""
 MOST_KERNELS = 64
 """Kernels of one job."""
+LIMIT_SECONDS = 60.0
+"""How long importing a kernel, its first call, and the check of a case may each take, if a client says nothing."""
 _SHORTEST_KEY = 4
 """Characters that name a record."""
 
@@ -103,12 +105,14 @@ class KernelService:
         suite: str = "",
         dtypes: Sequence[str] = (),
         effort: Effort = "normal",
+        limit_seconds: float = LIMIT_SECONDS,
     ) -> JudgingJob:
         """Begin to judge these kernels. Returns at once."""
         if not 0 < len(kernels) <= MOST_KERNELS:
             raise UsageError(f"{len(kernels)} kernels are given; a job takes 1 to {MOST_KERNELS}.")
         chosen = [self._on_cases(each, purpose, suite, dtypes) for each in kernels]
-        job = JudgingJob(chosen, purpose, {"effort": effort})
+        deadlines = Deadlines(load_seconds=limit_seconds, compile_seconds=limit_seconds, check_seconds=limit_seconds)
+        job = JudgingJob(chosen, purpose, {"effort": effort, "deadlines": deadlines})
         self._jobs.add(job)
         job.start(self._judge)
         return job
@@ -130,6 +134,10 @@ class KernelService:
     def job(self, key: str) -> JudgingJob:
         """A job that was started here."""
         return self._jobs.named(key)
+
+    def jobs(self) -> tuple[JudgingJob, ...]:
+        """All that are remembered, the newest first."""
+        return tuple(self._jobs.all())
 
     # ---- one record
 
