@@ -38,8 +38,7 @@ def evolving(prompt: str, earlier: Sequence[Shown], language: Language) -> tuple
     if not earlier:
         return (Message("user", prompt),)
     parts = [prompt.rstrip(), "# Best attempts so far"]
-    for attempt in earlier:
-        parts.append(f"## Attempt {attempt.number}\n{_as_reply(attempt, language)}\n\n{attempt.feedback.strip()}")
+    parts += [f"## Attempt {each.number}\n{_as_reply(each, language)}\n\n{each.feedback.strip()}" for each in earlier]
     parts.append(
         "# Now\nWrite a kernel that is better than each of these: right in every case, then faster. Combine what is "
         "good in them or take another approach. Send the whole file in one code block."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +121,24 @@ def provider_of(request: GenerationRequest) -> str:
 
 def configuration(request: GenerationRequest, device: str) -> dict[str, Any]:
     """What a manifest keeps of the request: all of it but where the folder is, and with the device that was chosen."""
-    fields = msgspec.to_builtins(request)
+    fields = msgspec.to_builtins(request, enc_hook=str)  # paths
     for name in ("run_id", "resume", "output_dir", "command"):
         del fields[name]
-    source = identity_of(request.source)
-    return {**fields, "device": device, "source": source, "operators": sorted(request.operators or ()) or None}
+    return {
+        **fields,
+        "device": device,
+        "operators": sorted(request.operators or ()) or None,
+        "source": identity_of(request.source),
+        "source_path": request.source,
+    }
+
+
+def remembered(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the request that a manifest keeps, for a run that goes on."""
+    known = {name: value for name, value in configuration.items() if name in GenerationRequest.__struct_fields__}
+    try:
+        fields = {**known, "source": configuration.get("source_path")}
+        request = msgspec.convert(fields, GenerationRequest, dec_hook=lambda kind, value: kind(value))  # paths
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the run's options cannot be read ({error}). Give them again.") from error
+    return {name: getattr(request, name) for name in known}

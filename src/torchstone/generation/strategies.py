@@ -1,4 +1,4 @@
-"""Strategies: which attempt is made next, and which earlier ones its author is shown. Pure, so that a run can resume."""
+"""Strategies: which attempt is made next, and which earlier ones its author is shown. Pure: a run can resume."""
 
 from __future__ import annotations
 

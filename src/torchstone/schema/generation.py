@@ -8,6 +8,11 @@ import msgspec
 
 from torchstone.schema.codec import FORMAT_VERSION
 
+GENERATION = "generation.json"
+"""Tells the folder of a run of generation from others; see `GenerationRun`."""
+BEST = "best.json"
+"""In an operator's folder; see `BestAttempt`."""
+
 Strategy = Literal["refine", "best-of-n", "evolve"]
 """How attempts follow from one another: each from the last one's feedback, all independent, or from the best ones."""
 
