@@ -172,13 +172,13 @@ def test_a_budget_is_never_exceeded_however_many_ask_at_once() -> None:
 
 
 def test_a_budget_of_tokens_counts_what_was_used_before_and_what_broken_replies_used() -> None:
-    budget = Budget(tokens=1000, max_output_tokens=100, spent=Usage(700, 60))
+    budget = Budget(tokens=980, max_output_tokens=100, spent=Usage(700, 60))
     broken = ProviderError("connection", "cut", usage=Usage(50, 60))
 
     async def ask() -> None:
         await Asker(Failing(broken), AskingLimits(retries=1), budget, lambda seconds: asyncio.sleep(0)).ask(REQUEST)
 
-    with pytest.raises(BudgetSpentError, match="870 of 1000 tokens are used, and the next request may take 118"):
+    with pytest.raises(BudgetSpentError, match="870 of 980 tokens are used, and the next request may take 118"):
         now(ask())
 
 
