@@ -92,6 +92,7 @@ backends = Registry(
         "flag_gems": "torchstone.backends.flag_gems:FlagGemsBackend",
         "kernelbench": "torchstone.backends.solutions:SolutionsBackend",
         "liger": "torchstone.backends.liger:LigerBackend",
+        "llm": "torchstone.backends.generated:GeneratedBackend",
         "torchstone-cuda": "torchstone.backends.builtin_kernels:BuiltInCuda",
         "torchstone-triton": "torchstone.backends.builtin_kernels:BuiltInTriton",
     },

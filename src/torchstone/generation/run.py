@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import threading
 import time
@@ -358,7 +359,7 @@ class _Run:
         if self._failures >= _FAILURES_IN_A_ROW:
             raise InfrastructureError(
                 f"{self._failures} attempts in a row had no answer; the last: {error}. "
-                f"Go on later with: {resuming_command(self.folder, self.request)}"
+                f"Go on later with: {resuming_command(self.folder)}"
             )
 
     def _interrupt(self) -> None:
@@ -371,11 +372,9 @@ class _Run:
         write_atomically(self.folder / SUMMARY, text.encode("utf-8", "replace"))
 
 
-def resuming_command(folder: Path, request: GenerationRequest) -> str:
+def resuming_command(folder: Path) -> str:
     """The command that goes on with this run; its options are remembered."""
-    import shlex
-
-    where = ["--output-dir", str(folder.parent)] if request.output_dir != OUTPUT_DIR else []
+    where = ["--output-dir", str(folder.parent)] if folder.parent != OUTPUT_DIR else []
     return shlex.join(["torchstone", "generate", "--resume", "--run-id", folder.name, *where])
 
 

@@ -103,6 +103,14 @@ def read_generation(folder: Path) -> StoredGeneration:
     return StoredGeneration(folder, run, folders.read_manifest(folder), attempts, note)
 
 
+def newest_generation(folder: Path) -> Path:
+    """The run that was begun last among those in a folder."""
+    found = [path.parent for path in folder.glob(f"*/{GENERATION}")]
+    if not found:
+        raise UsageError(f"there is no run of 'torchstone generate' in {folder} to resume. Leave out --resume.")
+    return max(found, key=lambda each: decode((each / GENERATION).read_bytes(), GenerationRun).started_unix_ns)
+
+
 def records_of(folder: Path, file: str) -> tuple[Record, ...]:
     """The records of one judged attempt; ``file`` is its `records_file`."""
     path = folder / file

@@ -83,7 +83,7 @@ def total_usage(attempts: Sequence[Attempt]) -> Usage:
         total = added(total, attempt.usage)
     costs = [attempt.usage.cost_usd for attempt in attempts if attempt.usage.tokens]
     known = [cost for cost in costs if cost is not None]
-    cost = sum(known) if len(known) == len(costs) else None
+    cost = sum(known) if known and len(known) == len(costs) else None
     return Usage(total.input_tokens, total.output_tokens, total.cached_input_tokens, cost)
 
 
