@@ -203,7 +203,14 @@ def generated(request: GenerationRequest, *, quiet: bool, verbose: bool = False)
 def _request(given: Mapping[str, Any]) -> GenerationRequest:
     from torchstone.generation import GenerationRequest
 
-    same = (*MODEL_FIELDS, "max_attempts", "target_speedup", "feedback_tokens", "retries", "request_timeout_seconds")
+    same: tuple[str, ...] = (
+        *MODEL_FIELDS,
+        "max_attempts",
+        "target_speedup",
+        "feedback_tokens",
+        "retries",
+        "request_timeout_seconds",
+    )
     same += ("max_output_tokens", "temperature", "suite", "source", "largest", "sample", "device", "threads", "judges")
     same += ("effort", "isolation", "shapes", "non_finite", "output_dir", "run_id", "resume")
     fields: dict[str, Any] = {
