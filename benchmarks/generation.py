@@ -2,12 +2,13 @@
 
     python benchmarks/generation.py [--device cuda|cpu] [--attempts 6] [--latency 3] [--concurrency 16] [--json FILE]
 
-Ten operators, best-of-n: of each operator's attempts a third does not compile, a third is wrong, a third is right. All are
-different. On CUDA they are Triton kernels, on the CPU plain torch. Each reply takes `--latency` seconds, as a model's does.
+Ten operators, best-of-n: of each operator's attempts a third does not compile, a third is wrong, a third is right.
+All differ. On CUDA they are Triton kernels, on the CPU plain torch. Each reply takes `--latency` seconds.
 Attempts are judged at effort quick, in the sandbox, by one judge unless told otherwise.
 
-Busy is the time that the judges spent on jobs, from their records, over the time of the whole run, start-up included. On
-CUDA the driver's utilization, sampled every 50 ms, stands beside it: the time in which some kernel ran.
+Busy is the time that the judges spent on jobs, from their records, over the time of the whole run, start-up included.
+Waits for other programs that measure on the device do not count. On CUDA the driver's utilization, sampled every 50 ms,
+stands beside it: the time in which some kernel ran.
 """
 
 from __future__ import annotations
@@ -181,6 +182,7 @@ def figures(
         for record in records_of(result.folder, attempt.outcome.records_file):
             stages.update(record.stage_seconds)
     asking = sum(attempt.asking_seconds for attempt in result.attempts) / options.concurrency
+    waited = stages.pop("wait", 0.0)
     judging = stages.total() / options.judges
     wrong = [a for a in judged if a.right != (a.number % 3 == 2)]
     return {
@@ -192,6 +194,7 @@ def figures(
         "asking_seconds": asking,
         "judging_seconds": judging,
         "total_over_longer": seconds / max(len(result.attempts) * options.latency / options.concurrency, judging),
+        "waited_for_others_seconds": waited,
         "stage_seconds": {stage: round(value, 2) for stage, value in stages.most_common()},
         "utilization_percent": statistics.mean(samples) if samples else None,
         "misjudged": [f"{attempt.operator}#{attempt.number}" for attempt in wrong],
