@@ -22,6 +22,12 @@ SAYS = {
     "capture": ("16 operators, 0 excluded", "was called 3 times", "agrees: True"),
     "capture_me": ("step 0: loss ", "step 2: loss "),
     "builtin_kernels": ("impl='torch': ", "loss ", "gradient of shape (8, 100)"),
+    "generate": (
+        "aten.relu.default attempt 1: disagrees",
+        "aten.add.Tensor attempt 1: no code",
+        "Operators: 2, with a right kernel: 2",
+        '"file": "relu_attempt_2.py"',
+    ),
     "evaluate_many": ("aten.relu.default: agrees on 100%", "aten.gelu.default: agrees on ", "disagrees"),
 }
 """What each example must print, among other things."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from torchstone import schema
+from torchstone import operators, schema
 from torchstone.errors import TorchstoneError, UsageError
 from torchstone.judge_process import verdict_wording
 from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError, Meanwhile
@@ -346,12 +346,20 @@ def judge(
         stage_seconds=trial.session.outcome.stage_seconds,
         attempts=attempts,
         finished_unix_ns=time.time_ns(),
+        argument_names=_argument_names(job.case),
         shapes=job.shapes,
     )
 
 
 def _isolation(demanded: schema.IsolationLevel, outcome: JobOutcome) -> schema.Isolation:
     return schema.Isolation(demanded, outcome.layers, outcome.held, outcome.results)
+
+
+def _argument_names(case: schema.Case) -> tuple[str, ...]:
+    try:
+        return operators.argument_names(case.operator)[: len(case.args)]
+    except UsageError:
+        return ()  # torch lacks the operator: the verdict says so
 
 
 def _wants_memory(verdict: schema.Verdict) -> bool:

@@ -95,6 +95,7 @@ from torchstone.schema.verdict import (
     Unjudged,
     Unsupported,
     Verdict,
+    WrongResult,
     explain,
     verdict_name,
 )
@@ -193,6 +194,7 @@ __all__ = [
     "Verdict",
     "Way",
     "WindowPositions",
+    "WrongResult",
     "content_key",
     "decode",
     "describe",

@@ -1,0 +1,148 @@
+"""The folder of a run of generation: how it is written, and how it is read again.
+
+generation.json                 what the run is about            manifest.json     its circumstances and options
+records.jsonl                   one line per attempt             metadata.txt      the same for people
+OVERALL_SUMMARY.txt, README.md  what came of it
+relu/relu_attempt_1.py          code of an attempt               relu/relu_attempt_1.records.jsonl   its records
+relu/transcript.jsonl, .md      what was asked and answered      relu/best.json    the attempt that counts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from torchstone.durable import write_atomically
+from torchstone.errors import InfrastructureError, UsageError
+from torchstone.generation.strategies import best_of
+from torchstone.generation.transcript import TRANSCRIPT
+from torchstone.runs import folder as folders
+from torchstone.runs.journal import RecordKind
+from torchstone.schema import Manifest, Record, decode, encode
+from torchstone.schema.generation import (
+    BEST,
+    GENERATION,
+    Attempt,
+    BestAttempt,
+    GenerationRun,
+    Judged,
+    NotJudged,
+    ProviderFailed,
+)
+
+
+def attempt_key(operator: str, number: int) -> str:
+    """Two lines with the same key are about the same attempt; the later one counts."""
+    return f"{operator}#{number}"
+
+
+ATTEMPTS = RecordKind(
+    "attempt",
+    Attempt,
+    lambda attempt: attempt_key(attempt.operator, attempt.number),
+    lambda attempt: isinstance(attempt.outcome, (ProviderFailed, NotJudged)),
+)
+"""The journal of a run of generation."""
+
+
+class OperatorFolder(NamedTuple):
+    """Where the files of one operator lie."""
+
+    run: Path
+    name: str
+    """``relu``."""
+    suffix: str
+    """Of the kernels."""
+
+    @property
+    def path(self) -> Path:
+        return self.run / self.name
+
+    @property
+    def transcript(self) -> Path:
+        return self.path / TRANSCRIPT
+
+    def kernel(self, number: int) -> Path:
+        return self.path / f"{self.name}_attempt_{number}{self.suffix}"
+
+    def records(self, number: int) -> Path:
+        return self.path / f"{self.name}_attempt_{number}.records.jsonl"
+
+    def within_run(self, path: Path) -> str:
+        """The path as journals name it."""
+        return str(path.relative_to(self.run))
+
+
+class StoredGeneration(NamedTuple):
+    """A run of generation as it lies on the disk: finished, stopped or still going on."""
+
+    folder: Path
+    run: GenerationRun
+    manifest: Manifest
+    attempts: tuple[Attempt, ...]
+    """The last of each operator and number, in the order of writing."""
+    note: str
+    """Empty, or what was wrong with the end of the journal."""
+
+
+def read_generation(folder: Path) -> StoredGeneration:
+    """The run in this folder."""
+    path = folder / GENERATION
+    try:
+        run = decode(path.read_bytes(), GenerationRun)
+    except FileNotFoundError:
+        raise UsageError(f"{folder} is not a run of 'torchstone generate': there is no {path}.") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}.") from error
+    except msgspec.DecodeError as error:
+        raise InfrastructureError(f"{path} is damaged ({error}). Restore it or start a new run.") from error
+    attempts, note = folders.read_records(folder, ATTEMPTS)
+    return StoredGeneration(folder, run, folders.read_manifest(folder), attempts, note)
+
+
+def newest_generation(folder: Path) -> Path:
+    """The run that was begun last among those in a folder."""
+    found = [path.parent for path in folder.glob(f"*/{GENERATION}")]
+    if not found:
+        raise UsageError(f"there is no run of 'torchstone generate' in {folder} to resume. Leave out --resume.")
+    return max(found, key=lambda each: decode((each / GENERATION).read_bytes(), GenerationRun).started_unix_ns)
+
+
+def records_of(folder: Path, file: str) -> tuple[Record, ...]:
+    """The records of one judged attempt; ``file`` is its `records_file`."""
+    path = folder / file
+    try:
+        return tuple(_records(path))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}.") from error
+    except msgspec.DecodeError as error:
+        raise InfrastructureError(f"{path} is damaged ({error}). Restore it from a copy.") from error
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """The records of one attempt, in one step."""
+    write_atomically(path, b"".join(encode(record) + b"\n" for record in records))
+
+
+def write_best(folder: OperatorFolder, attempts: Sequence[Attempt]) -> None:
+    """Name the best attempt in `best.json`, if one was judged."""
+    best = best_of(attempts)
+    if best is None or not isinstance(best.outcome, Judged):
+        return
+    found = best.outcome
+    told = BestAttempt(
+        folder.kernel(best.number).name,
+        best.number,
+        found.right,
+        found.correctness,
+        found.speedup,
+        found.speedup_low,
+    )
+    write_atomically(folder.path / BEST, msgspec.json.format(encode(told)) + b"\n")
+
+
+def _records(path: Path) -> Iterator[Record]:
+    return (decode(line, Record) for line in path.read_bytes().splitlines() if line)
