@@ -16,6 +16,7 @@ import msgspec
 import torch
 
 from torchstone import schema
+from torchstone.backends.common_imports import added_imports
 from torchstone.errors import TorchstoneError, UsageError
 from torchstone.judge_process import verdict_wording
 from torchstone.judge_process.bound_worker import BoundWorker
@@ -292,6 +293,7 @@ def judge(
         attempts=attempts,
         finished_unix_ns=time.time_ns(),
         shapes=job.shapes,
+        added_imports=added_imports(job.implementation.origin),
     )
 
 

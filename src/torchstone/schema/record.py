@@ -59,6 +59,8 @@ class Record(msgspec.Struct, frozen=True):
     """Which sizes and memory layouts it was judged on: `stated` says nothing about any other."""
     format_version: int = FORMAT_VERSION
     kind: Literal["record"] = "record"
+    added_imports: tuple[str, ...] = ()
+    """Imports that the kernel's file lacks and that were added when it was loaded: ``import triton.language as tl``."""
 
     def __post_init__(self) -> None:
         if self.measurement is not None and not isinstance(self.verdict, Agrees):
