@@ -250,10 +250,10 @@ class CandidateSession:
         return block.elapsed_ns, block.claimed_ns
 
     def _disagreement(self, found: Mismatch, expected: Expected) -> schema.Disagrees:
-        replay = verdict_wording.replay_of(expected.call)
+        replay = verdict_wording.replay_of(expected.call, self.job.case)
         message = found.message + verdict_wording.about_inputs(replay, self.job.case)
         message += f" ({PASSES_APART})" if self._is_apart else ""
-        return schema.Disagrees(self.stage, found.reason, message, found.errors, replay)
+        return schema.Disagrees(self.stage, found.reason, message, found.errors, replay, found.wrong)
 
     def call_and_verify_chained(self, bound: BoundWorker, series: Series, chain: Chain) -> tuple[int, int]:
         """The same for calls whose arguments are made from the result of the one before: which they were, the results
@@ -266,9 +266,9 @@ class CandidateSession:
         inputs_after = [torch.stack(storages) for storages in zip(*map(block.inputs_after, rows), strict=True)]
         series.follow(chain, outputs)
         match series.compare(outputs, inputs_after):
-            case Mismatch(reason=reason, message=message, errors=errors):
+            case Mismatch(reason=reason, message=message, errors=errors, wrong=wrong):
                 # No call to make again: its arguments are not in the seed alone.
-                raise VerdictError(schema.Disagrees(self.stage, reason, message, errors))
+                raise VerdictError(schema.Disagrees(self.stage, reason, message, errors, wrong=wrong))
         self.verified += len(calls)
         return block.elapsed_ns, block.claimed_ns
 
@@ -293,7 +293,7 @@ class CandidateSession:
             objection = guard.examine(block)
             if objection is not None:
                 replay = None if objection.call is None else verdict_wording.replay_of(calls[objection.call])
-                raise VerdictError(schema.Disagrees(self.stage, objection.reason, objection.message, replay=replay))
+                raise VerdictError(verdict_wording.wrong_place(self.stage, objection, replay))
         return block
 
     def _backward_order(self, bound: BoundWorker, calls: Sequence[DrawnCall]) -> tuple[int, ...]:
@@ -425,7 +425,7 @@ class CandidateSession:
         told = failure.failure if isinstance(failure, CandidateFailedError) else None
         # What a device reports may be the fault of an earlier call.
         if told is not None and told.kind != "device" and told.call is not None and 0 <= told.call < len(calls):
-            return verdict_wording.replay_of(calls[told.call])
+            return verdict_wording.replay_of(calls[told.call], self.job.case)
         return verdict_wording.replay_of_block(calls)
 
     def verdict_for(self, failure: Exception) -> schema.Verdict:
@@ -444,7 +444,8 @@ class CandidateSession:
             case BadReplyError():
                 return schema.Cheated(stage, "reply", str(failure))
             case LostResultError():
-                return schema.Disagrees(stage, "aliasing", f"{failure}; expected a new tensor each time")
+                message = f"{failure}; expected a new tensor each time"
+                return schema.Disagrees(stage, "aliasing", message, wrong=schema.WrongResult(text=message))
             case OverLimitError(kind="processes"):
                 return schema.Crashed(stage, "processes", f"stopped: {failure}")
             case OverLimitError():

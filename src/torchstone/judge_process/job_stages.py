@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from torchstone import schema
+from torchstone import operators, schema
 from torchstone.backends.common_imports import added_imports
 from torchstone.errors import TorchstoneError, UsageError
 from torchstone.judge_process import verdict_wording
@@ -292,9 +292,17 @@ def judge(
         stage_seconds=trial.session.outcome.stage_seconds,
         attempts=attempts,
         finished_unix_ns=time.time_ns(),
+        argument_names=_argument_names(job.case),
         shapes=job.shapes,
         added_imports=added_imports(job.implementation.origin),
     )
+
+
+def _argument_names(case: schema.Case) -> tuple[str, ...]:
+    try:
+        return operators.argument_names(case.operator)[: len(case.args)]
+    except UsageError:
+        return ()  # torch lacks the operator: the verdict says so
 
 
 def _wants_memory(verdict: schema.Verdict) -> bool:

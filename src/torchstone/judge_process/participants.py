@@ -284,16 +284,16 @@ class CandidateGraphs(Graphs):
         if chain is not None:
             series.follow(chain, outputs)
         match series.compare(outputs, captured.arguments_after()):
-            case Mismatch(reason=reason, message=message, errors=errors, call=index):
+            case Mismatch(reason=reason, message=message, errors=errors, call=index, wrong=wrong):
                 # The arguments of chained calls are not in the seed alone.
                 replay = verdict_wording.replay_of(series.calls()[index]) if chain is None else None
                 message += verdict_wording.about_inputs(replay, self._session.job.case) if replay is not None else ""
-                raise VerdictError(schema.Disagrees(stage, reason, message, errors, replay))
+                raise VerdictError(schema.Disagrees(stage, reason, message, errors, replay, wrong))
         self._session.verified += series.count
 
     def _object(self, objection: GuardFinding | None) -> None:
         if objection is not None:
-            raise VerdictError(schema.Disagrees(self._session.stage, objection.reason, objection.message))
+            raise VerdictError(verdict_wording.wrong_place(self._session.stage, objection))
 
 
 class ReferenceGraphs(Graphs):

@@ -9,6 +9,7 @@ import msgspec
 import torch
 
 from torchstone import schema
+from torchstone.judge_process.block_guards import GuardFinding
 from torchstone.judge_process.variant_wording import difference, scale
 from torchstone.judging import DrawnCall, Expected, inputs_of
 from torchstone.protocol.messages import Done, Failed, OtherLeaf, PlainLeaf, TensorLeaf, received_plain
@@ -18,9 +19,10 @@ _MOST_OF_BLOCK = 64
 """Calls of a block that a record names: timed blocks have up to a thousand."""
 
 
-def replay_of(call: DrawnCall) -> schema.Replay:
-    """What it takes to make a call again."""
-    return schema.Replay(call.case, call.seed, call.count, call.index, call.planted)
+def replay_of(call: DrawnCall, stated: schema.Case | None = None) -> schema.Replay:
+    """What it takes to make a call again. ``stated``: the case that it may be a variant of."""
+    told = inputs_of(call.planted) or (scale(stated, call.case) if stated is not None else "")
+    return schema.Replay(call.case, call.seed, call.count, call.index, call.planted, inputs=told)
 
 
 def replay_of_block(calls: Sequence[DrawnCall]) -> schema.Replay:
@@ -44,7 +46,14 @@ def odd_structure(stage: schema.Stage, wanted: Expected, done: Done) -> schema.V
                 elif leaf.shape != tuple(output.native.shape):
                     reason = "shape"
     message = f"returned {got}; expected {should}"
-    return schema.Disagrees(stage, reason, message, replay=replay_of(wanted.call))  # type: ignore[arg-type]
+    wrong = schema.WrongResult(text=message)
+    return schema.Disagrees(stage, reason, message, replay=replay_of(wanted.call), wrong=wrong)  # type: ignore[arg-type]
+
+
+def wrong_place(stage: schema.Stage, found: GuardFinding, replay: schema.Replay | None = None) -> schema.Disagrees:
+    """A result that lies where it must not, or a write outside every buffer."""
+    wrong = schema.WrongResult(text=found.message)
+    return schema.Disagrees(stage, found.reason, found.message, replay=replay, wrong=wrong)
 
 
 def verdict_for_reply(stage: schema.Stage, reply: Failed) -> schema.Verdict:

@@ -58,7 +58,9 @@ class LostSigns:
         lost = self._lost()
         text = f"the sign of {int(lost.sum())} zeros is lost, the first at {lost.nonzero()[0].tolist()}"
         reason: Reason = "values" if self.place.kind == "output" else "mutation"
-        return Mismatch(reason, f"{self.place.kind} {self.place.position}: {text}; this operator only moves values")
+        message = f"{text}; this operator only moves values"
+        wrong = schema.WrongResult(kind=self.place.kind, position=self.place.position, text=message)
+        return Mismatch(reason, f"{self.place.kind} {self.place.position}: {message}", wrong=wrong)
 
     def _lost(self) -> torch.Tensor:
         one, other = (each.float() if each.element_size() == 1 else each for each in (self.native, self.got))

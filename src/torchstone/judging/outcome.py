@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from torchstone.schema import ErrorStatistics
+from torchstone.schema import ErrorStatistics, WrongResult
 
 Reason = Literal["values", "precision", "nonfinite", "shape", "dtype", "structure", "mutation"]
 
@@ -30,6 +30,8 @@ class Mismatch:
     errors: ErrorStatistics = UNKNOWN
     call: int = 0
     """Which of the compared calls: the first one that is wrong."""
+    wrong: WrongResult | None = None
+    """The same in fields."""
 
 
 def worst_of(one: ErrorStatistics, other: ErrorStatistics) -> ErrorStatistics:

@@ -94,6 +94,7 @@ from torchstone.schema.verdict import (
     Unjudged,
     Unsupported,
     Verdict,
+    WrongResult,
     explain,
     verdict_name,
 )
@@ -188,6 +189,7 @@ __all__ = [
     "Verdict",
     "Way",
     "WindowPositions",
+    "WrongResult",
     "content_key",
     "decode",
     "describe",

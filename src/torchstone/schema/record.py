@@ -55,6 +55,8 @@ class Record(msgspec.Struct, frozen=True):
     attempts: int = 1
     """More than one: Torchstone itself failed before, and the job was repeated."""
     finished_unix_ns: int = 0
+    argument_names: tuple[str, ...] = ()
+    """Names of the case's positional arguments, as torch's schema has them; empty: an older version made the record."""
     shapes: Shapes = "near"
     """Which sizes and memory layouts it was judged on: `stated` says nothing about any other."""
     format_version: int = FORMAT_VERSION

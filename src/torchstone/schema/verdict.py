@@ -38,6 +38,30 @@ class ErrorStatistics(msgspec.Struct, frozen=True):
     """Mean of the errors of a whole result, divided by its bound."""
 
 
+class WrongResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is wrong with one result, in fields: the message of the verdict says the same in words."""
+
+    kind: Literal["output", "argument"] = "output"
+    """Whether it was returned, or is a tensor argument after the call."""
+    position: int = 0
+    """Which output, or which tensor argument."""
+    text: str = ""
+    """What is wrong where no element can be named. Without values of the call."""
+    shape: tuple[int, ...] = ()
+    elements: int = 0
+    wrong: int = 0
+    """How many elements are."""
+    first_wrong: int | None = None
+    """Place in the flattened result, or in the storage of an argument that must not change."""
+    last_wrong: int | None = None
+    worst_index: tuple[int, ...] | None = None
+    got: str = ""
+    """What stands at the worst place."""
+    expected: str = ""
+    inputs: dict[str, str] = {}
+    """What the arguments held there, by name, where one element of each belongs to it."""
+
+
 class BlockCall(msgspec.Struct, frozen=True):
     """Another call of the same case that was made together with a failed one. The fields are those of `Replay`."""
 
@@ -61,6 +85,8 @@ class Replay(msgspec.Struct, frozen=True):
     """The plan of the values that were planted into it; empty: none."""
     others: tuple[BlockCall, ...] = ()
     """Other calls of the block, if a process died and the call is unknown."""
+    inputs: str = ""
+    """What kind of values it had, in words; empty: ordinary ones."""
 
 
 class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
@@ -84,6 +110,8 @@ class Disagrees(msgspec.Struct, frozen=True, tag="disagrees"):
     errors: ErrorStatistics = ErrorStatistics()
     replay: Replay | None = None
     """The call that went wrong."""
+    wrong: WrongResult | None = None
+    """None: an older version made the record."""
 
 
 class Cheated(msgspec.Struct, frozen=True, tag="cheated"):

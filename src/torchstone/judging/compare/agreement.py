@@ -36,7 +36,7 @@ from torchstone.judging.copy_operators import LostSigns, signs_to_keep
 from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch, Reason, worst_of
 from torchstone.judging.plans import When, plan_of
 from torchstone.judging.reference.expected import Expected, ExpectedValues
-from torchstone.schema import ErrorStatistics
+from torchstone.schema import ErrorStatistics, WrongResult
 
 _BY_BOUNDS: tuple[Reason, ...] = ("values", "precision", "mutation")
 """What may be found of a result because its bound is too narrow."""
@@ -201,7 +201,7 @@ def _random_mismatch(
         return False
     if _has_random_plan(expected):
         text = lottery.one_key_misfit(expected.call, outputs)
-        return True if text is None else Mismatch("values", f"output 0: {text}")
+        return True if text is None else Mismatch("values", f"output 0: {text}", wrong=WrongResult(text=text))
     in_full = lottery.wants_all() or expected.with_bounds
     elements = max((tensor[0].numel() for tensor in tensors.values()), default=0)
     if in_full:
@@ -215,4 +215,6 @@ def _random_mismatch(
     if found is None:
         return True
     place, text = found
-    return Mismatch("values" if place.kind == "output" else "mutation", f"{place.kind} {place.position}: {text}")
+    reason: Reason = "values" if place.kind == "output" else "mutation"
+    wrong = WrongResult(kind=place.kind, position=place.position, text=text)
+    return Mismatch(reason, f"{place.kind} {place.position}: {text}", wrong=wrong)

@@ -29,14 +29,20 @@ def inputs_at(call: DrawnCall, place: ResultPosition, index: Sequence[int], shap
 
     The element is at ``index`` of a result of this ``shape``.
     """
-    tensors = _named(call)
-    if place.kind == "output" and _is_pointwise(call.case.operator) and _all_broadcast(call, shape):
-        there = [f"{name} = {_value_at(tensor.view, index, shape)}" for name, tensor in tensors]
+    there = values_at(call, place, index, shape)
+    if there:
         scalars = [f"{name} = {schema.describe(argument)}" for name, argument in _plain_arguments(call)]
-        return "inputs there: " + _listed(there + scalars)
-    told = [f"{name} {_described(tensor)}" for name, tensor in tensors]
+        return "inputs there: " + _listed([*(f"{name} = {value}" for name, value in there.items()), *scalars])
+    told = [f"{name} {_described(tensor)}" for name, tensor in _named(call)]
     told += [f"{name} {schema.describe(argument)}" for name, argument in _plain_arguments(call)]
     return "arguments: " + _listed(told)
+
+
+def values_at(call: DrawnCall, place: ResultPosition, index: Sequence[int], shape: Sequence[int]) -> dict[str, str]:
+    """The element of each tensor that belongs to one of the result; empty where several do."""
+    if place.kind != "output" or not _is_pointwise(call.case.operator) or not _all_broadcast(call, shape):
+        return {}
+    return {name: _value_at(tensor.view, index, shape) for name, tensor in _named(call)}
 
 
 def _named(call: DrawnCall) -> list[tuple[str, DrawnTensor]]:

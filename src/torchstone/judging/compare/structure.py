@@ -14,6 +14,7 @@ import torch
 from torchstone.judging.number_wording import counted
 from torchstone.judging.outcome import Mismatch, Reason
 from torchstone.judging.reference.expected import Expected, ExpectedOutput, states_format
+from torchstone.schema import WrongResult
 
 
 def metadata_fits(expected: Expected, outputs: Sequence[Any]) -> bool:
@@ -38,14 +39,16 @@ def metadata_misfit(wanted: Sequence[ExpectedOutput], outputs: Sequence[Any]) ->
     if not wanted:
         return None
     if len(outputs) != len(wanted):
-        return Mismatch("structure", f"returned {counted(len(outputs), 'output')}, expected {len(wanted)}")
+        text = f"returned {counted(len(outputs), 'output')}, expected {len(wanted)}"
+        return Mismatch("structure", text, wrong=WrongResult(text=text))
     misfits = [_leaf_misfit(want, got) for want, got in zip(wanted, outputs, strict=True)]
     found = [(position, misfit) for position, misfit in enumerate(misfits) if misfit is not None]
     if not found:
         return None
     order = ("structure", "dtype", "shape", "values")
     position, (reason, text) = min(found, key=lambda item: order.index(item[1][0]))
-    return Mismatch(reason, f"output {position}: {text}")
+    wrong = WrongResult(position=position, text="the value is wrong" if reason == "values" else text)
+    return Mismatch(reason, f"output {position}: {text}", wrong=wrong)
 
 
 def _leaf_misfit(wanted: ExpectedOutput, got: Any) -> tuple[Reason, str] | None:

@@ -10,6 +10,8 @@ from torchstone.calls.bits import bits
 from torchstone.judging.number_wording import shown
 from torchstone.judging.outcome import Mismatch
 from torchstone.judging.reference.expected import Expected
+from torchstone.judging.same_values import first_and_last
+from torchstone.schema import WrongResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +28,22 @@ class Change:
 
     def mismatch(self) -> Mismatch:
         differs = self._differs()
-        first = int(differs.to(torch.uint8).argmax())
+        first, last = first_and_last(differs)
         before, after = self._before[first].item(), self.after[first].item()
         message = (
             f"argument {self.position} must not change: {int(differs.sum())} of {differs.numel()} elements of its "
             f"storage did, the first at {first}: {shown(before)} became {shown(after)}"
         )
-        return Mismatch("mutation", message)
+        wrong = WrongResult(
+            kind="argument",
+            position=self.position,
+            text="an argument that must not change was changed",
+            elements=differs.numel(),
+            wrong=int(differs.sum()),
+            first_wrong=first,
+            last_wrong=last,
+        )
+        return Mismatch("mutation", message, wrong=wrong)
 
     @property
     def _before(self) -> torch.Tensor:

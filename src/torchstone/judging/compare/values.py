@@ -21,13 +21,14 @@ import torch
 
 from torchstone.calls.drawing import DrawnCall
 from torchstone.calls.evaluation import ResultPosition
-from torchstone.judging.compare.input_wording import inputs_at
+from torchstone.judging.compare.input_wording import inputs_at, values_at
 from torchstone.judging.number_wording import counted, shown, shown_apart, shown_factor
 from torchstone.judging.outcome import Mismatch, Reason
 from torchstone.judging.reference import bounds
 from torchstone.judging.reference.expected import ExpectedValues
 from torchstone.judging.reference.float64 import pieces
-from torchstone.schema import ErrorStatistics
+from torchstone.judging.same_values import first_and_last
+from torchstone.schema import ErrorStatistics, WrongResult
 
 RELATIVE_ERROR_FLOOR = 1e-10
 """Added to the exact magnitude where a relative error is reported."""
@@ -100,7 +101,16 @@ def together(subject: Subject, found: ErrorStatistics, rms: float, bias: float) 
         f"expected {wanted}; {inputs_at(subject.call, subject.place, index, subject.got.shape)}; "
         f"torch's own is at {float(own):.2g} of the allowed"
     )
-    return Mismatch("precision", message, statistics)
+    wrong = WrongResult(
+        position=subject.place.position,
+        shape=tuple(subject.got.shape),
+        elements=subject.got.numel(),
+        worst_index=index,
+        got=got,
+        expected=wanted,
+        inputs=values_at(subject.call, subject.place, index, subject.got.shape),
+    )
+    return Mismatch("precision", message, statistics, wrong=wrong)
 
 
 def _tally_piece(
@@ -138,8 +148,10 @@ def closer_look(subject: Subject) -> ErrorStatistics | Mismatch:
     nonfinite = wrong & ~(torch.isfinite(got) & torch.isfinite(centre))
     reason: Reason = "nonfinite" if bool(nonfinite.any()) else "values"
     severity = nonfinite.to(torch.float64) if reason == "nonfinite" else torch.where(wrong, over, -1.0)
-    message = _describe(subject, wrong, int(severity.argmax()), _largest_finite(native_over))
-    return Mismatch(reason if subject.place.kind == "output" else "mutation", message, statistics)
+    worst = int(severity.argmax())
+    message = _describe(subject, wrong, worst, _largest_finite(native_over))
+    fields = _in_fields(subject, wrong, worst)
+    return Mismatch(reason if subject.place.kind == "output" else "mutation", message, statistics, wrong=fields)
 
 
 def _with_wrong_errors(statistics: ErrorStatistics, errors: torch.Tensor) -> ErrorStatistics:
@@ -179,6 +191,27 @@ def _describe(subject: Subject, wrong: torch.Tensor, worst: int, native_over: fl
     text = f"{where}got {found}, expected {right}{_against_bound(abs(got - wanted), float(values.bound[index]))}"
     fares = f", torch's worst error {native_over:.2g} of the allowed" if native_over else ""
     return f"{text}; {inputs}; torch's own result there: {shown(native)}{fares}"
+
+
+def _in_fields(subject: Subject, wrong: torch.Tensor, worst: int) -> WrongResult:
+    """The same for programs."""
+    values, index = subject.values, _unravelled(worst, subject.got.shape)
+    wanted = values.native if values.bound is None else values.centre
+    got, expected = shown_apart(subject.got[index].item(), wanted[index].item())
+    first, last = first_and_last(wrong)
+    return WrongResult(
+        kind=subject.place.kind,
+        position=subject.place.position,
+        shape=tuple(subject.got.shape),
+        elements=wrong.numel(),
+        wrong=int(wrong.sum()),
+        first_wrong=first,
+        last_wrong=last,
+        worst_index=index,
+        got=got,
+        expected=expected,
+        inputs=values_at(subject.call, subject.place, index, subject.got.shape),
+    )
 
 
 def _against_bound(error: float, bound: float) -> str:

@@ -1,0 +1,55 @@
+"""Kernels that could not be loaded or built, equal messages together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from torchstone.feedback.info import CompileError
+from torchstone.feedback.kernel_lines import complained_at, exception_lines, raised_at
+from torchstone.reports.text import one_line
+from torchstone.schema import Crashed, Record, SourceFiles
+
+_COMPILERS_ERRORS = (
+    "BuildError", "CompilationError", "CompileError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct",
+    "PTXASError", "BackendCompilerFailed", "InductorError", "LoweringException",
+)  # fmt: skip
+"""Exceptions by which compilers refuse a kernel at its first call: ours, Triton's, torch's."""
+_MOST_OUTPUT_LINES = 20
+_MESSAGE_CHARACTERS = 600
+
+
+def is_compile_error(record: Record) -> bool:
+    """Whether nothing was called: the kernel did not load, or its compiler refused it."""
+    verdict = record.verdict
+    if not isinstance(verdict, Crashed) or verdict.kind != "exception":
+        return False
+    return verdict.stage == "load" or (verdict.stage == "compile" and _exception(verdict) in _COMPILERS_ERRORS)
+
+
+def _exception(verdict: Crashed) -> str:
+    """``CompilationError`` of ``triton.compiler.errors.CompilationError: at 3:4``."""
+    lines = exception_lines(verdict.traceback or "") or [verdict.message]
+    return lines[0].partition(":")[0].rpartition(".")[2]
+
+
+def compile_errors(records: Iterable[Record], source: SourceFiles | None) -> tuple[CompileError, ...]:
+    """One for each message, with how many cases failed by it."""
+    found = Counter(_error(record.verdict, source) for record in records if isinstance(record.verdict, Crashed))
+    return tuple(msgspec.structs.replace(error, cases=count) for error, count in found.most_common())
+
+
+def _error(verdict: Crashed, source: SourceFiles | None) -> CompileError:
+    lines = exception_lines(verdict.traceback or "") or verdict.message.splitlines() or [""]
+    place = complained_at("\n".join(lines), source)
+    if place.line is None:
+        place = raised_at(verdict.traceback or "", source)
+    return CompileError(
+        message=one_line(lines[0], limit=_MESSAGE_CHARACTERS),
+        file=place.file,
+        line=place.line,
+        source_line=one_line(place.text),
+        output=tuple(one_line(line) for line in lines[1 : 1 + _MOST_OUTPUT_LINES] if line.strip()),
+    )
