@@ -5,13 +5,9 @@ A stub's text is looked up: the schema and the docstring in torch, the calls in 
 
 from __future__ import annotations
 
-import inspect
-import keyword
-import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import torch
@@ -19,22 +15,12 @@ import torch
 from torchstone.backends import BackendOptions, folder_name
 from torchstone.backends.directory import DirectoryBackend
 from torchstone.errors import UsageError
-from torchstone.operators import resolve
-from torchstone.schema import Case, tensors_of
+from torchstone.operators.documentation import documentation, memory_notes, parameters, schema_text
+from torchstone.schema import Case
+from torchstone.suites.case_facts import facts_of
 
 _WIDTH = 110
-_MOST_DOCUMENT_LINES = 14
 _MOST_CALLS = 12
-_SECTIONS = (
-    "Args:",
-    "Arguments:",
-    "Keyword args:",
-    "Keyword Arguments:",
-    "Returns:",
-    "Example",
-    "Shape:",
-    "See :",
-)
 _README = """# Kernels for suite {suite}
 
 One folder per operator, made by `torchstone new-kernels`. Each holds a stub that says what the operator promises and
@@ -87,12 +73,11 @@ def write_stubs(cases: Iterable[Case], suite: str, folder: Path) -> Written:
 
 def stub(operator: str, cases: Sequence[Case], suite: str) -> str:
     """The text of a stub."""
-    declared = resolve(operator)._schema
     parts = [
         f"{operator}: a stub. Write the function below.",
-        f"Signature (torch {torch.__version__}):\n{_indented(str(declared))}",
-        f"What it computes:\n{_indented(_document(operator))}",
-        f"Memory:\n{_indented(' '.join(_memory(declared)))}",
+        f"Signature (torch {torch.__version__}):\n{_indented(schema_text(operator))}",
+        f"What it computes:\n{_indented(documentation(operator))}",
+        f"Memory:\n{_indented(memory_notes(operator))}",
         f"Cases of suite '{suite}': {len(cases)}, {sum(case.timed for case in cases)} of them timed\n{_cases(cases)}",
     ]
     document = "\n\n".join(parts).replace('"""', "'''")
@@ -100,7 +85,7 @@ def stub(operator: str, cases: Sequence[Case], suite: str) -> str:
     lines = [
         f'r"""{document}\n"""\n',  # raw: formulas are full of backslashes
         "import torch  # noqa: F401\n\n",
-        f"def {name}({_parameters(declared)}):  # noqa: N802",
+        f"def {name}({parameters(operator)}):  # noqa: N802",
         f'    raise NotImplementedError("{operator} is still a stub")\n',
     ]
     return "\n".join(lines)
@@ -127,123 +112,19 @@ def _create(path: Path, text: str) -> None:
         file.write(text)
 
 
-# ---- what torch says
-
-
-def _parameters(declared: Any) -> str:
-    names: list[str] = []
-    for argument in declared.arguments:
-        if argument.kwarg_only and "*" not in names:
-            names.append("*")
-        name = f"{argument.name}_" if keyword.iskeyword(argument.name) else argument.name
-        names.append(f"{name}={_default(argument.default_value)}" if argument.has_default_value() else name)
-    return ", ".join(names)
-
-
-def _default(value: Any) -> str:
-    return repr(tuple(value)) if isinstance(value, list) else repr(value)
-
-
-def _memory(declared: Any) -> Iterator[str]:
-    changed = [item.name for item in declared.arguments if item.alias_info is not None and item.alias_info.is_write]
-    yield f"Writes to {' and '.join(changed)}, and to no other argument." if changed else "Writes to no argument."
-    for place, item in enumerate(declared.returns):
-        which = "What it returns" if len(declared.returns) == 1 else f"Return value {place + 1}"
-        yield f"{which} {_relation(item.alias_info, declared)}."
-
-
-def _relation(alias: Any, declared: Any) -> str:
-    if alias is None:
-        return "is new: it shares memory with no argument"
-    owners = [
-        item.name
-        for item in declared.arguments
-        if item.alias_info is not None and item.alias_info.before_set & alias.before_set
-    ]
-    owner = " or ".join(owners) or "an argument"
-    return f"is {owner} itself" if alias.is_write else f"is a view of {owner}: the same memory, nothing is copied"
-
-
-def _document(operator: str) -> str:
-    """The beginning of torch's docstring of the function, in plain text."""
-    base = operator.split(".")[1]
-    plain = base.strip("_").removeprefix("native_")
-    names = {argument.name for argument in resolve(operator)._schema.arguments} - {"self"}
-    for name in dict.fromkeys((base, base.rstrip("_"), plain)):
-        for home in (torch, torch.nn.functional, torch.Tensor):
-            document = getattr(getattr(home, name, None), "__doc__", None) or ""
-            text = _plain_text(_part_about(names, document))
-            if text:
-                shown = home.__name__ if home is not torch.Tensor else "torch.Tensor"
-                return f"{text}\n(From the docstring of {shown}.{name}.)"
-    return f"torch has no docstring for it. It is what torch.ops.{operator} computes."
-
-
-def _part_about(names: set[str], document: str) -> str:
-    """A docstring may tell of several overloads: the part whose signature has most of these arguments."""
-    first, *others = re.split(r"^\.\. function:: ", document, flags=re.MULTILINE)
-    parts = [first.lstrip(), *others]
-
-    def shared(part: str) -> int:
-        return len(names.intersection(re.findall(r"\w+", part.partition("\n")[0])))
-
-    return max(parts, key=shared)
-
-
-def _plain_text(document: str) -> str:
-    text = inspect.cleandoc(re.sub(r"\A\w+\(.*\n|^ *:noindex:$", "", document, flags=re.MULTILINE))
-    text = text.replace(".. math::\n", "")
-    text = "\n".join(_beginning(text))
-    text = re.sub(r":\w+:`~?([^`<]*?)\s*(?:<[^`]*>)?`", r"\1", text)
-    text = text.replace("``", "").replace("::\n", ":\n").replace("{{", "{").replace("}}", "}")
-    useless = text.startswith(("Alias for", "In-place version"))
-    return "" if useless else re.sub(r"\n{3,}", "\n\n", text).strip()
-
-
-def _beginning(text: str) -> list[str]:
-    """The lines before the arguments are told one by one, without notes and warnings."""
-    lines: list[str] = []
-    in_note = False
-    for line in text.splitlines():
-        if line.startswith(_SECTIONS) or len(lines) >= _MOST_DOCUMENT_LINES:
-            break
-        in_note = line.startswith(".. ") or (in_note and (not line or line.startswith(" ")))
-        if not in_note:
-            lines.append(line.rstrip())
-    return lines
-
-
-# ---- what the suite says
-
-
 def _cases(cases: Sequence[Case]) -> str:
-    tensors = [tensor for case in cases for tensor in tensors_of(case)]
-    dtypes = dict.fromkeys(tensor.dtype for tensor in tensors)
-    edges = {
-        "tensors without elements": any(0 in tensor.shape for tensor in tensors),
-        "tensors without dimensions": any(tensor.shape == () for tensor in tensors),
-        "strides that are not contiguous": any(tensor.strides is not None for tensor in tensors),
-        "strides of zero (expanded)": any(_is_expanded(tensor) for tensor in tensors),
-        "a storage offset": any(tensor.offset for tensor in tensors),
-    }
-    present = [name for name, there in edges.items() if there]
+    facts = facts_of(cases)
     lines = [
-        f"dtypes: {', '.join(dtypes) or 'no tensors'}",
-        f"tags: {', '.join(dict.fromkeys(tag for case in cases for tag in case.tags)) or 'none'}",
-        f"edge cases: {', '.join(present) or 'none'}",
+        f"dtypes: {', '.join(facts.dtypes) or 'no tensors'}",
+        f"tags: {', '.join(facts.tags) or 'none'}",
+        f"edge cases: {', '.join(facts.edges) or 'none'}",
         "The judge also calls with other sizes and layouts, which nobody is told beforehand.",
         "Calls, T(shape, dtype):",
     ]
     text = "\n".join(_indented(line) for line in lines)
-    calls = [f"        ({case.label}){'  timed' if case.timed else ''}" for case in cases[:_MOST_CALLS]]
-    more = [f"        and {len(cases) - _MOST_CALLS} more"] if len(cases) > _MOST_CALLS else []
+    calls = [f"        {call}" for call in facts.calls[:_MOST_CALLS]]
+    more = [f"        and {facts.count - _MOST_CALLS} more"] if facts.count > _MOST_CALLS else []
     return "\n".join([text, *calls, *more])
-
-
-def _is_expanded(tensor: Any) -> bool:
-    return tensor.strides is not None and any(
-        stride == 0 and size > 1 for stride, size in zip(tensor.strides, tensor.shape, strict=True)
-    )
 
 
 def _indented(text: str) -> str:

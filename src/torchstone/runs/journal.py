@@ -72,7 +72,12 @@ class _Header(msgspec.Struct):
     kind: str = "case"
 
 
-_READERS = {"case": "torchstone show", "pair": "torchstone pairs show", "sweep": "torchstone sweep --resume"}
+_READERS = {
+    "case": "torchstone show",
+    "pair": "torchstone pairs show",
+    "sweep": "torchstone sweep --resume",
+    "attempt": "torchstone generate report",
+}
 """Kind of record -> the command that shows such a run."""
 
 

@@ -1,0 +1,145 @@
+"""Takes the kernel's code out of a model's reply: the last complete code block that has the entry point."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+
+from torchstone.backends.native import functions_in, mentions
+from torchstone.backends.python_source import definitions_in
+from torchstone.backends.source_files import MAX_BYTES
+
+_OPENING = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^`\n]*$")
+_MOST_CLOSINGS = 8
+"""Fences inside a block, as docstrings have them, that are tried as its end: each try parses the text again."""
+_MOST_NAMES = 8
+"""Functions that are listed where the entry point is missing."""
+
+
+class CodeInReply(msgspec.Struct, frozen=True):
+    """What a reply holds: either code or a problem."""
+
+    code: str | None
+    """The text of the kernel's file; None if there is none that could be judged."""
+    problem: str = ""
+    """What is wrong with the reply and how to answer instead, in words for the model; empty with code."""
+
+
+class _Block(msgspec.Struct, frozen=True):
+    text: str
+    is_complete: bool
+
+
+def code_in(reply: str, entry: str) -> CodeInReply:
+    """The code that defines ``entry``, a function of Python, C++ or CUDA."""
+    reply = reply.replace("\r\n", "\n")
+    blocks = list(_blocks(reply, entry))
+    complete = [block.text for block in blocks if block.is_complete]
+    found = [text for text in complete if _defines(text, entry)] or [text for text in complete if _has(text, entry)]
+    if found:
+        return _checked(found[-1])
+    if not blocks and _is_bare_code(reply, entry):
+        return _checked(reply.strip() + "\n")
+    return CodeInReply(None, _problem(blocks, entry))
+
+
+def _checked(text: str) -> CodeInReply:
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        return CodeInReply(None, f"The code is longer than {MAX_BYTES >> 20} MiB. Send a shorter file.")
+    return CodeInReply(text)
+
+
+def _problem(blocks: list[_Block], entry: str) -> str:
+    send = f"Send one code block with the whole file, which defines `{entry}`."
+    if not blocks:
+        return f"The reply has no code block. {send}"
+    if not blocks[-1].is_complete:
+        return f"The reply ends inside a code block: it was cut off before the end of the code. {send} Keep it shorter."
+    names = dict.fromkeys(name for block in blocks for name in _names(block.text))
+    listed = ", ".join(f"`{name}`" for name in list(names)[:_MOST_NAMES])
+    there = f"it defines {listed}" if listed else "it defines no functions"
+    what = "The code block does not define" if len(blocks) == 1 else f"None of the {len(blocks)} code blocks defines"
+    return f"{what} the entry point `{entry}`; {there}. {send}"
+
+
+# ---- what a text defines
+
+
+def _defines(text: str, entry: str) -> bool:
+    if entry in functions_in(text):
+        return True
+    defined = definitions_in(text)
+    if defined is not None:
+        return entry in defined.names
+    # Not valid Python, as the author will be told: it is the kernel all the same.
+    return re.search(rf"^(?:async\s+)?def\s+{re.escape(entry)}\s*\(|^{re.escape(entry)}\s*=", text, re.M) is not None
+
+
+def _has(text: str, entry: str) -> bool:
+    """C++ may define the function in a form that `functions_in` does not see, by a macro for instance."""
+    return "#include" in text and mentions(text, entry)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    defined = definitions_in(text)
+    return functions_in(text) if defined is None else defined.functions
+
+
+def _is_bare_code(reply: str, entry: str) -> bool:
+    """A reply that is code and nothing else. Prose may happen to be valid Python, but defines no function."""
+    defined = definitions_in(reply)
+    is_native = reply.lstrip().startswith(("#include", "//", "/*")) and entry in functions_in(reply)
+    return is_native or (defined is not None and entry in defined.names)
+
+
+# ---- fences
+
+
+def _blocks(reply: str, entry: str) -> Iterator[_Block]:
+    lines = reply.split("\n")
+    place = 0
+    while place < len(lines):
+        opening = _OPENING.match(lines[place])
+        if opening is None:
+            place += 1
+            continue
+        closing = (number for number in range(place + 1, len(lines)) if _closes(lines[number], opening[2]))
+        closings = list(islice(closing, _MOST_CLOSINGS))
+        end = _end(lines, place, closings, entry)
+        body = lines[place + 1 : end]
+        yield _Block("\n".join(_dedented(body, opening[1])).rstrip() + "\n", end is not None)
+        if end is None:
+            return
+        place = end + 1
+
+
+def _names_a_language(line: str) -> bool:
+    opening = _OPENING.match(line)
+    return opening is not None and opening[3] != ""
+
+
+def _closes(line: str, fence: str) -> bool:
+    """At least as many of the same sign, and nothing else."""
+    bare = line.strip()
+    return len(bare) >= len(fence) and set(bare) == {fence[0]}
+
+
+def _end(lines: list[str], place: int, closings: list[int], entry: str) -> int | None:
+    """The first fence that can end the block; a later one if only up to there the text is Python that has the entry."""
+    if not closings:
+        return None
+    for number in closings:
+        if any(_names_a_language(line) for line in lines[closings[0] + 1 : number]):
+            break  # another block begins in between
+        defined = definitions_in("\n".join(lines[place + 1 : number]))
+        if defined is not None and entry in defined.names:
+            return number
+    return closings[0]
+
+
+def _dedented(lines: list[str], indentation: str) -> list[str]:
+    """Without the indentation of the fence, for blocks inside lists."""
+    return [line.removeprefix(indentation) for line in lines]

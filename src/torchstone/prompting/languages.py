@@ -1,0 +1,133 @@
+"""Languages that a model can be asked to write a kernel in: file name, rules, and one worked example each."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import msgspec
+
+from torchstone.errors import unknown_name
+
+EXAMPLE_OPERATOR = "aten.softshrink.default"
+"""What every worked example computes: few authors are asked for it, so an example is seldom the answer."""
+
+
+class Language(msgspec.Struct, frozen=True):
+    """One language."""
+
+    name: str
+    """As `--dsl` names it."""
+    title: str
+    """As people name it."""
+    suffix: str
+    """Of the kernel's file."""
+    fence: str
+    """The word behind the three backticks of a code block."""
+    rules: tuple[str, ...]
+    """One sentence each."""
+    devices: tuple[str, ...]
+    """Types of devices on which its kernels run: ``cpu``, ``cuda``."""
+    authored: bool = True
+    """Whether kernels in it are the author's own work. False: calling torch's other operators is the point."""
+    example_checked: str = "judged"
+    """How Torchstone's tests prove the example on a machine without a GPU: judged, compiled, or not at all."""
+
+    @property
+    def example(self) -> str:
+        """The text of the worked example, a kernel of `EXAMPLE_OPERATOR`."""
+        return (files(__package__) / "examples" / f"{self.name}{self.suffix}").read_text(encoding="utf-8")
+
+
+_NATIVE_RULES = (
+    "The entry point is a C++ function at the top level. It is called by position, in the order of the signature.",
+    "Types are those that pybind11 and torch convert: at::Tensor, at::Scalar, double, int64_t, bool, std::string, "
+    "at::IntArrayRef, std::optional<T>; several results are a std::tuple or std::vector.",
+    "Include small headers (ATen/core/Tensor.h, ATen/ops/NAME.h), not torch/extension.h: they compile faster.",
+    "TORCH_CHECK_NOT_IMPLEMENTED(condition, text) refuses a call; that does not count as right.",
+)
+
+_ALL = (
+    Language(
+        "triton",
+        "Triton",
+        ".py",
+        "python",
+        (
+            "The file is Python: kernels with @triton.jit, and the entry point, which launches them.",
+            "Compute 16-bit floats in float32, and convert back when storing.",
+            "Mask every load and store; sizes need not be multiples of the block. BLOCK sizes are powers of two.",
+            "Use int64 offsets where a tensor may have more than 2**31 elements.",
+            "An @triton.autotune with few configurations is allowed; its time counts as compiling.",
+        ),
+        ("cuda",),
+    ),
+    Language(
+        "cuda",
+        "CUDA C++",
+        ".cu",
+        "cuda",
+        (
+            *_NATIVE_RULES,
+            "Launch on c10::cuda::getCurrentCUDAStream(), and check with C10_CUDA_KERNEL_LAUNCH_CHECK().",
+            "Do not synchronise the device and do not create streams.",
+        ),
+        ("cuda",),
+        example_checked="not",
+    ),
+    Language(
+        "cpp",
+        "C++",
+        ".cpp",
+        "cpp",
+        (*_NATIVE_RULES, "Use at::parallel_for for threads: it keeps to the number of threads that is allowed."),
+        ("cpu",),
+    ),
+    Language(
+        "pytorch",
+        "PyTorch",
+        ".py",
+        "python",
+        (
+            "The file is Python and uses torch alone.",
+            "Compose other operators of torch. Do not call the operator itself, nor one that only forwards to it.",
+        ),
+        ("cpu", "cuda"),
+        authored=False,
+    ),
+    Language(
+        "helion",
+        "Helion",
+        ".py",
+        "python",
+        (
+            "The file is Python: kernels with @helion.kernel, and the entry point, which calls them.",
+            "Give @helion.kernel a fixed config: autotuning takes longer than the compile deadline.",
+            "The body before hl.tile runs on the host; the body of the tile loop is compiled for the device.",
+        ),
+        ("cuda",),
+        example_checked="not",
+    ),
+    Language(
+        "cutedsl",
+        "CuTe DSL",
+        ".py",
+        "python",
+        (
+            "The file is Python: kernels with @cute.kernel, a launcher with @cute.jit, and the entry point.",
+            "Compile once for each dtype with cute.compile and keep the compiled code, never results.",
+            "Pass tensors by from_dlpack, and sizes as arguments, so that other shapes need no other code.",
+        ),
+        ("cuda",),
+        example_checked="not",
+    ),
+)
+
+LANGUAGES = {language.name: language for language in _ALL}
+"""Name -> language."""
+
+
+def language_named(name: str) -> Language:
+    """The language, or an error that lists those that exist."""
+    if name not in LANGUAGES:
+        raise unknown_name("language", name, LANGUAGES)
+    return LANGUAGES[name]
