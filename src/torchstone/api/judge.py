@@ -65,6 +65,11 @@ class Judge:
         self._pid = os.getpid()
         _JUDGES.add(self)
 
+    @property
+    def device(self) -> str:
+        """Where kernels are judged: ``cpu``, ``cuda`` or ``cuda:N``."""
+        return self._device
+
     # ---- one kernel
 
     def submit(

@@ -1,4 +1,4 @@
-"""Imports that models forget: a kernel that uses `tl` gets ``import triton.language as tl``. Its text stays as it is."""
+"""Imports that models forget: a kernel that uses `tl` gets ``import triton.language as tl``."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def unbound_names(text: str, wanted: Collection[str]) -> frozenset[str]:
 
 
 def language_of_modules(files: Iterable[SourceFile]) -> Language:
-    """`triton` if any of the modules imports it, anywhere, or uses it without importing it; other files do not count."""
+    """`triton` if any of the modules imports it, anywhere, or uses it without an import; other files do not count."""
     modules = (file.text for file in files if file.name.endswith(".py"))
     return "triton" if any(_uses_triton(text) for text in modules) else "python"
 
