@@ -97,14 +97,16 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The language that is asked for on such a device."""
         return self.language or ("triton" if device_type == "cuda" else "pytorch")
 
+    def demands_authored(self, device_type: str) -> bool:
+        """Whether a kernel in which torch or a library does the work is `delegated`."""
+        by_language = language_named(self.language_on(device_type)).authored
+        return by_language if self.require_authored is None else self.require_authored
+
     def judge_settings(self, device_type: str) -> dict[str, Any]:
         """Settings of a `Judge` that may differ between calls."""
-        authored = self.require_authored
         return {
             "effort": self.effort,
-            "require_authored": language_named(self.language_on(device_type)).authored
-            if authored is None
-            else authored,
+            "require_authored": self.demands_authored(device_type),
             "shapes": self.shapes,
             "non_finite": self.non_finite,
             "deadlines": self.deadlines,

@@ -25,8 +25,8 @@ class KernelEnvironment:
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin a rollout: the prompt, and the task in words.
 
-        ``options={"operator": "relu"}`` chooses the task; otherwise it is drawn. A seed makes the draws repeatable; what
-        the judge draws never is.
+        ``options={"operator": "relu"}`` chooses the task; otherwise it is drawn. A seed makes the draws repeatable;
+        what the judge draws never is.
         """
         if seed is not None:
             self._chance = random.Random(seed)

@@ -151,7 +151,8 @@ class Evaluator:
         async def together() -> list[TurnResult]:
             return await asyncio.gather(*(self.turn(reply, operator) for reply, operator in replies))
 
-        return run_now(together())
+        results: list[TurnResult] = run_now(together())
+        return results
 
     def _result(self, task: KernelTask, code: str, evaluation: Evaluation) -> TurnResult:
         facts, settings = facts_of(evaluation), self.config.reward

@@ -21,15 +21,15 @@ def problem_prompt(case: Case, language: str, device: DeviceLimits) -> str:
         _section("How it is judged", _JUDGING),
         _section("Device", device.lines()),
         _section(f"Rules of {chosen.title}", rules) if rules else "",
-        f"# Reply\nReply with one code block (```python) that holds the whole file, ready to run: imports, helpers, and "
-        f"`{PROBLEM_ENTRY}`. No test code. Keep explanations short.",
+        f"# Reply\nReply with one code block (```python) that holds the whole file, ready to run: imports, helpers, "
+        f"and `{PROBLEM_ENTRY}`. No test code. Keep explanations short.",
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 _JUDGING = (
-    f"`{PROBLEM_ENTRY}` is made with the arguments of `get_init_inputs()`. It gets the parameters and buffers of `Model` "
-    "by name, with new random values; constants it makes itself.",
+    f"`{PROBLEM_ENTRY}` is made with the arguments of `get_init_inputs()`. It gets the parameters and buffers of "
+    "`Model` by name, with new random values; constants it makes itself.",
     "`forward` is called with tensors like those of `get_inputs()`, with new random values in every call.",
     "Results are compared with those of `Model` in float64. Errors may be a small multiple of PyTorch's own.",
     "Keep nothing between calls: no results, no captured graphs.",

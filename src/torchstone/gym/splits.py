@@ -37,4 +37,5 @@ def _evaluated(cases: list[Case]) -> list[Case]:
 
 def _place(case: Case) -> float:
     """From 0 to 1, by the case alone: another case beside it changes nothing."""
-    return int(content_key("split", case.key), 16) / 16 ** len(content_key(""))
+    digest = content_key("split", case.key)
+    return int(digest, 16) / float(1 << 4 * len(digest))

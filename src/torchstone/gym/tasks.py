@@ -33,7 +33,7 @@ class KernelTask(msgspec.Struct, frozen=True):
 
 
 def tasks_of(config: EvaluatorConfig, device: str) -> tuple[KernelTask, ...]:
-    """Every task of the configuration, in the order of the suite. Operators without a case in the split are left out."""
+    """Every task of the configuration, in the order of the suite: operators that have a case in the split."""
     request = check(
         RunRequest(
             suite=config.suite, source=config.source, operators=config.ops, dtypes=config.dtypes, device=config.device
@@ -43,8 +43,8 @@ def tasks_of(config: EvaluatorConfig, device: str) -> tuple[KernelTask, ...]:
     tasks = _in_split(choose_cases(request, device, suite), config, device)
     if not tasks:
         raise UsageError(
-            f"no operator of suite '{config.suite}' has a case in split '{config.split}'. Ask for more operators (ops), "
-            "or for the split 'all'."
+            f"no operator of suite '{config.suite}' has a case in split '{config.split}'. Ask for more operators "
+            "(ops), or for the split 'all'."
         )
     return tasks
 
@@ -70,7 +70,7 @@ def _task(operator: str, cases: tuple[Case, ...], config: EvaluatorConfig, devic
         device=limits,
         shapes=config.shapes,
         non_finite=config.non_finite,
-        require_authored=bool(config.judge_settings(kind)["require_authored"]),
+        require_authored=config.demands_authored(kind),
     )
     return KernelTask(operator, entry_of(kernel_folder(operator)), cases, prompt)
 
