@@ -20,7 +20,7 @@ from torchstone.gym.config import EvaluatorConfig, configured
 from torchstone.gym.reward import RewardParts, facts_of, parts_of, reward_of_facts
 from torchstone.gym.tasks import KernelTask, task_named, tasks_of
 from torchstone.prompting import code_in
-from torchstone.schema import Cheated, SourceFiles
+from torchstone.schema import Cheated, SourceFiles, torchs_own
 
 
 class TurnResult(msgspec.Struct, frozen=True):
@@ -116,6 +116,13 @@ class Evaluator:
         task = await asyncio.to_thread(self.task, operator)
         text = code if "\n" in code else f"{code}\n"  # one line could be taken for the path of a file
         return await self.judge.aevaluate(text, task.operator, **self._given_to_judge(task))
+
+    async def evaluate_reference(self, operator: str) -> Evaluation:
+        """PyTorch's own implementation on the cases of the task, checked only: whether the task can be solved here."""
+        task = await asyncio.to_thread(self.task, operator)
+        own = torchs_own(task.cases[0])
+        settings = {**self._given_to_judge(task), "purpose": "check", "require_authored": False, "entry": None}
+        return await self.judge.aevaluate(own, task.operator, **settings)
 
     async def result_of(self, code: str, operator: str) -> TurnResult:
         """What a kernel's source text is worth. A failure of the machine is a result without a reward, not an error."""
