@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import verifiers.v1 as vf
+
 from torchstone.errors import InfrastructureError
 from torchstone.gym import Rollout
 from torchstone_kernels.evaluators import close_evaluator, evaluator_of

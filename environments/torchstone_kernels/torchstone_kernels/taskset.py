@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import verifiers.v1 as vf
 from pydantic import Field
+
 from torchstone.gym import EvaluatorConfig
 from torchstone.gym.config import configured
 from torchstone_kernels.evaluators import evaluator_of

@@ -70,6 +70,11 @@ class Judge:
         """Where kernels are judged: ``cpu``, ``cuda`` or ``cuda:N``."""
         return self._device
 
+    @property
+    def in_flight(self) -> int:
+        """Submissions that are waiting or under way: at most `queue_size`."""
+        return self._places.taken
+
     # ---- one kernel
 
     def submit(
