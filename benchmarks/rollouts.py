@@ -1,7 +1,7 @@
 """Many rollouts at once, as a trainer makes them: rewards per minute, and what must hold meanwhile.
 
     python benchmarks/rollouts.py [--device cuda|cpu] [--rollouts 1000] [--turns 1] [--judges N] [--seconds S]
-                                  [--check-only] [--dtypes float16] [--json FILE]
+                                  [--check-only] [--largest 1] [--json FILE]
     python benchmarks/rollouts.py --repeat 50 [--device cuda|cpu]      # how much does the reward of one kernel vary?
 
 All kernels are different: a third does not work at all, a third is wrong, a third is right. On CUDA they are Triton
@@ -207,7 +207,7 @@ def evaluator_for(options: argparse.Namespace) -> Watched:
         judges=options.judges,
         measured=not options.check_only,
         queue_size=QUEUE,
-        dtypes=tuple(options.dtypes.split(",")) if options.dtypes else None,
+        largest=options.largest,
         split="all",
     )
 
@@ -276,7 +276,7 @@ def main() -> int:
     parser.add_argument("--judges", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no turn begins after this time")
     parser.add_argument("--check-only", action="store_true", help="time nothing")
-    parser.add_argument("--dtypes", help="only cases in these dtypes; fewer cases for each kernel")
+    parser.add_argument("--largest", type=int, help="only so many cases for each kernel")
     parser.add_argument("--repeat", type=int, help="judge one right kernel so often instead")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -43,6 +43,8 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Operators, by overload or base name. None: all of the suite."""
     dtypes: tuple[str, ...] | None = None
     """None: the suite's own choice."""
+    largest: int | None = None
+    """Only so many cases of each operator, those with the most bytes of arguments. None: all."""
     split: Split = "train"
     num_turns: int = 1
     """Replies of the model in one rollout. Every one is judged, the last too."""

@@ -36,7 +36,12 @@ def tasks_of(config: EvaluatorConfig, device: str) -> tuple[KernelTask, ...]:
     """Every task of the configuration, in the order of the suite: operators that have a case in the split."""
     request = check(
         RunRequest(
-            suite=config.suite, source=config.source, operators=config.ops, dtypes=config.dtypes, device=config.device
+            suite=config.suite,
+            source=config.source,
+            operators=config.ops,
+            dtypes=config.dtypes,
+            largest=config.largest,
+            device=config.device,
         )
     )
     suite = registry.suites.factory(request.suite)()
