@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import get_args
 
+from field_tables import field_rows
 from torchstone.calls.determinism import FEW_RANDOM_ELEMENTS
+from torchstone.gym import EvaluatorConfig, RewardSettings, TurnResult
 from torchstone.judge_process import job_stages, variant_checks
 from torchstone.judging import calls_needed
 from torchstone.judging.plans.base import Plan, When
@@ -211,7 +213,25 @@ def speedups() -> str:
     )
 
 
+def gym_configuration() -> str:
+    """The fields of the gym's configuration."""
+    return _table(("field", "default", "meaning"), field_rows(EvaluatorConfig))
+
+
+def reward_settings() -> str:
+    """What a kernel earns."""
+    return _table(("field", "default", "meaning"), field_rows(RewardSettings))
+
+
+def turn_result() -> str:
+    """What is known of a judged reply."""
+    return _table(("field", "meaning"), ((name, text) for name, _, text in field_rows(TurnResult)))
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "gym-configuration": gym_configuration,
+    "reward-settings": reward_settings,
+    "turn-result": turn_result,
     "plans": plans,
     "planted-counts": planted_counts,
     "efforts": efforts,

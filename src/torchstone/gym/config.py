@@ -35,6 +35,7 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked, where kernels are judged, and what they earn."""
 
     gpu: Gpu = "local"
+    """`local`: the devices of this machine. `T4` to `B200`: GPUs at Modal."""
     suite: str = "smoke"
     """Where the cases come from."""
     source: str | None = None
@@ -46,13 +47,17 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
     largest: int | None = None
     """Only so many cases of each operator, those with the most bytes of arguments. None: all."""
     split: Split = "train"
+    """Which of an operator's cases: `train`, `eval` or `all`."""
     num_turns: int = 1
     """Replies of the model in one rollout. Every one is judged, the last too."""
     feedback_loop: FeedbackLoop = "until_max_turns"
+    """When a rollout is over."""
     feedback_tokens: int | None = 1000
     """Length of the feedback that a turn gets; None: all of it."""
     reward: RewardSettings = RewardSettings()
+    """What a kernel earns."""
     rollout_reward: RolloutReward = "best"
+    """Which turn's reward is that of the rollout: `best` or `last`."""
     language: str | None = None
     """What kernels are written in, a name of `torchstone.prompting.LANGUAGES`. None: `triton` on a GPU, `pytorch` on
     the CPU."""
@@ -61,11 +66,15 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
     measured: bool = True
     """False: kernels are only checked, and no speed is rewarded."""
     effort: Effort = "quick"
+    """How many calls are checked, and how long is measured."""
     require_authored: bool | None = None
     """Whether a kernel in which torch or a library does the work is `delegated`. None: as the language demands."""
     shapes: Shapes = "near"
+    """`stated`: judge on the stated sizes and memory layouts alone."""
     non_finite: NonFiniteInputs = "check"
+    """`ignore`: do not call pointwise operators with NaN and infinities among their inputs."""
     isolation: IsolationLevel = "best"
+    """Of the kernel's process: `strict`, `best` or `none`."""
     threads: int = 1
     """CPU threads of the kernel and of the reference alike."""
     judges: int = 1
@@ -73,7 +82,9 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
     queue_size: int = 256
     """Kernels that may be waiting or under way; further rollouts wait for a place."""
     deadlines: Deadlines = Deadlines()
+    """Seconds per stage."""
     limits: Limits = Limits()
+    """Memory, processes and files of a worker."""
     verdict_cache: str | None = None
     """Folder of evaluations that are used again. The split `eval` does not use it."""
 

@@ -27,23 +27,29 @@ class TurnResult(msgspec.Struct, frozen=True):
     """What came of one reply of a model. Plain data, ready for JSON."""
 
     operator: str
+    """Full overload name."""
     reward: float | None
-    """None: the machine could not judge the kernel. It says nothing about it."""
+    """None: the machine could not judge the kernel; the reply must be left out of training."""
     verdict: str
     """The worst verdict of a case; `no_code` for a reply without a kernel."""
     feedback: str
     """What the model may be told, also about a reply without a kernel."""
     parts: RewardParts = RewardParts(0.0, 0.0, 0.0)
+    """The reward's parts before they are weighted, each from 0 to 1."""
     correct_share: float = 0.0
+    """Cases that agree, of those that PyTorch itself can compute here."""
     speedup: float | None = None
+    """Geometric mean over the timed cases of a right kernel; None if no time can be told."""
     speedup_low: float | None = None
     """Lower end of its 95 % interval: what is rewarded."""
     guards: tuple[str, ...] = ()
     """Guards that proved cheating."""
     added_imports: tuple[str, ...] = ()
+    """Imports that the kernel lacked and that were added."""
     code: str | None = None
     """The kernel that was judged."""
     from_cache: bool = False
+    """Whether the verdict was kept from an earlier judgement."""
 
     @property
     def right(self) -> bool:
