@@ -22,6 +22,11 @@ SAYS = {
     "capture": ("16 operators, 0 excluded", "was called 3 times", "agrees: True"),
     "capture_me": ("step 0: loss ", "step 2: loss "),
     "builtin_kernels": ("impl='torch': ", "loss ", "gradient of shape (8, 100)"),
+    "trl_reward": ("right: 0.30", "wrong: 0.", "no code: 0.00"),
+    "kernel_environment": (
+        "disagrees: reward 0.",
+        "agrees: reward 0.30, terminated True, truncated False",
+    ),
     "evaluate_many": ("aten.relu.default: agrees on 100%", "aten.gelu.default: agrees on ", "disagrees"),
 }
 """What each example must print, among other things."""
@@ -39,7 +44,7 @@ def run(*command: str, cwd: Path, path: tuple[Path, ...] = ()) -> subprocess.Com
     )
 
 
-LONG = ("capture", "evaluate", "evaluate_many", "measure")
+LONG = ("capture", "evaluate", "evaluate_many", "kernel_environment", "measure")
 """What they show is measured, or recorded, in other tests as well."""
 
 
@@ -68,9 +73,9 @@ def test_the_folder_of_kernels_is_judged_as_its_files_say(tmp_path: Path) -> Non
 
 def test_every_function_of_the_api_has_its_example_in_the_docs() -> None:
     assert {example.stem for example in EXAMPLES} == SAYS.keys()
-    shown = [text for page in ("api", "kernels") for text in blocks(ROOT / "docs" / f"{page}.md", "python")]
+    shown = [text for page in ("api", "gym", "kernels") for text in blocks(ROOT / "docs" / f"{page}.md", "python")]
     for example in EXAMPLES:
-        assert example.read_text() in shown, f"neither docs/api.md nor kernels.md holds {name_of(example)} as it is"
+        assert example.read_text() in shown, f"no page holds {name_of(example)} as it is"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
