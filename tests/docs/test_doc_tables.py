@@ -59,5 +59,5 @@ def verdict_names() -> set[str]:
 
 
 def test_the_plot_of_the_reward_shows_the_points_that_the_code_gives() -> None:
-    plot = (ROOT / "docs" / "gym-reward.svg").read_text()
+    plot = (ROOT / "docs" / "pictures" / "gym-reward.svg").read_text()
     assert f"<!-- points: {reward_plot.told(reward_plot.points())} -->" in plot, "run: python tools/reward_plot.py"
