@@ -222,6 +222,7 @@ def rooms() -> str:
         (str(level), f"`{name}`", _first_line(ROOT / "src" / "torchstone" / name))
         for level, layer in enumerate(layers, start=1)
         for name in layer.split(" | ")
+        if not name.startswith("(")  # a room that need not be there
     ]
     return _table(("layer", "room", "what it does"), rows)
 
