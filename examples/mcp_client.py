@@ -22,10 +22,10 @@ SERVER = StdioServerParameters(
 async def main() -> None:
     async with Client(SERVER) as client:
         for source in (WRONG, RIGHT):
-            answer = await client.call_tool("check_kernel", {"operator": "relu", "source": source})
+            kernel = {"operator": "relu", "source": source, "wait_seconds": 120}
+            answer = await client.call_tool("check_kernel", kernel)
             print(answer.content[0].text)
-        speed = {"operator": "relu", "source": RIGHT, "effort": "quick", "wait_seconds": 120}
-        answer = await client.call_tool("measure_kernel", speed)
+        answer = await client.call_tool("measure_kernel", {**kernel, "effort": "quick"})
         feedback = answer.structured_content["kernels"][0]["feedback"]
         print(f"right: {feedback['right']}, speedup: {feedback.get('overall_speedup')}")
 
