@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
+
+pytest.importorskip("mcp", reason="needs the extra mcp")
+
+import anyio
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult
 
