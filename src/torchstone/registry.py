@@ -1,8 +1,8 @@
-"""Resolves names of suites, backends, executors and profilers.
+"""Resolves names of suites, backends, executors, providers and profilers.
 
 Built-ins are listed as import paths, so that nothing is imported before it is used. Other packages add theirs by entry
-points (``torchstone.suites``, ``torchstone.backends``, ``torchstone.executors``, ``torchstone.profilers``). An
-installed package cannot take over a built-in name.
+points (``torchstone.suites``, ``torchstone.backends``, ``torchstone.executors``, ``torchstone.providers``,
+``torchstone.profilers``). An installed package cannot take over a built-in name.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ backends = Registry(
         "flag_gems": "torchstone.backends.flag_gems:FlagGemsBackend",
         "kernelbench": "torchstone.backends.solutions:SolutionsBackend",
         "liger": "torchstone.backends.liger:LigerBackend",
+        "llm": "torchstone.backends.generated:GeneratedBackend",
         "torchstone-cuda": "torchstone.backends.builtin_kernels:BuiltInCuda",
         "torchstone-triton": "torchstone.backends.builtin_kernels:BuiltInTriton",
     },
@@ -100,6 +101,14 @@ backends = Registry(
 executors = Registry(
     "executor",
     {"local": "torchstone.executors.local:LocalExecutor"},
+)
+providers = Registry(
+    "provider",
+    {
+        "anthropic": "torchstone.generation.providers.anthropic_messages:AnthropicProvider",
+        "openai": "torchstone.generation.providers.openai_chat:OpenAIProvider",
+        "replay": "torchstone.generation.providers.replay:ReplayProvider",
+    },
 )
 profilers = Registry(
     "profiler",

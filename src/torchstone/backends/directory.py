@@ -7,14 +7,16 @@ Two layouts are read, also mixed:
     ROOT/add__Tensor/add__Tensor_implementation_v1.py        add__Tensor_kernel_impl
     ROOT/add__Tensor/add__Tensor_implementation_v2.cu        add__Tensor_kernel_impl or add__Tensor, a C++ function
 
-ROOT is a collection of runs, one run, or a plain folder of operator folders. A folder named after an overload
+ROOT is a collection of runs, one run, or a plain folder of operator folders. A run is named `run_…` after its time, or
+holds `generation.json`, which `torchstone generate` writes. A folder named after an overload
 (`add__Tensor`, see `folder_names`) serves that overload. A folder named after an operator alone (`relu`, `add`)
 serves its overloads `default` and `Tensor`: which of them exists is not asked here, because that would need torch.
 
 Which kernel of several wins:
 1. `evaluation_only`, then operator folders directly in ROOT, then runs from the newest to the oldest;
 2. in the same place, the folder named after the overload before the one named after the operator;
-3. in the same folder, the highest attempt or version as a number; a file without a number is older than all;
+3. in the same folder, the attempt that `best.json` names; without that file the highest attempt or version as a
+   number; a file without a number is older than all;
 4. of the same attempt, Python before CUDA before C++. A .cu and a .cpp of one attempt are one kernel; beside a .py of
    the same name they are files that it may read.
 Files that several kernels share lie beside the operators' folders (`shared_files`): modules, packages, headers.
@@ -30,6 +32,7 @@ import os
 import re
 import stat
 from collections.abc import Container, Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -41,13 +44,28 @@ from torchstone.backends.python_source import language_of_modules
 from torchstone.backends.shared_files import SharedFiles
 from torchstone.backends.source_files import MAX_BYTES, UnreadableError, read_source, require_inside, system_reason
 from torchstone.errors import UsageError
-from torchstone.schema import Implementation, Language, SourceFile, SourceFiles
+from torchstone.schema import Implementation, Language, SourceFile, SourceFiles, decode
+from torchstone.schema.generation import BEST, GENERATION
 
 BASE_NAME_OVERLOADS = ("default", "Tensor")
 """The overloads that a folder named after an operator alone serves."""
 
 _SUFFIXES = (*KERNEL_SUFFIXES, *HEADERS)
 _RUN = re.compile(r"(?:.*_)?run_(\d+(?:_\d+)*)", re.ASCII)
+
+
+class _Started(msgspec.Struct, frozen=True):
+    """The part of `generation.json` that orders runs."""
+
+    started_unix_ns: int
+
+
+class _Best(msgspec.Struct, frozen=True):
+    """The part of `best.json` that counts here."""
+
+    file: str
+
+
 _LAYOUT = "Expected one folder per operator, such as relu/relu.py or add__Tensor/add__Tensor_implementation_v1.py."
 
 
@@ -108,7 +126,7 @@ class DirectoryBackend:
             except (UnreadableError, OSError) as error:
                 self._report(place, root, error)
             else:
-                yield from (place / name for name in names if place != root or not _is_place(name))
+                yield from (place / name for name in names if place != root or not _is_place(place / name))
 
     def _report(self, folder: Path, root: Path, error: Exception) -> None:
         reason = system_reason(error) if isinstance(error, OSError) else str(error)
@@ -176,18 +194,33 @@ def _places(root: Path) -> Iterator[Path]:
     if "evaluation_only" in names:
         yield root / "evaluation_only"
     yield root
-    runs = [name for name in names if _RUN.fullmatch(name)]
-    yield from (root / name for name in sorted(runs, key=_run_age, reverse=True))
+    runs = [name for name in names if _is_run(root / name)]
+    yield from (root / name for name in sorted(runs, key=lambda name: _run_age(root / name), reverse=True))
 
 
-def _is_place(name: str) -> bool:
-    return name == "evaluation_only" or _RUN.fullmatch(name) is not None
+def _is_place(folder: Path) -> bool:
+    return folder.name == "evaluation_only" or _is_run(folder)
 
 
-def _run_age(name: str) -> tuple[tuple[int, ...], str]:
-    """Higher is newer: `run_20240101_120000` and `llm_run_20240101_120000` compare by their numbers."""
-    found = _RUN.fullmatch(name)
-    return (_numbers(found[1]) if found else (), name)
+def _is_run(folder: Path) -> bool:
+    return _RUN.fullmatch(folder.name) is not None or (folder / GENERATION).is_file()
+
+
+def _run_age(folder: Path) -> tuple[tuple[int, ...], str]:
+    """Higher is newer: `run_20240101_120000` and `llm_run_20240101_120000` compare by their numbers.
+
+    Under any other name the time of its beginning counts, written in the same way.
+    """
+    found = _RUN.fullmatch(folder.name)
+    return (_numbers(found[1]) if found else _started(folder), folder.name)
+
+
+def _started(folder: Path) -> tuple[int, ...]:
+    try:
+        began = decode((folder / GENERATION).read_bytes(), _Started).started_unix_ns
+        return _numbers(datetime.fromtimestamp(began / 1e9).strftime("%Y%m%d_%H%M%S"))
+    except (OSError, msgspec.DecodeError, ValueError, OverflowError):
+        return ()  # nobody knows when: older than all
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -220,7 +253,7 @@ def _read_kernel(folder: Path, root: Path, preference: int, shared: SharedFiles)
         expected = (f"{folder.name}{ending}.py" for ending in ("", "_attempt_1", "_implementation_v1"))
         unused = "; no kernel imports it as a package" if "__init__.py" in names else ""
         raise UnreadableError(f"no kernel file; expected {' or '.join(expected)}{unused}")
-    newest = max(ages, key=lambda name: ages[name])
+    newest = _named_best(folder, root, names=ages) or max(ages, key=lambda name: ages[name])
     own = tuple(_read_sources(folder, [newest, *_companions(newest, names, ages)], root))
     if not own[0].text.strip():
         raise UnreadableError(f"{newest} is empty")
@@ -231,6 +264,20 @@ def _read_kernel(folder: Path, root: Path, preference: int, shared: SharedFiles)
     native = [file.name for file in compiled_files(files)]
     language = language_of(native) if is_native(newest) else language_of_modules(files)
     return FolderKernel(operator, preference, origin, language)
+
+
+def _named_best(folder: Path, root: Path, names: Container[str]) -> str | None:
+    """The attempt that `best.json` names; None: there is no such file."""
+    if not (folder / BEST).exists():
+        return None
+    text = read_source(folder / BEST, root, MAX_BYTES)[0].text
+    try:
+        best = decode(text, _Best).file
+    except msgspec.DecodeError as error:
+        raise UnreadableError(f'{BEST} is not readable ({error}); write the attempt as {{"file": "NAME"}}') from error
+    if best not in names:
+        raise UnreadableError(f"{BEST} names {best!r}, which is no attempt in this folder; correct or delete it")
+    return best
 
 
 def _companions(newest: str, names: Iterable[str], ages: Container[str]) -> Iterator[str]:

@@ -40,6 +40,11 @@ _SAME_NAME = ("kernel", "suite", "backend", "kernels_dir", "operator", "entry", 
     help="Time limit of each profiler.",
 )
 @click.option("--output-dir", type=click.Path(path_type=Path), default=Path("torchstone_profiles"), show_default=True)
+@click.option(
+    "--allow-unsandboxed-profilers",
+    is_flag=True,
+    help="Use ncu and nsys also on a kernel in a run of 'torchstone generate', which a model wrote.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 def profile(**given: Any) -> int:
     """Run a kernel on one case under profilers and keep what they saw in a folder. Times in it are no measurements.
@@ -66,8 +71,18 @@ def _request(given: dict[str, Any]) -> ProfileRequest:
         seconds=given["timeout"],
         isolation=given["isolation"],
         output_dir=given["output_dir"],
+        only_sandboxed=not given["allow_unsandboxed_profilers"] and _is_generated(given),
         **{name: given[name] for name in _SAME_NAME},
     )
+
+
+def _is_generated(given: dict[str, Any]) -> bool:
+    """Whether the kernel lies in a run of generation: a model wrote it, and perhaps nobody has read it."""
+    from torchstone.generation.run_folder import GENERATION
+
+    paths = (Path(given["kernel"]), given["kernels_dir"])
+    found = (Path(path).absolute() for path in paths if path is not None)
+    return any((folder / GENERATION).exists() for path in found for folder in (path, *path.parents))
 
 
 def exit_code(profile: Profile) -> int:

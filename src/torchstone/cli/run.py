@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,23 +11,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchstone.cli.earlier_runs import NothingFailed, with_earlier
+from torchstone.cli.model_options import model_options
 from torchstone.cli.option_groups import GroupedCommand, option
 from torchstone.cli.parameters import case_of, case_options, report_options, size_in_bytes, split_commas
 
 if TYPE_CHECKING:
     from torchstone.reports import RunReport
     from torchstone.runs import RunRequest, RunResult
+    from torchstone.schema import Deadlines, Limits
 
 _SECONDS = click.FloatRange(min=0, min_open=True)
+GENERATED = "llm"
+"""The backend whose kernels are generated before they are judged."""
 
 
-_WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
+_WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT, _MODEL = GROUPS = (
     "What to judge",
     "Which kernels",
     "Where",
     "How thoroughly",
     "Limits",
     "Output",
+    "Generation, with --backend llm",
 )
 
 
@@ -213,6 +219,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT = GROUPS = (
 )
 @option("-v", "--verbose", group=_OUTPUT, is_flag=True, help="One line for each case as it is judged, on stderr.")
 @report_options(_OUTPUT)
+@model_options(_MODEL, ("--llm-max-attempts",), None)
 def run(**given: Any) -> int:
     """Judge a backend's kernels on a suite of cases, and keep every result in a run folder."""
     from torchstone.cli.exit_codes import exit_code
@@ -224,6 +231,14 @@ def run(**given: Any) -> int:
         request = _request(given)
     except NothingFailed as answer:
         return _nothing_to_do(str(answer), as_json=given["as_json"])
+    if GENERATED in request.backends and not request.resume:
+        from torchstone.cli.exit_codes import INTERRUPTED
+        from torchstone.cli.generating import with_generated
+
+        kernels = with_generated(request, given)
+        if kernels is None:
+            return INTERRUPTED
+        request = kernels
     with watching(sys.stderr, quiet=given["quiet"], verbose=given["verbose"]) as observer:
         if request.isolation == "none":
             observer.warned(
@@ -237,13 +252,11 @@ def run(**given: Any) -> int:
 
 def _request(given: dict[str, Any]) -> RunRequest:
     from torchstone.runs import RunRequest
-    from torchstone.schema import Limits
 
     if given["case"] is not None and given["suite"] is not None:
         raise click.UsageError("--case is judged instead of a suite. Leave out --suite, or --case.")
     if given["quiet"] and given["verbose"]:
         raise click.UsageError("give --quiet or --verbose, not both.")
-    limits = {"memory_bytes": "memory_limit", "scratch_bytes": "scratch_limit", "processes": "process_limit"}
     fields = dict(
         command=click.get_current_context().obj or (),
         backend=split_commas(given["backends"]) or (),
@@ -251,8 +264,8 @@ def _request(given: dict[str, Any]) -> RunRequest:
         dtypes=split_commas(given["dtypes"]),
         measured=not given["no_measure"],
         require_authored=given["require_authored_kernel"],
-        deadlines=_deadlines(given),
-        limits=Limits(**{name: given[option] for name, option in limits.items() if given[option] is not None}),
+        deadlines=deadlines_of(given),
+        limits=limits_of(given),
         suite=(given["suite"] or "smoke") if given["case"] is None else given["case"].suite,
         **{name: given[name] for name in ("case", "kernels_dir", "device", "effort", "run_id", "resume")},
         **{name: given[name] for name in ("expression", "fail_fast", "shapes", "non_finite")},
@@ -262,7 +275,16 @@ def _request(given: dict[str, Any]) -> RunRequest:
     return RunRequest(**with_earlier(fields, given))
 
 
-def _deadlines(given: dict[str, Any]) -> Any:
+def limits_of(given: Mapping[str, Any]) -> Limits:
+    """What a worker may use, from the options."""
+    from torchstone.schema import Limits
+
+    options = {"memory_bytes": "memory_limit", "scratch_bytes": "scratch_limit", "processes": "process_limit"}
+    return Limits(**{name: given[option] for name, option in options.items() if given[option] is not None})
+
+
+def deadlines_of(given: Mapping[str, Any]) -> Deadlines:
+    """The limits of the stages, from the options."""
     from torchstone.schema import Deadlines
 
     usual = Deadlines()

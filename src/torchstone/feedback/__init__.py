@@ -13,6 +13,8 @@ from torchstone.feedback.info import (
     ProfiledWork,
     WrongElements,
 )
+from torchstone.feedback.performance import profiled_work
+from torchstone.feedback.text import profile_text
 
 __all__ = [
     "ArgumentShape",
@@ -23,4 +25,6 @@ __all__ = [
     "ProfiledWork",
     "WrongElements",
     "feedback_of",
+    "profile_text",
+    "profiled_work",
 ]

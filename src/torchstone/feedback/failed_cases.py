@@ -133,7 +133,7 @@ def _disagrees(record: Record, verdict: Disagrees) -> FailedCase:
         wrong=wrong,
         max_abs_error=None if call.is_hidden else errors.max_abs_error,
         max_rel_error=call.measure(errors.max_rel_error),
-        times_allowed=call.measure(errors.worst_over_bound),
+        times_allowed="inf" if errors.worst_over_bound == "inf" else call.measure(errors.worst_over_bound),
     )
 
 
@@ -157,12 +157,15 @@ class _Call:
         names = () if self.case is None else tensor_names(self.record, self.case)
         return names[position] if position < len(names) else f"tensor argument {position}"
 
-    def measure(self, error: float | str | None) -> float | None:
+    def measure(self, error: float | None) -> float | None:
         """Of a hidden call its power of ten: where a zero was returned, the error is the value."""
-        value = None if error is None else float(error)
-        if value is None or not self.is_hidden or not value or not math.isfinite(value):
-            return value
-        return float(10.0 ** math.floor(math.log10(value)))
+        if not error or not self.is_hidden or not math.isfinite(error):
+            return error
+        return float(10.0 ** math.floor(math.log10(error)))
+
+    def without_values(self, text: str) -> str:
+        """Of a hidden call without its decimal numbers: sizes and dimensions are whole ones."""
+        return _NUMBERS.sub("…", text) if self.is_hidden else text
 
     def shown(self, value: str) -> str:
         return kind_of(value) if self.is_hidden else plainly(value)
@@ -198,7 +201,8 @@ def _message(verdict: Disagrees, call: _Call, wrong: WrongElements | None) -> st
         return f"{counted}, and the operator only reads it; write to a new tensor"
     if found.text:
         named = verdict.reason in ("bounds", "aliasing") or found.text.startswith("returned ")
-        return found.text if named else f"{_result(found, call)}: {found.text}"
+        text = call.without_values(found.text)
+        return text if named else f"{_result(found, call)}: {text}"
     if verdict.reason == "precision":
         return (
             f"{_result(found, call)}: every element is close enough, but the errors together are too large: "
@@ -241,7 +245,7 @@ def _how(verdict: Crashed, call: _Call) -> str:
     match verdict.kind:
         case "exception":
             text = " ".join(exception_lines(verdict.traceback or "")) or "the kernel raised an exception"
-            return _NUMBERS.sub("…", text) if call.is_hidden else text
+            return call.without_values(text)
         case "signal":
             why = _SIGNALS.get(verdict.signal or "")
             return f"the process died of {verdict.signal}" + (f": {why}" if why else "")

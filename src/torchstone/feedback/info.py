@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from torchstone.schema import OverBound
+
 Problem = Literal[
     "values", "precision", "nonfinite", "shape", "dtype", "structure", "mutation", "aliasing", "bounds",
     "exception", "signal", "exit", "memory", "processes", "device",
@@ -88,7 +90,7 @@ class FailedCase(msgspec.Struct, frozen=True, omit_defaults=True):
     """None in a hidden call: where a zero was returned, the error is the value."""
     max_rel_error: float | None = None
     """In a hidden call its power of ten."""
-    times_allowed: float | None = None
+    times_allowed: OverBound | None = None
     """The largest error divided by what is allowed, likewise. Infinite for NaN, infinities and what must be exact."""
     file: str = ""
     """Where the kernel raised."""

@@ -78,6 +78,11 @@ def _bytes(text: str) -> int:
     return len(text.encode())
 
 
+def profile_text(work: Sequence[ProfiledWork]) -> str:
+    """A profile by itself."""
+    return "\n".join(_profile(work))
+
+
 # ---- the heading
 
 
@@ -173,7 +178,7 @@ def _errors(case: FailedCase) -> str:
         parts.append(f"largest error {case.max_abs_error:.3g}")
     if case.max_rel_error and case.max_rel_error < _LARGE_ERROR:
         parts.append(f"relative {case.max_rel_error:.2g}")
-    if parts and case.times_allowed is not None and case.times_allowed != float("inf"):
+    if parts and case.times_allowed is not None and case.times_allowed != "inf":
         parts.append(f"{over_bound(case.times_allowed)} times the allowed error")
     return ", ".join(parts)
 

@@ -1,5 +1,14 @@
 """Models write kernels, are told what the judge found, and write better ones."""
 
+from torchstone.generation.request import GenerationRequest
+from torchstone.generation.run import GenerationResult, generate
 from torchstone.generation.run_folder import StoredGeneration, read_generation, records_of
 
-__all__ = ["StoredGeneration", "read_generation", "records_of"]
+__all__ = [
+    "GenerationRequest",
+    "GenerationResult",
+    "StoredGeneration",
+    "generate",
+    "read_generation",
+    "records_of",
+]

@@ -9,19 +9,29 @@ relu/transcript.jsonl, .md      what was asked and answered      relu/best.json 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from torchstone.durable import write_atomically
 from torchstone.errors import InfrastructureError, UsageError
+from torchstone.generation.strategies import best_of
+from torchstone.generation.transcript import TRANSCRIPT
 from torchstone.runs import folder as folders
 from torchstone.runs.journal import RecordKind
-from torchstone.schema import Manifest, Record, decode
-from torchstone.schema.generation import Attempt, GenerationRun, NotJudged, ProviderFailed
-
-GENERATION = "generation.json"
+from torchstone.schema import Manifest, Record, decode, encode
+from torchstone.schema.generation import (
+    BEST,
+    GENERATION,
+    Attempt,
+    BestAttempt,
+    GenerationRun,
+    Judged,
+    NotJudged,
+    ProviderFailed,
+)
 
 
 def attempt_key(operator: str, number: int) -> str:
@@ -36,6 +46,34 @@ ATTEMPTS = RecordKind(
     lambda attempt: isinstance(attempt.outcome, (ProviderFailed, NotJudged)),
 )
 """The journal of a run of generation."""
+
+
+class OperatorFolder(NamedTuple):
+    """Where the files of one operator lie."""
+
+    run: Path
+    name: str
+    """``relu``."""
+    suffix: str
+    """Of the kernels."""
+
+    @property
+    def path(self) -> Path:
+        return self.run / self.name
+
+    @property
+    def transcript(self) -> Path:
+        return self.path / TRANSCRIPT
+
+    def kernel(self, number: int) -> Path:
+        return self.path / f"{self.name}_attempt_{number}{self.suffix}"
+
+    def records(self, number: int) -> Path:
+        return self.path / f"{self.name}_attempt_{number}.records.jsonl"
+
+    def within_run(self, path: Path) -> str:
+        """The path as journals name it."""
+        return str(path.relative_to(self.run))
 
 
 class StoredGeneration(NamedTuple):
@@ -65,6 +103,14 @@ def read_generation(folder: Path) -> StoredGeneration:
     return StoredGeneration(folder, run, folders.read_manifest(folder), attempts, note)
 
 
+def newest_generation(folder: Path) -> Path:
+    """The run that was begun last among those in a folder."""
+    found = [path.parent for path in folder.glob(f"*/{GENERATION}")]
+    if not found:
+        raise UsageError(f"there is no run of 'torchstone generate' in {folder} to resume. Leave out --resume.")
+    return max(found, key=lambda each: decode((each / GENERATION).read_bytes(), GenerationRun).started_unix_ns)
+
+
 def records_of(folder: Path, file: str) -> tuple[Record, ...]:
     """The records of one judged attempt; ``file`` is its `records_file`."""
     path = folder / file
@@ -74,6 +120,28 @@ def records_of(folder: Path, file: str) -> tuple[Record, ...]:
         raise UsageError(f"cannot read {path}: {error.strerror}.") from error
     except msgspec.DecodeError as error:
         raise InfrastructureError(f"{path} is damaged ({error}). Restore it from a copy.") from error
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """The records of one attempt, in one step."""
+    write_atomically(path, b"".join(encode(record) + b"\n" for record in records))
+
+
+def write_best(folder: OperatorFolder, attempts: Sequence[Attempt]) -> None:
+    """Name the best attempt in `best.json`, if one was judged."""
+    best = best_of(attempts)
+    if best is None or not isinstance(best.outcome, Judged):
+        return
+    found = best.outcome
+    told = BestAttempt(
+        folder.kernel(best.number).name,
+        best.number,
+        found.right,
+        found.correctness,
+        found.speedup,
+        found.speedup_low,
+    )
+    write_atomically(folder.path / BEST, msgspec.json.format(encode(told)) + b"\n")
 
 
 def _records(path: Path) -> Iterator[Record]:

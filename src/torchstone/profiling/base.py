@@ -43,7 +43,9 @@ class Subject(msgspec.Struct, frozen=True):
 class Profiler(Protocol):
     """Something that watches a kernel run. Made without arguments, by name, from the registry.
 
-    It may also have a method `caution(subject)`: what to tell the user before the kernel runs, empty for nothing.
+    It may also have a method `caution(subject)`: what to tell the user before the kernel runs, empty for nothing. And
+    a class attribute `in_sandbox`, if it runs the kernel in a worker's sandbox: without it, it is not used on kernels
+    that a model wrote, unless the user allows it.
     """
 
     def profile(self, subject: Subject) -> ProfilerResult:

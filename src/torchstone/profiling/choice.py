@@ -119,13 +119,13 @@ def choose_case(request: ProfileRequest, operator: str, device_type: str) -> Cas
     """The case that was asked for, or the largest of those that are timed."""
     suite = registry.suites.factory(request.suite)()
     wanted = RunRequest(suite=request.suite, operators=(operator,), dtypes=request.dtypes)
-    cases = _of_one_overload(choose_cases(wanted, device_type, suite), operator)
+    cases = of_one_overload(choose_cases(wanted, device_type, suite), operator)
     if request.case is None:
         return max(cases, key=lambda case: (case.timed, input_bytes(case)))
     return _named(request.case, cases)
 
 
-def _of_one_overload(cases: tuple[Case, ...], operator: str) -> tuple[Case, ...]:
+def of_one_overload(cases: tuple[Case, ...], operator: str) -> tuple[Case, ...]:
     """A base name means what a folder of that name would serve, if that is one overload."""
     overloads = list(dict.fromkeys(case.operator for case in cases))
     usual = [name for name in overloads if name.rpartition(".")[2] in BASE_NAME_OVERLOADS]

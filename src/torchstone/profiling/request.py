@@ -11,6 +11,9 @@ from torchstone.errors import UsageError
 from torchstone.runs import canonical_dtypes
 from torchstone.schema import IsolationLevel
 
+ALLOW_UNSANDBOXED = "--allow-unsandboxed-profilers"
+"""The option of the commands that profile what models wrote."""
+
 
 class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel, one case, some profilers."""
@@ -36,12 +39,19 @@ class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 180.0
     """For each profiler."""
     output_dir: Path = Path("torchstone_profiles")
+    only_sandboxed: bool = False
+    """Refuse profilers that run the kernel outside the sandbox: the kernel is a model's, and nobody has read it."""
 
 
 def check(request: ProfileRequest) -> ProfileRequest:
     """The request with its names in their one spelling; raises on what can be seen to be wrong."""
     for name in request.profilers:
-        registry.profilers.factory(name)
+        profiler = registry.profilers.factory(name)
+        if request.only_sandboxed and not getattr(profiler, "in_sandbox", False):
+            raise UsageError(
+                f"profiler '{name}' runs the kernel outside the sandbox, with your rights, and a model wrote the "
+                f"kernel. Use torch, or allow it with {ALLOW_UNSANDBOXED}."
+            )
     if not request.profilers:
         raise UsageError("no profiler to use. Known: " + ", ".join(registry.profilers.names()) + ".")
     for field, least in (("calls", 1), ("threads", 1)):

@@ -44,6 +44,8 @@ class KernelFailedError(Exception):
 class TorchProfiler:
     """Profiles in a worker like any other, with the isolation that was asked for."""
 
+    in_sandbox = True
+
     def profile(self, subject: Subject) -> ProfilerResult:
         options = WorkerOptions(subject.device.kind, subject.isolation, subject.limits, subject.threads, spares=0)
         with _seen_alone(subject), contextlib.closing(WorkerPool(options)) as pool:

@@ -1,4 +1,4 @@
-"""The nouns of generation: what a model was asked and answered, and what came of each attempt. Frozen data, no torch."""
+"""The nouns of generation: what a model was asked and answered, and what came of each attempt. No torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from typing import Literal
 import msgspec
 
 from torchstone.schema.codec import FORMAT_VERSION
+
+GENERATION = "generation.json"
+"""Tells the folder of a run of generation from others; see `GenerationRun`."""
+BEST = "best.json"
+"""In an operator's folder; see `BestAttempt`."""
 
 Strategy = Literal["refine", "best-of-n", "evolve"]
 """How attempts follow from one another: each from the last one's feedback, all independent, or from the best ones."""
@@ -39,22 +44,15 @@ class Judged(msgspec.Struct, frozen=True, tag="judged"):
     """Name of a verdict -> how many cases had it."""
     records_file: str
     """Path in the run folder: JSON lines, one record for each case (`records_of`)."""
+    right: bool = False
+    """Whether every case agreed, of those that torch itself can compute here."""
+    correctness: float = 0.0
+    """Share of those cases that agreed."""
     speedup: float | None = None
-    """Geometric mean of reference time over kernel time; None unless every case agreed and some was timed."""
+    """Geometric mean of reference time over kernel time; None unless the kernel is right and some case was timed."""
     speedup_low: float | None = None
     """Lower end of its 95 % interval."""
     speedup_high: float | None = None
-
-    @property
-    def right(self) -> bool:
-        """Whether every case agreed."""
-        return set(self.verdicts) == {"agrees"}
-
-    @property
-    def correctness(self) -> float:
-        """Share of cases that agreed."""
-        total = sum(self.verdicts.values())
-        return self.verdicts.get("agrees", 0) / total if total else 0.0
 
 
 class NoCode(msgspec.Struct, frozen=True, tag="no_code"):

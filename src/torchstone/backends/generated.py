@@ -1,0 +1,42 @@
+"""Kernels that a model wrote: the best attempts in the folder of a run of generation.
+
+The command line generates them first (`torchstone run --backend llm`). This backend only reads the folder, as the
+backend `directory` does, and offers nothing for operators without code.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from torchstone.backends.base import BackendOptions, HeldKernel, Problem
+from torchstone.backends.directory import DirectoryBackend
+from torchstone.errors import UsageError
+from torchstone.schema import Implementation
+from torchstone.schema.generation import GENERATION
+
+
+class GeneratedBackend:
+    """Kernels that a model writes, is told what is wrong with, and writes again: --model NAME."""
+
+    def __init__(self, options: BackendOptions) -> None:
+        folder = options.kernels_dir
+        if folder is None or not (folder / GENERATION).is_file():
+            raise UsageError(
+                "backend 'llm' reads a folder that 'torchstone generate' wrote. Use 'torchstone run --backend llm "
+                "--model NAME', which writes one, or --backend directory for kernels that are there."
+            )
+        try:
+            self._kernels: DirectoryBackend | None = DirectoryBackend(options)
+        except UsageError:  # not one reply held code
+            self._kernels = None
+
+    def implementation(self, operator: str) -> Implementation | None:
+        """The best attempt at the overload, or None."""
+        found = None if self._kernels is None else self._kernels.implementation(operator)
+        return None if found is None else msgspec.structs.replace(found, backend="llm")
+
+    def held(self) -> tuple[HeldKernel, ...]:
+        return () if self._kernels is None else self._kernels.held()
+
+    def problems(self) -> tuple[Problem, ...]:
+        return () if self._kernels is None else self._kernels.problems()

@@ -1,0 +1,311 @@
+"""``torchstone generate``: a model writes kernels, is told what the judge found, and writes again."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from torchstone.cli.lazy import LazyGroup
+from torchstone.cli.model_options import MODEL_FIELDS, model_options, price_of
+from torchstone.cli.option_groups import GroupedCommand, GroupedOption, option
+from torchstone.cli.parameters import split_commas
+from torchstone.cli.run import deadlines_of, limits_of
+from torchstone.cli.run import run as run_command
+
+if TYPE_CHECKING:
+    from torchstone.generation import GenerationRequest, GenerationResult
+    from torchstone.schema.generation import Attempt
+
+GENERATE_COMMANDS = {
+    "report": ("torchstone.cli.generate_report:report", "Scores of runs: pass@k, speed, tokens, kinds of failure."),
+}
+"""Name -> where the command is, and its line in the help."""
+
+_WHAT, _MODEL, _ASKING, _WHERE, _LIMITS, _OUTPUT = GROUPS = (
+    "What to write",
+    "Which model, and for how much",
+    "Asking",
+    "Where to judge, and how",
+    "Limits of kernels",
+    "Output",
+)
+_AS_IN_RUN = {
+    "dtypes": _WHAT,
+    "source": _WHAT,
+    "largest": _WHAT,
+    "sample": _WHAT,
+    "device": _WHERE,
+    "threads": _WHERE,
+    "judges": _WHERE,
+    "shapes": _WHERE,
+    "non_finite": _WHERE,
+    "load_timeout": _LIMITS,
+    "compile_timeout": _LIMITS,
+    "check_timeout": _LIMITS,
+    "measure_timeout": _LIMITS,
+    "timeout_multiplier": _LIMITS,
+    "memory_limit": _LIMITS,
+    "scratch_limit": _LIMITS,
+    "process_limit": _LIMITS,
+}
+"""Options that mean what they mean in `run`, and the group in which they are shown here."""
+
+
+class _GenerateGroup(GroupedCommand, LazyGroup):
+    """A group whose own options are shown under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+@click.group(
+    cls=_GenerateGroup,
+    groups=GROUPS,
+    commands_at=GENERATE_COMMANDS,
+    invoke_without_command=True,
+    short_help="Let a model write kernels and tell it what the judge found.",
+)
+@option("--suite", group=_WHAT, metavar="NAME", default="smoke", show_default=True, help="Where the cases come from.")
+@option("--ops", group=_WHAT, multiple=True, metavar="NAMES", help="Operators, comma separated: add,aten.relu.default.")
+@model_options(_MODEL, ("--max-attempts", "--llm-max-attempts"), 5)
+@option(
+    "--target-speedup",
+    group=_MODEL,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="X",
+    help="Go on until the lower end of the speedup reaches X; without it a right kernel is enough.",
+)
+@option(
+    "--feedback-tokens",
+    group=_ASKING,
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1500,
+    show_default=True,
+    help="Longest feedback on one attempt.",
+)
+@option(
+    "--retries",
+    group=_ASKING,
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=5,
+    show_default=True,
+    help="Further tries after a failure that may pass; waits double, and Retry-After is honoured.",
+)
+@option(
+    "--request-timeout",
+    "request_timeout_seconds",
+    group=_ASKING,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    default=600.0,
+    show_default=True,
+    help="Limit for one whole reply.",
+)
+@option(
+    "--max-output-tokens",
+    group=_ASKING,
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=16_000,
+    show_default=True,
+    help="Longest reply, reasoning included.",
+)
+@option(
+    "--temperature",
+    group=_ASKING,
+    type=click.FloatRange(min=0),
+    metavar="X",
+    help="For servers that take one; default: the model's own.",
+)
+@option("--no-stream", group=_ASKING, is_flag=True, help="Take replies in one piece.")
+@option(
+    "--effort",
+    group=_WHERE,
+    type=click.Choice(["quick", "normal", "thorough"]),
+    default="quick",
+    show_default=True,
+    help="How thoroughly attempts are judged.",
+)
+@option(
+    "--isolation",
+    group=_WHERE,
+    type=click.Choice(["strict", "best"]),
+    default="best",
+    show_default=True,
+    help="Isolation layers around a kernel: all, or those that the machine offers.",
+)
+@option(
+    "--authored/--delegated-too",
+    "require_authored",
+    group=_WHERE,
+    default=None,
+    show_default="authored, but for pytorch",
+    help="Whether a kernel in which torch or a library does the work counts as right.",
+)
+@option(
+    "--output-dir",
+    group=_OUTPUT,
+    type=click.Path(path_type=Path),
+    default=Path("generated_kernels"),
+    show_default=True,
+    help="Where run folders are made.",
+)
+@option("--run-id", group=_OUTPUT, help="Name of the run's folder; default: run_YYYYMMDD_HHMMSS.")
+@option(
+    "--resume", group=_OUTPUT, is_flag=True, help="Continue the run of that id, or the newest one, with its options."
+)
+@option("--quiet", group=_OUTPUT, is_flag=True, help="No progress and no summary, only the closing line.")
+@option("-v", "--verbose", group=_OUTPUT, is_flag=True, help="One line for each attempt, on stderr.")
+@option("--json", "as_json", group=_OUTPUT, is_flag=True, help="One JSON object on stdout, nothing else.")
+@click.pass_context
+def generate(context: click.Context, /, **given: Any) -> int:
+    """A model writes a kernel for each operator of a suite. The judge says what is wrong or slow, and it writes again.
+
+    Keys are read from ANTHROPIC_API_KEY or OPENAI_API_KEY. Kernels run only in the judge's sandbox.
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    result = generated(_request(given), quiet=given["quiet"], verbose=given["verbose"])
+    code = exit_code(result)
+    _tell(result, code, as_json=given["as_json"], quiet=given["quiet"])
+    return code
+
+
+def _add_options_of_run() -> None:
+    shared = {parameter.name: parameter for parameter in run_command.params}
+    for name, group in _AS_IN_RUN.items():
+        parameter = copy.copy(shared[name])
+        assert isinstance(parameter, GroupedOption)
+        parameter.group = group
+        generate.params.append(parameter)
+
+
+_add_options_of_run()
+
+
+def generated(request: GenerationRequest, *, quiet: bool, verbose: bool = False) -> GenerationResult:
+    """Carry it out, with progress on stderr."""
+    from torchstone.cli.progress import Counting, watching_any
+    from torchstone.generation import generate as carry_out
+
+    counting: Counting[Attempt | None] = Counting("attempt", "made", "generating", _sort, _words, _line)
+    with watching_any(sys.stderr, quiet, counting, verbose) as observer:
+        return carry_out(request, observer)
+
+
+def _request(given: Mapping[str, Any]) -> GenerationRequest:
+    from torchstone.generation import GenerationRequest
+
+    same = (*MODEL_FIELDS, "max_attempts", "target_speedup", "feedback_tokens", "retries", "request_timeout_seconds")
+    same += ("max_output_tokens", "temperature", "suite", "source", "largest", "sample", "device", "threads", "judges")
+    same += ("effort", "isolation", "require_authored", "shapes", "non_finite", "output_dir", "run_id", "resume")
+    fields: dict[str, Any] = {
+        **{name: given[name] for name in same},
+        "operators": split_commas(given["ops"]),
+        "dtypes": split_commas(given["dtypes"]),
+        "stream": not given["no_stream"],
+        "price": price_of(given),
+        "deadlines": deadlines_of(given),
+        "limits": limits_of(given),
+        "command": tuple(click.get_current_context().obj or ()),
+    }
+    return GenerationRequest(**(_resumed(fields) if given["resume"] else fields))
+
+
+_OPTIONS_OF = {
+    "operators": ("ops",),
+    "stream": ("no_stream",),
+    "price": ("price", "prices"),
+    "deadlines": ("load_timeout", "compile_timeout", "check_timeout", "measure_timeout", "timeout_multiplier"),
+    "limits": ("memory_limit", "scratch_limit", "process_limit"),
+}
+"""Field of a request -> the options that it comes from, where it is not one of the same name."""
+
+
+def _resumed(fields: dict[str, Any]) -> dict[str, Any]:
+    """What is asked now, then what the run was begun with, then the usual."""
+    from torchstone.generation.request import remembered
+    from torchstone.generation.run_folder import newest_generation
+    from torchstone.runs.folder import MANIFEST, read_manifest
+
+    folder = fields["output_dir"] / fields["run_id"] if fields["run_id"] else newest_generation(fields["output_dir"])
+    fields = {**fields, "run_id": folder.name}
+    if not (folder / MANIFEST).exists():
+        return fields
+    source = click.get_current_context().get_parameter_source
+    asked = {
+        name: value
+        for name, value in fields.items()
+        if any(source(each) is ParameterSource.COMMANDLINE for each in _OPTIONS_OF.get(name, (name,)))
+    }
+    return {**fields, **remembered(read_manifest(folder).configuration), **asked}
+
+
+def _sort(attempt: Attempt | None) -> str:
+    from torchstone.schema.generation import Judged, NoCode
+
+    if attempt is None:
+        return "not needed"
+    if attempt.right:
+        return "right"
+    return "wrong" if isinstance(attempt.outcome, (Judged, NoCode)) else "without a reply or verdict"
+
+
+def _words(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {sort}" for sort, count in counts.items()) or "none yet"
+
+
+def _line(attempt: Attempt | None) -> str:
+    from torchstone.generation.operator_task import outcome_text
+
+    return "" if attempt is None else f"{attempt.operator} attempt {attempt.number}: {outcome_text(attempt)}"
+
+
+def exit_code(result: GenerationResult) -> int:
+    """0: every operator has a right kernel; 1: some have none."""
+    from torchstone.cli import INTERRUPTED
+
+    if result.interrupted:
+        return INTERRUPTED
+    return 0 if result.all_right else 1
+
+
+def _tell(result: GenerationResult, code: int, *, as_json: bool, quiet: bool) -> None:
+    from torchstone.generation.summary import SUMMARY
+    from torchstone.schema import encode
+
+    right, total = len(result.right_operators), len(result.run.folders)
+    if as_json:
+        told = {
+            "run_folder": str(result.folder),
+            "interrupted": result.interrupted,
+            "stopped_by_budget": result.spent or None,
+            "exit_code": code,
+            "operators": total,
+            "right_operators": list(result.right_operators),
+            "usage": result.usage,
+            "attempts": result.attempts,
+        }
+        click.echo(encode(told).decode())
+        return
+    if not quiet:
+        click.echo((result.folder / SUMMARY).read_text())
+    click.echo(f"{right} of {total} operators have a right kernel, in {result.folder}")
+    if result.interrupted:
+        tell_resuming(result)
+
+
+def tell_resuming(result: GenerationResult) -> None:
+    """How an interrupted run goes on."""
+    from torchstone.generation.run import resuming_command
+
+    click.echo(f"interrupted; go on with: {resuming_command(result.folder)}", err=True)

@@ -1,0 +1,114 @@
+"""Anthropic's Messages API through its own SDK, streaming or not."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from torchstone.errors import MissingExtraError, UsageError
+from torchstone.generation.providers.base import (
+    ModelRequest,
+    ProviderError,
+    ProviderOptions,
+    Reply,
+    failure_of_status,
+    received,
+    require_model,
+    retry_after,
+)
+from torchstone.schema.generation import Usage
+
+if TYPE_CHECKING:
+    import anthropic
+
+KEY = "ANTHROPIC_API_KEY"
+BASE_URL = "ANTHROPIC_BASE_URL"
+
+
+class AnthropicProvider:
+    """Anthropic's models, or a server that speaks the Messages API: ANTHROPIC_API_KEY."""
+
+    def __init__(self, options: ProviderOptions) -> None:
+        self._model = require_model(options, "anthropic")
+        if options.temperature is not None:
+            raise UsageError("provider 'anthropic' takes no temperature. Leave out --temperature.")
+        key = options.environment.get(KEY, "").strip()
+        if not key:
+            raise UsageError(f"{KEY} is not set. Set it to your key, or choose another --provider.")
+        self.secrets = (key,)
+        self._options = options
+        self._sdk = _sdk()
+        self._client = self._sdk.AsyncAnthropic(
+            api_key=key,
+            base_url=options.base_url or options.environment.get(BASE_URL),
+            max_retries=0,
+            timeout=options.timeout_seconds,
+        )
+
+    async def reply(self, request: ModelRequest) -> Reply:
+        text: list[str] = []
+        asked: dict[str, Any] = {
+            "model": self._model,
+            "max_tokens": self._options.max_output_tokens,
+            "messages": [{"role": each.role, "content": each.text} for each in request.messages],
+        }
+        try:
+            if self._options.stream:
+                return await self._streamed(asked, text)
+            return _reply_of(await self._client.messages.create(**asked))
+        except self._sdk.APIStatusError as error:
+            wait = retry_after(error.response.headers, time.time())
+            status = 529 if getattr(error, "type", None) == "overloaded_error" else error.status_code
+            # An error in the middle of a stream comes with the status of its beginning.
+            raise failure_of_status(max(status, 500) if status < 400 else status, error.message, wait) from error
+        except self._sdk.APITimeoutError as error:
+            raise ProviderError("timeout", str(error), usage=received(0, text)) from error
+        except self._sdk.APIConnectionError as error:
+            raise ProviderError("connection", _with_cause(error), usage=received(0, text)) from error
+        except self._sdk.AnthropicError as error:
+            raise ProviderError("garbage", f"{type(error).__name__}: {error}") from error
+
+    async def _streamed(self, asked: dict[str, Any], text: list[str]) -> Reply:
+        usage, stop_reason = Usage(), None
+        async with await self._client.messages.create(**asked, stream=True) as events:
+            async for event in events:
+                if event.type == "message_start":
+                    usage = _usage_of(event.message.usage)
+                elif event.type == "content_block_delta" and event.delta.type == "text_delta":
+                    text.append(event.delta.text)
+                elif event.type == "message_delta":
+                    stop_reason = event.delta.stop_reason
+                    usage = Usage(usage.input_tokens, event.usage.output_tokens, usage.cached_input_tokens)
+        if stop_reason is None:
+            raise ProviderError("connection", "the stream ended before the reply did", usage=received(0, text))
+        return Reply("".join(text), usage, stop_reason)
+
+    async def aclose(self) -> None:
+        await self._client.close()
+
+
+def _reply_of(message: anthropic.types.Message) -> Reply:
+    text = "".join(block.text for block in message.content if block.type == "text")
+    if message.stop_reason is None:
+        raise ProviderError("garbage", "the reply has no stop_reason")
+    return Reply(text, _usage_of(message.usage), message.stop_reason)
+
+
+def _usage_of(usage: Any) -> Usage:
+    """Tokens of the input are counted apart if they were read from the cache or written to it."""
+    cached = usage.cache_read_input_tokens or 0
+    return Usage(
+        usage.input_tokens + cached + (usage.cache_creation_input_tokens or 0), usage.output_tokens or 0, cached
+    )
+
+
+def _with_cause(error: Exception) -> str:
+    return f"{error} ({error.__cause__})" if error.__cause__ is not None else str(error)
+
+
+def _sdk() -> Any:
+    try:
+        import anthropic
+    except ImportError as error:
+        raise MissingExtraError("provider 'anthropic' needs its SDK: pip install 'torchstone[anthropic]'.") from error
+    return anthropic

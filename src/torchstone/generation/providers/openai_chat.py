@@ -1,0 +1,111 @@
+"""Chat completions through OpenAI's SDK: OpenAI itself, vLLM, Ollama and other servers; streaming or not."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from torchstone.errors import MissingExtraError, UsageError
+from torchstone.generation.providers.base import (
+    ModelRequest,
+    ProviderError,
+    ProviderOptions,
+    Reply,
+    failure_of_status,
+    received,
+    require_model,
+    retry_after,
+)
+from torchstone.schema.generation import Usage
+
+if TYPE_CHECKING:
+    import openai
+
+KEY = "OPENAI_API_KEY"
+BASE_URL = "OPENAI_BASE_URL"
+_NO_KEY = "none"
+"""For servers of one's own, which need no key; the SDK does."""
+
+
+class OpenAIProvider:
+    """OpenAI's models, or any server that speaks chat completions: OPENAI_API_KEY, OPENAI_BASE_URL."""
+
+    def __init__(self, options: ProviderOptions) -> None:
+        self._model = require_model(options, "openai")
+        base_url = options.base_url or options.environment.get(BASE_URL) or None
+        key = options.environment.get(KEY, "").strip()
+        if not key and base_url is None:
+            raise UsageError(f"{KEY} is not set. Set it to your key, or name your own server with {BASE_URL}.")
+        self.secrets = (key,) if key else ()
+        self._options = options
+        self._sdk = _sdk()
+        self._client = self._sdk.AsyncOpenAI(
+            api_key=key or _NO_KEY, base_url=base_url, max_retries=0, timeout=options.timeout_seconds
+        )
+        # OpenAI's newer models know only the long name, many other servers only the short one.
+        self._limit_name = "max_completion_tokens" if base_url is None else "max_tokens"
+
+    async def reply(self, request: ModelRequest) -> Reply:
+        text: list[str] = []
+        asked: dict[str, Any] = {
+            "model": self._model,
+            "messages": [{"role": each.role, "content": each.text} for each in request.messages],
+            self._limit_name: self._options.max_output_tokens,
+        }
+        if self._options.temperature is not None:
+            asked["temperature"] = self._options.temperature
+        try:
+            if self._options.stream:
+                return await self._streamed(asked, text)
+            return _reply_of(await self._client.chat.completions.create(**asked))
+        except self._sdk.APIStatusError as error:
+            wait = retry_after(error.response.headers, time.time())
+            raise failure_of_status(error.status_code, error.message, wait) from error
+        except self._sdk.APITimeoutError as error:
+            raise ProviderError("timeout", str(error), usage=received(0, text)) from error
+        except self._sdk.APIConnectionError as error:
+            cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
+            raise ProviderError("connection", f"{error}{cause}", usage=received(0, text)) from error
+        except self._sdk.APIError as error:  # an error in the middle of a stream
+            raise ProviderError("overloaded", str(error), usage=received(0, text)) from error
+        except self._sdk.OpenAIError as error:
+            raise ProviderError("garbage", f"{type(error).__name__}: {error}") from error
+
+    async def _streamed(self, asked: dict[str, Any], text: list[str]) -> Reply:
+        usage, stop_reason = Usage(), None
+        options = {"include_usage": True}
+        async with await self._client.chat.completions.create(**asked, stream=True, stream_options=options) as chunks:
+            async for chunk in chunks:
+                if chunk.usage is not None:
+                    usage = _usage_of(chunk.usage)
+                for choice in chunk.choices[:1]:
+                    text.append(choice.delta.content or "")
+                    stop_reason = choice.finish_reason or stop_reason
+        if stop_reason is None:
+            raise ProviderError("connection", "the stream ended before the reply did", usage=received(0, text))
+        return Reply("".join(text), usage, stop_reason)
+
+    async def aclose(self) -> None:
+        await self._client.close()
+
+
+def _reply_of(completion: openai.types.chat.ChatCompletion) -> Reply:
+    if not completion.choices:
+        raise ProviderError("garbage", "the reply has no choices")
+    choice = completion.choices[0]
+    usage = _usage_of(completion.usage) if completion.usage is not None else Usage()
+    return Reply(choice.message.content or "", usage, choice.finish_reason or "")
+
+
+def _usage_of(usage: Any) -> Usage:
+    details = usage.prompt_tokens_details
+    cached = (details.cached_tokens or 0) if details is not None else 0
+    return Usage(usage.prompt_tokens, usage.completion_tokens, cached)
+
+
+def _sdk() -> Any:
+    try:
+        import openai
+    except ImportError as error:
+        raise MissingExtraError("provider 'openai' needs its SDK: pip install 'torchstone[openai]'.") from error
+    return openai

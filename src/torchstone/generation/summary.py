@@ -1,0 +1,119 @@
+"""The files of a run of generation for people: metadata.txt, OVERALL_SUMMARY.txt, README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from torchstone.generation.budget import added
+from torchstone.generation.operator_task import outcome_text
+from torchstone.generation.strategies import best_of
+from torchstone.schema import Manifest
+from torchstone.schema.generation import Attempt, GenerationRun, Usage
+
+SUMMARY, METADATA, README = "OVERALL_SUMMARY.txt", "metadata.txt", "README.md"
+
+_README = """# Kernels written by {model}
+
+Made by `torchstone generate`. One folder per operator of suite `{suite}`, {attempts} in {dsl} at most.
+
+| file | content |
+| --- | --- |
+| `OVERALL_SUMMARY.txt` | what came of each operator |
+| `metadata.txt`, `manifest.json` | model, options, versions, hardware |
+| `records.jsonl` | one line per attempt |
+| `relu/relu_attempt_1{suffix}` | the code of an attempt |
+| `relu/relu_attempt_1.records.jsonl` | its records, one per case |
+| `relu/best.json` | the attempt that counts: right, then fastest |
+| `relu/transcript.md`, `relu/transcript.jsonl` | what was asked and answered |
+
+1. Judge the best attempts: `torchstone run --suite {suite} --backend directory --kernels-dir {folder}`
+2. Scores: `torchstone generate report {folder}`
+3. Go on after an interruption: `torchstone generate --resume --run-id {name}`
+4. Ask nobody, judge the recorded replies again: `torchstone generate --replay {folder}`
+
+The code was written by a model. Read it before you use it outside the sandbox.
+"""
+
+
+def readme_text(run: GenerationRun, folder: Path, suffix: str) -> str:
+    """How to use the folder."""
+    attempts = "1 attempt" if run.max_attempts == 1 else f"{run.max_attempts} attempts"
+    return _README.format(
+        model=run.model,
+        suite=run.suite,
+        dsl=run.dsl,
+        attempts=attempts,
+        folder=folder,
+        name=folder.name,
+        suffix=suffix,
+    )
+
+
+def metadata_text(run: GenerationRun, manifest: Manifest, command: Sequence[str]) -> str:
+    """The circumstances, one `name: value` for each line."""
+    started = datetime.fromtimestamp(run.started_unix_ns / 1e9).astimezone().isoformat(timespec="seconds")
+    packages = manifest.software.packages
+    lines = {
+        "started": started,
+        "command": " ".join(command) or "Python API",
+        "provider": run.provider,
+        "model": run.model,
+        "language": run.dsl,
+        "strategy": run.strategy,
+        "max attempts": str(run.max_attempts),
+        "suite": run.suite,
+        "operators": str(len(run.folders)),
+        "device": run.device,
+        "effort": run.effort,
+        "processor": manifest.hardware.cpu,
+        "gpus": ", ".join(gpu.name for gpu in manifest.hardware.gpus) or "none",
+        "torchstone": manifest.software.torchstone,
+        "torch": packages.get("torch", "not installed"),
+        "triton": packages.get("triton", "not installed"),
+    }
+    return "".join(f"{name}: {value}\n" for name, value in lines.items())
+
+
+def total_usage(attempts: Sequence[Attempt]) -> Usage:
+    """Of all attempts; the cost is known if that of each is."""
+    total = Usage()
+    for attempt in attempts:
+        total = added(total, attempt.usage)
+    costs = [attempt.usage.cost_usd for attempt in attempts if attempt.usage.tokens]
+    known = [cost for cost in costs if cost is not None]
+    cost = sum(known) if known and len(known) == len(costs) else None
+    return Usage(total.input_tokens, total.output_tokens, total.cached_input_tokens, cost)
+
+
+def summary_text(run: GenerationRun, name: str, attempts: Sequence[Attempt], note: str = "") -> str:
+    """Counts, then a line for each operator in the order of their folders."""
+    by_operator: Mapping[str, list[Attempt]] = {operator: [] for operator in run.folders}
+    for attempt in attempts:
+        by_operator.get(attempt.operator, []).append(attempt)
+    right = sum(any(attempt.right for attempt in own) for own in by_operator.values())
+    usage = total_usage(attempts)
+    cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
+    lines = [
+        f"Run {name}: {run.model} ({run.provider}) writes {run.dsl} for suite {run.suite}, strategy {run.strategy}",
+        f"Operators: {len(by_operator)}, with a right kernel: {right}",
+        f"Attempts: {len(attempts)}, requests: {sum(attempt.requests for attempt in attempts)}",
+        f"Tokens: {usage.input_tokens} in, {usage.output_tokens} out; cost: {cost}",
+        *([note] if note else []),
+        "",
+        *_table(run, by_operator),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(run: GenerationRun, by_operator: Mapping[str, list[Attempt]]) -> Iterator[str]:
+    rows = [("operator", "folder", "attempts", "best", "outcome of the best attempt")]
+    for operator, folder in sorted(run.folders.items(), key=lambda item: item[1]):
+        own = by_operator[operator]
+        best = best_of(own) or (own[-1] if own else None)
+        told = "no attempt yet" if best is None else outcome_text(best)
+        rows.append((operator, folder, str(len(own)), "" if best is None else str(best.number), told))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,139 @@
+"""What the service is asked and what it answers. Whatever is told of a kernel is feedback, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from torchstone.feedback import FeedbackInfo, ProfiledWork, profile_text
+
+JobState = Literal["running", "finished", "cancelled", "failed"]
+
+
+class GivenKernel(msgspec.Struct, frozen=True):
+    """A kernel as a client gives it: a text, or a file that the server reads."""
+
+    operator: str
+    """``relu``, ``add.Tensor`` or ``aten.add.Tensor``."""
+    source: str = ""
+    """The whole text of a Python kernel file."""
+    path: str = ""
+    """A kernel file, ``.py``, ``.cpp`` or ``.cu``. Exactly one of source and path is given."""
+    entry: str = ""
+    """Name of the function; empty: found by its name."""
+
+
+class OperatorFacts(msgspec.Struct, frozen=True):
+    """An operator of a suite."""
+
+    operator: str
+    cases: int
+    timed_cases: int
+
+
+class CaseFacts(msgspec.Struct, frozen=True):
+    """A case of an operator."""
+
+    case: str
+    """Its key."""
+    operator: str
+    arguments: str
+    timed: bool
+    tags: tuple[str, ...] = ()
+
+
+class RecordName(msgspec.Struct, frozen=True):
+    """A record that can be explained."""
+
+    record: str
+    """Its key: the argument of `explain`."""
+    operator: str
+    arguments: str
+    right: bool
+
+
+class KernelAnswer(msgspec.Struct, frozen=True):
+    """What is known of one kernel."""
+
+    operator: str
+    where: str
+    """The path, or ``source text``."""
+    feedback: FeedbackInfo
+    records: tuple[RecordName, ...]
+
+
+class JobAnswer(msgspec.Struct, frozen=True):
+    """How far a job is, and once it has ended what came of it."""
+
+    job: str
+    state: JobState
+    done_cases: int
+    total_cases: int
+    elapsed_seconds: float
+    seconds_left: float | None = None
+    """An estimate from the cases that are done; None: there is none yet, or the job has ended."""
+    wrong_cases: int = 0
+    """So far."""
+    error: str = ""
+    """Why there is no answer, if the job failed."""
+    kernels: tuple[KernelAnswer, ...] = ()
+    """Of every kernel with a record. A cancelled job has those that were there."""
+
+    def to_text(self, max_tokens: int | None = None) -> str:
+        """For a model: the feedback of each kernel, within the tokens together."""
+        parts = [self._heading()]
+        share = None if max_tokens is None else max_tokens // max(1, len(self.kernels))
+        for kernel in self.kernels:
+            parts.append(kernel.feedback.to_text(share))
+            wrong = [item for item in kernel.records if not item.right]
+            if wrong:
+                parts.append("To see one case alone, explain_record with: " + ", ".join(_short(wrong)))
+        return "\n\n".join(parts)
+
+    def _heading(self) -> str:
+        done = f"{self.done_cases} of {self.total_cases} cases judged in {self.elapsed_seconds:.1f} s"
+        match self.state:
+            case "running":
+                left = "" if self.seconds_left is None else f", about {self.seconds_left:.0f} s left"
+                return f"job {self.job} is running: {done}{left}, {self.wrong_cases} wrong. Ask job_progress again."
+            case "failed":
+                return f"job {self.job} failed: {self.error}"
+            case state:
+                return f"job {self.job} {state}: {done}."
+
+
+def _short(records: list[RecordName], most: int = 3) -> list[str]:
+    return [f"{item.record[:8]} ({item.arguments})" for item in records[:most]]
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """One record by itself."""
+
+    record: str
+    operator: str
+    arguments: str
+    feedback: FeedbackInfo
+
+
+class ProfileAnswer(msgspec.Struct, frozen=True):
+    """What a profiler saw."""
+
+    operator: str
+    arguments: str
+    profiler: str
+    status: str
+    """``profiled``, ``absent``, ``unavailable`` or ``failed``."""
+    sandboxed: bool
+    folder: str
+    """Where the profiler's own files are."""
+    work: tuple[ProfiledWork, ...] = ()
+    """What took the time; empty if the profiler saw nothing."""
+    notice: str = ""
+
+    def to_text(self) -> str:
+        """For a model."""
+        lines = [f"{self.profiler} on {self.operator}({self.arguments}): {self.status}"]
+        lines += [self.notice] if self.notice else []
+        lines += [profile_text(self.work)] if self.work else []
+        return "\n".join([*lines, f"files: {self.folder}"])

@@ -1,0 +1,278 @@
+"""The service as an MCP server over stdin and stdout: what each tool is called, takes and answers.
+
+The only module that imports the MCP SDK. Stdout belongs to the protocol: the SDK takes it over before any message.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Annotated, Any, Literal, ParamSpec
+
+import anyio
+import anyio.to_thread
+import msgspec
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import CallToolResult, TextContent
+from pydantic import Field
+
+from torchstone.errors import TorchstoneError
+from torchstone.runs.manifest import own_version
+from torchstone.schema import Effort
+from torchstone.serving.answers import GivenKernel, JobAnswer
+from torchstone.serving.jobs import JudgingJob
+from torchstone.serving.service import LIMIT_SECONDS, KernelService
+
+NAME = "torchstone"
+INSTRUCTIONS = """\
+Torchstone judges PyTorch operator kernels: is a kernel right, how fast is it, how far from the device's limit. The
+kernel runs in a sandbox. It is called with fresh inputs, also with other sizes, strides and special values (NaN,
+infinities, ties) than the listed cases have: write it for every input that PyTorch's operator takes.
+
+A kernel is a Python file (Triton and inline CUDA included), or a .cpp or .cu file, with one function named
+<operator>_kernel_impl that takes the operator's arguments in PyTorch's order and returns what it returns.
+
+Work like this: list_cases, write the kernel, check_kernel until it is right, then measure_kernel, profile_kernel to see
+where the time goes. A call that takes longer than wait_seconds answers with a job: ask job_progress for it."""
+WAIT_SECONDS = 45.0
+"""How long a tool waits for a verdict: below the minute after which clients give a call up."""
+_MOST_WAIT_SECONDS = 3600.0
+_LOOK_SECONDS = 0.05
+_TELL_SECONDS = 2.0
+"""Between two notifications of progress: clients that hear nothing may give up."""
+_MOST_LISTED = 200
+"""Rows of a list in the text of an answer."""
+
+P = ParamSpec("P")
+Operator = Annotated[str, Field(description="relu, add.Tensor or aten.add.Tensor")]
+Source = Annotated[str, Field(description="The whole text of a Python kernel file. Give source or path, not both.")]
+Path_ = Annotated[str, Field(description="A kernel file (.py, .cpp, .cu). Give source or path, not both.")]
+Entry = Annotated[str, Field(description="Name of the kernel's function, if it is not <operator>_kernel_impl.")]
+Suite = Annotated[str, Field(description="Where the cases come from: smoke, opinfo, … Empty: the server's choice.")]
+DTypes = Annotated[list[str], Field(description="float32, bfloat16 … Empty: the suite's choice.")]
+Wait = Annotated[
+    float, Field(ge=0, le=_MOST_WAIT_SECONDS, description="After so many seconds the answer is a job to ask about.")
+]
+Limit = Annotated[
+    float, Field(gt=0, le=_MOST_WAIT_SECONDS, description="Longest time of the first call, and of a case's check.")
+]
+
+
+def serve(service: KernelService) -> None:
+    """Serve one client until it closes its end."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    server_for(service).run("stdio")
+
+
+def server_for(service: KernelService) -> MCPServer[Any]:
+    """The server, not yet running. Tests may talk to it without a process."""
+    server: MCPServer[Any] = MCPServer(NAME, instructions=INSTRUCTIONS, version=own_version(), log_level="WARNING")
+    _add_lists(server, service)
+    _add_judging(server, service)
+    _add_jobs(server, service)
+    _add_looking_closer(server, service)
+    return server
+
+
+# ---- tools
+
+
+def _add_lists(server: MCPServer[Any], service: KernelService) -> None:
+    @server.tool(structured_output=False)
+    @_telling_errors
+    async def list_operators(suite: Suite = "", contains: str = "") -> CallToolResult:
+        """List the operators that kernels can be judged for, with their numbers of cases."""
+        found = await _in_thread(service.operators, suite, contains)
+        rows = [f"{each.operator}: {each.cases} cases, {each.timed_cases} timed" for each in found]
+        return _answer({"operators": found}, _listed(rows))
+
+    @server.tool(structured_output=False)
+    @_telling_errors
+    async def list_cases(operator: Operator, suite: Suite = "", dtypes: DTypes = []) -> CallToolResult:  # noqa: B006
+        """List the cases of an operator: the arguments that its kernel is called with. Variants are drawn besides."""
+        found = await _in_thread(service.cases, operator, suite, dtypes)
+        rows = [f"{each.case[:8]} {each.operator}({each.arguments}){' timed' * each.timed}" for each in found]
+        return _answer({"cases": found}, _listed(rows))
+
+
+def _add_judging(server: MCPServer[Any], service: KernelService) -> None:
+    @server.tool(structured_output=False)
+    @_telling_errors
+    async def check_kernel(
+        ctx: Context[Any, Any],
+        operator: Operator,
+        source: Source = "",
+        path: Path_ = "",
+        entry: Entry = "",
+        suite: Suite = "",
+        dtypes: DTypes = [],  # noqa: B006
+        effort: Effort = "quick",
+        wait_seconds: Wait = WAIT_SECONDS,
+        limit_seconds: Limit = LIMIT_SECONDS,
+    ) -> CallToolResult:
+        """Is this kernel right? Tells which cases are wrong and why: where, by how much, on what kind of values."""
+        kernel = GivenKernel(operator, source, path, entry)
+        job = await _in_thread(
+            service.start, [kernel], "check", suite=suite, dtypes=dtypes, effort=effort, limit_seconds=limit_seconds
+        )
+        return await _waited(service, job, wait_seconds, ctx)
+
+    @server.tool(structured_output=False)
+    @_telling_errors
+    async def measure_kernel(
+        ctx: Context[Any, Any],
+        operator: Operator,
+        source: Source = "",
+        path: Path_ = "",
+        entry: Entry = "",
+        suite: Suite = "",
+        dtypes: DTypes = [],  # noqa: B006
+        effort: Effort = "normal",
+        wait_seconds: Wait = WAIT_SECONDS,
+        limit_seconds: Limit = LIMIT_SECONDS,
+    ) -> CallToolResult:
+        """How fast is this kernel? Checks and times the timed cases: speedup with its interval, share of the limit."""
+        kernel = GivenKernel(operator, source, path, entry)
+        job = await _in_thread(
+            service.start, [kernel], "measure", suite=suite, dtypes=dtypes, effort=effort, limit_seconds=limit_seconds
+        )
+        return await _waited(service, job, wait_seconds, ctx)
+
+
+def _add_jobs(server: MCPServer[Any], service: KernelService) -> None:
+    @server.tool(structured_output=False)
+    @_telling_errors
+    async def start_job(
+        kernels: Annotated[
+            list[dict[str, str]],
+            Field(description="Each with operator, and source or path, and entry if the function's name is unusual."),
+        ],
+        purpose: Literal["check", "measure", "evaluate"] = "evaluate",
+        suite: Suite = "",
+        dtypes: DTypes = [],  # noqa: B006
+        effort: Effort = "normal",
+        limit_seconds: Limit = LIMIT_SECONDS,
+    ) -> CallToolResult:
+        """Judge one or many kernels in the background: check, measure, or both. Answers at once with the job's name."""
+        given = [_kernel(each) for each in kernels]
+        job = await _in_thread(
+            service.start, given, purpose, suite=suite, dtypes=dtypes, effort=effort, limit_seconds=limit_seconds
+        )
+        return _job_answer(service, job)
+
+    @server.tool(structured_output=False)
+    @_telling_errors
+    async def job_progress(ctx: Context[Any, Any], job: str, wait_seconds: Wait = 0.0) -> CallToolResult:
+        """How far a job is; once it has ended, the feedback for each of its kernels."""
+        return await _waited(service, service.job(job), wait_seconds, ctx, cancels=False)
+
+    @server.tool(structured_output=False)
+    @_telling_errors
+    async def cancel_job(job: str) -> CallToolResult:
+        """Withdraw what a job has not judged yet. Answers with what there is."""
+        found = service.job(job)
+        await _in_thread(found.cancel)
+        return _job_answer(service, found)
+
+
+def _add_looking_closer(server: MCPServer[Any], service: KernelService) -> None:
+    @server.tool(structured_output=False)
+    @_telling_errors
+    async def explain_record(
+        record: Annotated[str, Field(description="Key of a record, as answers name it, or its first characters.")],
+        run_folder: Annotated[str, Field(description="A run of 'torchstone run'. Empty: jobs of this server.")] = "",
+    ) -> CallToolResult:
+        """Explain one case by itself, in full length."""
+        found = await _in_thread(service.explain, record, run_folder)
+        return _answer(found, found.feedback.to_text())
+
+    @server.tool(structured_output=False)
+    @_telling_errors
+    async def profile_kernel(
+        operator: Operator,
+        source: Source = "",
+        path: Path_ = "",
+        entry: Entry = "",
+        case: Annotated[str, Field(description="Key or arguments of a case. Empty: the largest timed one.")] = "",
+        profiler: Annotated[str, Field(description="torch; ncu and nsys only if the server allows them.")] = "torch",
+        calls: Annotated[int, Field(ge=1, le=100)] = 5,
+    ) -> CallToolResult:
+        """Where does the time go? Runs the kernel on one case under a profiler. Its times are no measurements."""
+        kernel = GivenKernel(operator, source, path, entry)
+        made = await _in_thread(service.profile, kernel, case=case, profiler=profiler, calls=calls)
+        return _answer(made, made.to_text())
+
+
+def _kernel(given: dict[str, str]) -> GivenKernel:
+    try:
+        return msgspec.convert(given, GivenKernel)
+    except msgspec.ValidationError as error:
+        raise ToolError(f"a kernel of the job is not valid: {error}. Give operator, and source or path.") from error
+
+
+# ---- answers
+
+
+def _telling_errors(tool: Callable[P, Awaitable[CallToolResult]]) -> Callable[P, Awaitable[CallToolResult]]:
+    """What cannot be done is an answer of one line, marked as an error."""
+
+    @functools.wraps(tool)
+    async def told(*args: P.args, **kwargs: P.kwargs) -> CallToolResult:
+        try:
+            return await tool(*args, **kwargs)
+        except TorchstoneError as error:
+            raise ToolError(str(error)) from error
+
+    return told
+
+
+async def _in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Suites read files and import torch: the protocol goes on meanwhile."""
+    return await anyio.to_thread.run_sync(functools.partial(function, *args, **kwargs))
+
+
+async def _waited(
+    service: KernelService, job: JudgingJob, seconds: float, ctx: Context[Any, Any], *, cancels: bool = True
+) -> CallToolResult:
+    """The answer of a job that has ended, or after these seconds how far it is. A client that goes takes it along."""
+    deadline = time.monotonic() + seconds
+    tell = time.monotonic() + _TELL_SECONDS
+    try:
+        while not job.is_over and time.monotonic() < deadline:
+            await anyio.sleep(_LOOK_SECONDS)
+            if time.monotonic() >= tell:
+                tell = time.monotonic() + _TELL_SECONDS
+                await _tell(job.answer(), ctx)
+    except anyio.get_cancelled_exc_class():
+        if cancels:
+            job.cancel()
+        raise
+    return _job_answer(service, job)
+
+
+async def _tell(answer: JobAnswer, ctx: Context[Any, Any]) -> None:
+    message = f"{answer.done_cases} of {answer.total_cases} cases, {answer.wrong_cases} wrong"
+    await ctx.report_progress(answer.done_cases, answer.total_cases, message)
+
+
+def _job_answer(service: KernelService, job: JudgingJob) -> CallToolResult:
+    answer = job.answer()
+    made = _answer(answer, answer.to_text(service.options.feedback_tokens))
+    made.is_error = answer.state == "failed"
+    return made
+
+
+def _answer(noun: Any, text: str) -> CallToolResult:
+    """A text for the model, and the same in fields for programs."""
+    fields = msgspec.to_builtins(noun, str_keys=True)
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=fields)
+
+
+def _listed(rows: Iterable[str]) -> str:
+    lines = list(rows)
+    more = len(lines) - _MOST_LISTED
+    return "\n".join([*lines[:_MOST_LISTED], *([f"… {more} more"] if more > 0 else [])]) or "none"
