@@ -27,6 +27,7 @@ from torchstone.gym import (
 )
 from torchstone.gym.config import configured
 from torchstone.gym.evaluator import run_now
+from torchstone.gym.tasks import tasks_of
 from torchstone.schema import Agrees, Cheated, Disagrees, ErrorStatistics, Job, Unjudged, Verdict
 
 AGREES = Agrees(ErrorStatistics(), 3)
@@ -88,6 +89,15 @@ def test_the_two_ways_to_judge_one_kernel_refuse_the_others_gpu() -> None:
         run_code(RIGHT, "relu", gpu="H100")
     with pytest.raises(UsageError, match="or use run_code"):
         eval_code(RIGHT, "relu")
+
+
+def test_a_gpu_at_modal_needs_its_executor_and_the_refusal_names_what_is_missing() -> None:
+    with pytest.raises(UsageError, match="(?i)modal") as refused:
+        _ = Evaluator(gpu="H100").judge
+    assert "\n" not in str(refused.value)
+    task = next(iter(tasks_of(EvaluatorConfig(gpu="H100", ops=("relu",)), "cuda")))
+    assert "on a CUDA GPU (NVIDIA H100)" in task.prompt
+    assert "Triton" in task.prompt
 
 
 def test_an_operator_that_the_suite_lacks_and_a_split_without_cases_are_named() -> None:

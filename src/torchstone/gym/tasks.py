@@ -11,7 +11,7 @@ from torchstone.errors import UsageError
 from torchstone.gym.config import EvaluatorConfig
 from torchstone.gym.problem_prompt import PROBLEM_ENTRY, problem_prompt
 from torchstone.gym.splits import in_split
-from torchstone.prompting import entry_of, kernel_folder, limits_of, prompt_for
+from torchstone.prompting import DeviceLimits, entry_of, kernel_folder, limits_of, prompt_for
 from torchstone.runs import RunRequest
 from torchstone.runs.request import check
 from torchstone.runs.run import choose_cases
@@ -65,7 +65,7 @@ def _in_split(cases: Iterable[Case], config: EvaluatorConfig, device: str) -> tu
 def _task(operator: str, cases: tuple[Case, ...], config: EvaluatorConfig, device: str) -> KernelTask:
     kind = device.partition(":")[0]
     language = config.language_on(kind)
-    limits = limits_of(device, threads=config.threads, deadlines=config.deadlines, limits=config.limits)
+    limits = _device_limits(config, device)
     if is_model(operator):
         return KernelTask(operator, PROBLEM_ENTRY, cases, problem_prompt(cases[0], language, limits))
     prompt = prompt_for(
@@ -78,6 +78,15 @@ def _task(operator: str, cases: tuple[Case, ...], config: EvaluatorConfig, devic
         require_authored=config.demands_authored(kind),
     )
     return KernelTask(operator, entry_of(kernel_folder(operator)), cases, prompt)
+
+
+def _device_limits(config: EvaluatorConfig, device: str) -> DeviceLimits:
+    """What the prompt tells about the device. Of a GPU at Modal this machine knows the type alone."""
+    if config.is_modal:
+        return DeviceLimits(
+            "cuda", f"NVIDIA {config.gpu}", threads=config.threads, deadlines=config.deadlines, limits=config.limits
+        )
+    return limits_of(device, threads=config.threads, deadlines=config.deadlines, limits=config.limits)
 
 
 def task_named(name: str, tasks: Iterable[KernelTask]) -> KernelTask | None:
