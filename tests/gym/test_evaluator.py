@@ -47,6 +47,12 @@ def fake(decide: Any = by_text, **fields: Any) -> Evaluator:
     return Evaluator(executor=FakeExecutor(decide), device="cpu", ops=("relu",), **fields)
 
 
+PRINTING = """def relu_kernel_impl(self):
+    print(self.double().nan_to_num(0, 0, 0).sum().item())
+    return torch.where(self < 0, 0, self)
+"""
+
+
 def numbered(number: int) -> str:
     return reply(f"# {number}\n{RIGHT}")
 
@@ -92,7 +98,7 @@ def test_the_two_ways_to_judge_one_kernel_refuse_the_others_gpu() -> None:
 
 
 def test_a_gpu_at_modal_needs_its_executor_and_the_refusal_names_what_is_missing() -> None:
-    with pytest.raises(UsageError, match="(?i)modal") as refused:
+    with pytest.raises(UsageError, match=r"(?i)modal") as refused:
         _ = Evaluator(gpu="H100").judge
     assert "\n" not in str(refused.value)
     task = next(iter(tasks_of(EvaluatorConfig(gpu="H100", ops=("relu",)), "cuda")))
@@ -194,6 +200,30 @@ def test_a_line_that_looks_like_a_path_is_code(tmp_path: Path) -> None:
     assert "SECRET" not in seen[0]
 
 
+@pytest.mark.parametrize(
+    ("asked", "code", "language"),
+    [
+        ("cuda", "at::Tensor relu_kernel_impl(const at::Tensor& self) { return self; }", "cuda"),
+        ("cuda", "import torch\n" + RIGHT, "python"),
+        ("cpp", "#include <ATen/ATen.h>\nat::Tensor relu_kernel_impl(at::Tensor self) { return self; }", "cpp"),
+        ("triton", "@triton.jit\ndef f(x): tl.load(x)\n" + RIGHT, "triton"),
+        ("pytorch", RIGHT, "python"),
+    ],
+)
+def test_a_kernel_is_judged_in_the_language_it_is_written_in_or_else_in_the_one_asked_for(
+    asked: str, code: str, language: str
+) -> None:
+    seen: set[str] = set()
+
+    def decide(job: Job) -> Verdict:
+        seen.add(job.implementation.language)
+        return AGREES
+
+    with fake(decide, language=asked) as evaluator:
+        assert evaluator.turn_now(f"```\n{code}\n```", "relu").right
+    assert seen == {language}
+
+
 def test_evaluation_and_training_are_judged_on_different_cases() -> None:
     with fake(split="train") as train, fake(split="eval") as evaluation, fake(split="all") as both:
         keys = [{case.key for case in each.task("relu").cases} for each in (train, evaluation, both)]
@@ -292,6 +322,7 @@ def test_a_real_sandbox_judges_a_right_a_wrong_and_a_cheating_kernel_and_pytorch
     with Evaluator(device="cpu", ops=("relu",), measured=False) as evaluator:
         right, wrong, cheat = evaluator.turns_now([(reply(text), "relu") for text in (RIGHT, WRONG, CHEATING)])
         reference = run_now(evaluator.evaluate_reference("relu"))
+        printed = [run_now(evaluator.evaluate(PRINTING, "relu")) for _ in range(2)]
     assert (right.verdict, right.reward) == ("agrees", 0.3), right.feedback
     assert right.added_imports == ("import torch",)
     assert wrong.verdict == "disagrees"
@@ -299,3 +330,6 @@ def test_a_real_sandbox_judges_a_right_a_wrong_and_a_cheating_kernel_and_pytorch
     assert 0 <= wrong.reward < 0.3
     assert (cheat.verdict, cheat.reward) == ("cheated", -1.0)
     assert reference.agrees
+    first, second = ({record.case.key: record.log_tail for record in each.records} for each in printed)
+    large = max(evaluator.task("relu").cases, key=lambda case: len(case.label)).key
+    assert first[large] != second[large], "values are drawn again for each judgement"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
-from functools import cached_property
 from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Self
@@ -13,14 +12,15 @@ from typing import Any, Self
 import msgspec
 
 from torchstone.api import Evaluation, Judge, as_implementation
+from torchstone.backends.python_source import definitions_in
 from torchstone.errors import InfrastructureError, UsageError, unknown_name
 from torchstone.executors import Executor
 from torchstone.feedback import feedback_of
 from torchstone.gym.config import EvaluatorConfig, configured
 from torchstone.gym.reward import RewardParts, facts_of, parts_of, reward_of_facts
 from torchstone.gym.tasks import KernelTask, task_named, tasks_of
-from torchstone.prompting import code_in
-from torchstone.schema import Cheated, SourceFiles, torchs_own
+from torchstone.prompting import code_in, language_named
+from torchstone.schema import Cheated, Implementation, SourceFile, SourceFiles, torchs_own
 
 
 class TurnResult(msgspec.Struct, frozen=True):
@@ -79,7 +79,8 @@ class Evaluator:
         """``fields`` are fields of the configuration. ``executor`` stands for the one that `gpu` names."""
         self.config = configured(config, fields)
         self._given = executor
-        self._lock = Lock()
+        self._lock, self._finding = Lock(), Lock()
+        self._tasks: dict[str, KernelTask] | None = None
         self._judge: Judge | None = None
         self._closed = False
 
@@ -99,20 +100,23 @@ class Evaluator:
                 self._judge = Judge(**{**self.config.process_settings(), **given})
             return self._judge
 
-    @cached_property
+    @property
     def tasks(self) -> tuple[KernelTask, ...]:
-        """Every task of the configuration."""
-        return tasks_of(self.config, self.judge.device)
+        """Every task of the configuration. They are found once: some suites run code for it."""
+        return tuple(self._by_operator().values())
 
-    @cached_property
     def _by_operator(self) -> dict[str, KernelTask]:
-        return {task.operator: task for task in self.tasks}
+        with self._finding:
+            if self._tasks is None:
+                self._tasks = {task.operator: task for task in tasks_of(self.config, self.judge.device)}
+            return self._tasks
 
     def task(self, operator: str) -> KernelTask:
         """The task of an operator, by overload or base name."""
-        found = self._by_operator.get(operator) or task_named(operator, self.tasks)
+        tasks = self._by_operator()
+        found = tasks.get(operator) or task_named(operator, tasks.values())
         if found is None:
-            raise unknown_name("operator", operator, self._by_operator)
+            raise unknown_name("operator", operator, tasks)
         return found
 
     # ---- a kernel
@@ -120,14 +124,27 @@ class Evaluator:
     async def evaluate(self, code: str, operator: str) -> Evaluation:
         """The evaluation of a kernel's source text on the cases of its task. Cancelling withdraws it."""
         task = await asyncio.to_thread(self.task, operator)
-        text = code if "\n" in code else f"{code}\n"  # one line could be taken for the path of a file
-        return await self.judge.aevaluate(text, task.operator, **self._given_to_judge(task))
+        return await self.judge.aevaluate(self._kernel(code, task), task.operator, **self._given_to_judge(task))
+
+    def _kernel(self, code: str, task: KernelTask) -> Implementation:
+        """The text as a kernel in the language that it is plainly written in, or else in the one asked for."""
+        text = f"{code}\n"  # one line alone could be taken for the path of a file
+        found = as_implementation(text, task.operator, task.entry)
+        asked = language_named(self.config.language_on(self._device_type))
+        if asked.name not in ("cuda", "cpp") or found.language in ("cuda", "cpp") or definitions_in(text) is not None:
+            return found
+        source = SourceFiles((SourceFile(f"kernel{asked.suffix}", text),), task.entry, "source text")
+        return msgspec.structs.replace(found, origin=source, language=asked.name)
+
+    @property
+    def _device_type(self) -> str:
+        return self.judge.device.partition(":")[0]
 
     async def evaluate_reference(self, operator: str) -> Evaluation:
         """PyTorch's own implementation on the cases of the task, checked only: whether the task can be solved here."""
         task = await asyncio.to_thread(self.task, operator)
         own = torchs_own(task.cases[0])
-        settings = {**self._given_to_judge(task), "purpose": "check", "require_authored": False, "entry": None}
+        settings = {**self._given_to_judge(task), "purpose": "check", "require_authored": False}
         return await self.judge.aevaluate(own, task.operator, **settings)
 
     async def result_of(self, code: str, operator: str) -> TurnResult:
@@ -140,9 +157,9 @@ class Evaluator:
         return await asyncio.to_thread(self._result, task, code, evaluation)
 
     def _given_to_judge(self, task: KernelTask) -> dict[str, Any]:
-        settings: Mapping[str, Any] = self.config.judge_settings(self.judge.device.partition(":")[0])
+        settings: Mapping[str, Any] = self.config.judge_settings(self._device_type)
         purpose = "evaluate" if self.config.measured else "check"
-        return {**settings, "purpose": purpose, "entry": task.entry, "cases": task.cases}
+        return {**settings, "purpose": purpose, "cases": task.cases}
 
     # ---- a reply
 
@@ -171,7 +188,7 @@ class Evaluator:
         facts, settings = facts_of(evaluation), self.config.reward
         records = evaluation.records
         guards = dict.fromkeys(each.verdict.guard for each in records if isinstance(each.verdict, Cheated))
-        origin = as_implementation(f"{code}\n", task.operator, task.entry).origin
+        origin = self._kernel(code, task).origin
         source = origin if isinstance(origin, SourceFiles) else None
         return TurnResult(
             operator=task.operator,
