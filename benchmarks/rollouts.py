@@ -1,7 +1,8 @@
 """Many rollouts at once, as a trainer makes them: rewards per minute, and what must hold meanwhile.
 
     python benchmarks/rollouts.py [--device cuda|cpu] [--rollouts 1000] [--turns 1] [--judges N] [--seconds S]
-                                  [--check-only] [--largest 1] [--json FILE]
+                                  [--check-only] [--largest 1] [--require-authored]
+                                  [--json FILE]
     python benchmarks/rollouts.py --repeat 50 [--device cuda|cpu]      # how much does the reward of one kernel vary?
 
 All kernels are different: a third does not work at all, a third is wrong, a third is right. On CUDA they are Triton
@@ -232,6 +233,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "rollouts": options.rollouts,
         "judges": options.judges,
         "measured": not options.check_only,
+        "require_authored": options.require_authored,
         "cases_per_kernel": cases,
         "rewards": len(seen),
         "seconds": round(took, 1),
@@ -276,6 +278,7 @@ def main() -> int:
     parser.add_argument("--judges", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no turn begins after this time")
     parser.add_argument("--check-only", action="store_true", help="time nothing")
+    parser.add_argument("--require-authored", action="store_true", help="kernels may not call torch's operators")
     parser.add_argument("--largest", type=int, help="only so many cases for each kernel")
     parser.add_argument("--repeat", type=int, help="judge one right kernel so often instead")
     parser.add_argument("--json", type=Path)
