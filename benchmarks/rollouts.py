@@ -1,8 +1,7 @@
 """Many rollouts at once, as a trainer makes them: rewards per minute, and what must hold meanwhile.
 
     python benchmarks/rollouts.py [--device cuda|cpu] [--rollouts 1000] [--turns 1] [--judges N] [--seconds S]
-                                  [--check-only] [--largest 1] [--require-authored]
-                                  [--json FILE]
+                                  [--check-only] [--largest 1] [--require-authored] [--json FILE]
     python benchmarks/rollouts.py --repeat 50 [--device cuda|cpu]      # how much does the reward of one kernel vary?
 
 All kernels are different: a third does not work at all, a third is wrong, a third is right. On CUDA they are Triton
@@ -209,6 +208,7 @@ def evaluator_for(options: argparse.Namespace) -> Watched:
         measured=not options.check_only,
         queue_size=QUEUE,
         largest=options.largest,
+        require_authored=options.require_authored,
         split="all",
     )
 
