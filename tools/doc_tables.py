@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import get_args
 
+from field_tables import field_rows
 from torchstone.calls.determinism import FEW_RANDOM_ELEMENTS
+from torchstone.gym import EvaluatorConfig, RewardSettings, TurnResult
 from torchstone.judging import BUDGETS, calls_needed
 from torchstone.judging.budget import CheckBudget
 from torchstone.judging.plans.base import Plan, When
@@ -245,6 +247,21 @@ def speedups() -> str:
     )
 
 
+def gym_configuration() -> str:
+    """The fields of the gym's configuration."""
+    return _table(("field", "default", "meaning"), field_rows(EvaluatorConfig))
+
+
+def reward_settings() -> str:
+    """What a kernel earns."""
+    return _table(("field", "default", "meaning"), field_rows(RewardSettings))
+
+
+def turn_result() -> str:
+    """What is known of a judged reply."""
+    return _table(("field", "meaning"), ((name, text) for name, _, text in field_rows(TurnResult)))
+
+
 def rooms() -> str:
     """Every room, the highest layer first, with the first line of its docstring."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -253,8 +270,7 @@ def rooms() -> str:
     rows = [
         (str(level), f"`{name}`", _first_line(ROOT / "src" / "torchstone" / name))
         for level, layer in enumerate(layers, start=1)
-        for name in layer.replace("(", "").replace(")", "").split(" | ")
-        if f"({name})" not in layer or (ROOT / "src" / "torchstone" / name).is_dir()  # a room that may be absent
+        for name in layer.split(" | ")
     ]
     return _table(("layer", "room", "what it does"), rows)
 
@@ -267,6 +283,9 @@ def _first_line(room: Path) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "rooms": rooms,
+    "gym-configuration": gym_configuration,
+    "reward-settings": reward_settings,
+    "turn-result": turn_result,
     "plans": plans,
     "planted-counts": planted_counts,
     "efforts": efforts,

@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 
 import doc_tables
+import reward_plot
 from docs.pages import PAGES, ROOT, name_of
 from torchstone import registry
 from torchstone.isolation.sandbox import LAYERS
@@ -55,3 +56,8 @@ def test_the_pages_name_every_verdict_and_every_layer() -> None:
 
 def verdict_names() -> set[str]:
     return {kind.__struct_config__.tag for kind in get_args(Verdict)}
+
+
+def test_the_plot_of_the_reward_shows_the_points_that_the_code_gives() -> None:
+    plot = (ROOT / "docs" / "pictures" / "gym-reward.svg").read_text()
+    assert f"<!-- points: {reward_plot.told(reward_plot.points())} -->" in plot, "run: python tools/reward_plot.py"

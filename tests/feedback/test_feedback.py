@@ -213,6 +213,13 @@ def test_an_exception_in_a_hidden_call_keeps_its_words_and_loses_its_numbers() -
     assert (case.file, case.line, case.source_line) == ("kernel.py", 5, "raise ValueError(x)")
 
 
+def test_statistics_of_a_hidden_random_result_are_told_without_their_numbers() -> None:
+    record = stored_records("wrong_on_nan")[-1]
+    wrong = WrongResult(text="the mean is 0.3321; torch's lie around 0.5, bound 0.013 from there")
+    (case,) = told_of(Disagrees("check", "values", "…", replay=variant_of(record), wrong=wrong)).failed_cases
+    assert case.message == "output 0: the mean is …; torch's lie around …, bound … from there"
+
+
 def test_what_the_kernel_printed_is_not_told() -> None:
     """It could print the arguments of hidden calls."""
     record = msgspec.structs.replace(stored_records("wrong_on_nan")[-1], log_tail="secret 0.123456")

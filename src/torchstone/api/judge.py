@@ -69,6 +69,16 @@ class Judge:
         self._pid = os.getpid()
         _JUDGES.add(self)
 
+    @property
+    def device(self) -> str:
+        """Where kernels are judged: ``cpu``, ``cuda`` or ``cuda:N``."""
+        return self._device
+
+    @property
+    def in_flight(self) -> int:
+        """Submissions that are waiting or under way: at most `queue_size`."""
+        return self._places.taken
+
     # ---- one kernel
 
     def submit(

@@ -15,7 +15,7 @@ from typing import Any
 
 from torchstone.backends.accompanying_files import Files, accompanying, encodable, read_text
 from torchstone.backends.entries import conventional_names, python_entry
-from torchstone.backends.native import compiled_files, entry_in, is_native, language_of
+from torchstone.backends.native import compiled_files, entry_in, file_name_of, is_native, language_of
 from torchstone.backends.python_source import language_of_modules
 from torchstone.errors import UsageError
 from torchstone.schema import Implementation, SourceFile, SourceFiles
@@ -33,7 +33,8 @@ def as_implementation(kernel: Kernel, operator: str, entry: str | None = None, f
         path = Path(kernel)
         return _from_text(read_text(path, "kernel file"), operator, entry, path.name, str(path), files)
     if isinstance(kernel, str):
-        return _from_text(encodable(kernel), operator, entry, "kernel.py", "source text", files)
+        text = encodable(kernel)
+        return _from_text(text, operator, entry, file_name_of(text), "source text", files)
     return _from_function(kernel, operator, files)
 
 

@@ -15,8 +15,13 @@ class Places:
 
     def __init__(self, count: int) -> None:
         self._lock = Lock()
-        self._free = count
+        self._count = self._free = count
         self._waiting: deque[Future[None]] = deque()
+
+    @property
+    def taken(self) -> int:
+        """How many are handed out."""
+        return self._count - self._free
 
     def ask(self) -> Future[None]:
         """Is done when there is a place. Cancel it to ask no longer."""

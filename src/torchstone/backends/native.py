@@ -13,6 +13,18 @@ SOURCES: dict[str, Language] = {".cu": "cuda", ".cpp": "cpp"}
 HEADERS = (".h", ".hpp", ".cuh")
 
 
+_OF_CPP = re.compile(r"^[ \t]*(?:#[ \t]*include\b|__global__\b|template\s*<|extern\s+\"C\")", re.MULTILINE)
+_OF_CUDA = re.compile(r"__global__\b|<<<|\bcuda")
+_OF_PYTHON = re.compile(r"^(?:(?:import|from|def|async)\b|@)", re.MULTILINE)
+
+
+def file_name_of(text: str) -> str:
+    """`kernel.cu` or `kernel.cpp` for text without a name that is plainly one of them; any other is `kernel.py`."""
+    if _OF_CPP.search(text) is None or _OF_PYTHON.search(text) is not None:
+        return "kernel.py"
+    return "kernel.cu" if _OF_CUDA.search(text) else "kernel.cpp"
+
+
 def is_native(name: str) -> bool:
     """Whether a file of this name is compiled rather than imported."""
     return PurePath(name).suffix in SOURCES

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import symtable
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from torchstone.schema import Language, SourceFile
@@ -39,10 +40,38 @@ def imports_in(text: str) -> tuple[Import, ...]:
     return () if tree is None else tuple(_imports(tree))
 
 
+def unbound_names(text: str, wanted: Collection[str]) -> frozenset[str]:
+    """Those of the wanted names that the text uses as globals and binds nowhere as such.
+
+    None if it cannot be read, or takes all names of another module, which may be among them.
+    """
+    if not any(name in text for name in wanted) or _parsed(text) is None:
+        return frozenset()
+    if any("*" in found.names for found in imports_in(text)):
+        return frozenset()
+    try:
+        scopes = [symtable.symtable(text, "kernel.py", "exec")]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    used, bound = set[str](), set[str]()
+    for scope in scopes:  # grows while it is read
+        at_top = scope.get_type() == "module"
+        for symbol in scope.get_symbols():
+            if at_top or symbol.is_global():
+                used |= {symbol.get_name()} if symbol.is_referenced() else set()
+                bound |= {symbol.get_name()} if symbol.is_assigned() or symbol.is_imported() else set()
+        scopes += scope.get_children()
+    return frozenset(wanted) & (used - bound)
+
+
 def language_of_modules(files: Iterable[SourceFile]) -> Language:
-    """`triton` if any of the modules imports it, anywhere; other files do not count."""
+    """`triton` if any of the modules imports it, anywhere, or uses it without an import; other files do not count."""
     modules = (file.text for file in files if file.name.endswith(".py"))
-    return "triton" if any(_imports_package(text, "triton") for text in modules) else "python"
+    return "triton" if any(_uses_triton(text) for text in modules) else "python"
+
+
+def _uses_triton(text: str) -> bool:
+    return _imports_package(text, "triton") or bool(unbound_names(text, ("triton", "tl")))
 
 
 def _imports_package(text: str, package: str) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from torchstone.backends.common_imports import added_modules
 from torchstone.schema import SourceFiles
 
 _numbers = itertools.count(1)
@@ -43,6 +44,7 @@ def load_kernel(source: SourceFiles, root: Path) -> Loaded:
     path = root / source.label
     module = ModuleType(f"torchstone_installed_{next(_numbers)}_{path.stem}")
     module.__file__ = str(path)  # where it lies: Triton reads its kernels' source from there, and tracebacks show it
+    vars(module).update(added_modules(source))
     sys.modules[module.__name__] = module
     try:
         with _importing(_KernelModules(source, path, root)):

@@ -16,6 +16,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
+from torchstone.backends.common_imports import added_imports
 from torchstone.errors import TorchstoneError, UsageError
 from torchstone.judge_process import verdict_wording
 from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError, Meanwhile
@@ -348,6 +349,7 @@ def judge(
         finished_unix_ns=time.time_ns(),
         argument_names=_argument_names(job.case),
         shapes=job.shapes,
+        added_imports=added_imports(job.implementation.origin),
     )
 
 

@@ -80,6 +80,8 @@ class Record(msgspec.Struct, frozen=True):
     """UUID of the GPU as the driver names it; empty for the CPU."""
     device_model: str = ""
     """Type of the device: ``NVIDIA H200``, or the model of the processor. Speeds are compared within one type only."""
+    added_imports: tuple[str, ...] = ()
+    """Imports that the kernel's file lacks and that were added when it was loaded: ``import triton.language as tl``."""
 
     def __post_init__(self) -> None:
         if self.measurement is not None and not isinstance(self.verdict, Agrees):

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import reduce
 from pathlib import Path, PurePosixPath
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from torchstone import operators
+from torchstone.backends.common_imports import added_modules
 from torchstone.backends.entries import missing_entry
 from torchstone.backends.native import is_native
 from torchstone.gradients import Differentiated
@@ -78,11 +79,11 @@ def _write(source: SourceFiles, folder: Path) -> None:
 
 
 def _import_source(source: SourceFiles, folder: Path) -> Any:
-    """Import the first file."""
+    """Import the first file. Its text stays as it is, and so do the lines that errors name."""
     sys.path.insert(0, str(folder))
     entry_file = folder / source.files[0].name
     name = f"torchstone_candidate_{folder.name}_{entry_file.stem}"
-    module = _imported(name, entry_file)
+    module = _imported(name, entry_file, added_modules(source))
     if not hasattr(module, source.entry):
         own = (key for key, value in vars(module).items() if callable(value) and _made_in(value, name))
         raise ImportError(missing_entry(source.files[0].name, source.entry, own))
@@ -93,11 +94,13 @@ def _made_in(value: Any, module: str) -> bool:
     return bool(getattr(value, "__module__", None) == module)
 
 
-def _imported(name: str, file: Path) -> ModuleType:
+def _imported(name: str, file: Path, given: Mapping[str, ModuleType] = MappingProxyType({})) -> ModuleType:
+    """``given``: what is bound in the module before its text runs."""
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file.name} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    vars(module).update(given)
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
