@@ -485,3 +485,57 @@ def test_only_unreadable_folders_are_a_usage_error_that_names_the_first(tmp_path
 @pytest.mark.parametrize("name", ["directory", "pregenerated"])
 def test_the_registry_knows_it_by_both_names(name: str) -> None:
     assert registry.backends.factory(name) is DirectoryBackend
+
+
+# ---- folders of `torchstone generate`
+
+
+def generation(folder: Path, started_unix_ns: int = 1_700_000_000_000_000_000) -> Path:
+    write(folder / "generation.json", f'{{"started_unix_ns": {started_unix_ns}, "model": "some"}}')
+    return folder
+
+
+def test_the_attempt_that_best_json_names_is_taken(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        write(tmp_path / f"{RUN_1}/relu/relu_attempt_{number}.py", f"relu_kernel_impl = {number}\n")
+    write(tmp_path / f"{RUN_1}/relu/best.json", '{"file": "relu_attempt_2.py", "number": 2, "right": true}')
+    found = origin(tmp_path, "aten.relu.default")
+    assert found.label == f"{RUN_1}/relu/relu_attempt_2.py"
+    assert [file.name for file in found.files] == ["relu_attempt_2.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"file": "relu_attempt_9.py"}', "best.json names 'relu_attempt_9.py', which is no attempt in this folder"),
+        ('{"file": "../../secret.py"}', "which is no attempt in this folder"),
+        ('{"attempt": 2}', "best.json is not readable"),
+        ("[" * 100_000, "best.json is not readable"),
+        ("", "best.json is not readable"),
+    ],
+    ids=["absent", "outside", "other", "deep", "empty"],
+)
+def test_a_best_json_that_names_no_attempt_is_a_problem_and_no_other_attempt_is_taken(
+    text: str, reason: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "relu/relu_attempt_1.py")
+    write(tmp_path / "relu/best.json", text)
+    assert reason in reasons(tmp_path)["relu"]
+
+
+def test_runs_of_any_name_are_recognised_and_ordered_by_their_beginning(tmp_path: Path) -> None:
+    write(tmp_path / RUN_1 / "relu/relu_attempt_1.py")
+    write(generation(tmp_path / "my_experiment_v1") / "relu/relu_attempt_1.py")
+    assert chosen(tmp_path, "aten.relu.default").startswith(RUN_1)  # of 2024; the other began in 2023
+    write(generation(tmp_path / "mm", 1_800_000_000_000_000_000) / "relu/relu_attempt_1.py")  # no operator's folder
+    assert chosen(tmp_path, "aten.relu.default").startswith("mm/")
+    assert backend(tmp_path).problems() == ()
+    assert chosen(tmp_path / "mm", "aten.relu.default") == "relu/relu_attempt_1.py"
+
+
+def test_a_run_whose_beginning_cannot_be_read_is_older_than_all(tmp_path: Path) -> None:
+    write(tmp_path / "torn/generation.json", '{"started_unix')
+    write(tmp_path / "torn/relu/relu_attempt_7.py")
+    assert chosen(tmp_path, "aten.relu.default").startswith("torn")
+    write(tmp_path / RUN_1 / "relu/relu_attempt_1.py")
+    assert chosen(tmp_path, "aten.relu.default").startswith(RUN_1)

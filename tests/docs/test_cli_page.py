@@ -95,7 +95,7 @@ def test_there_is_a_section_for_every_command_and_no_other() -> None:
 def test_the_page_on_plugins_names_an_option_for_every_group_and_the_option_is_there() -> None:
     plugins = (ROOT / "docs" / "plugins.md").read_text()
     rows = dict(re.findall(r"^\| `(torchstone\.\w+)` \|.*\| ([^|]*) \|$", plugins, re.MULTILINE))
-    groups = (registry.suites, registry.backends, registry.executors, registry.profilers)
+    groups = (registry.suites, registry.backends, registry.executors, registry.providers, registry.profilers)
     assert set(rows) == {names.group for names in groups}
     for group, told in rows.items():
         options = real_options("profile" if group == registry.profilers.group else "run")

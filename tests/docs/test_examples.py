@@ -24,10 +24,16 @@ SAYS = {
     "builtin_kernels": ("impl='torch': ", "loss ", "gradient of shape (8, 100)"),
     "feedback": ("got zero, expected NaN, where self = NaN", "nonfinite: "),
     "mcp_client": ("expected NaN, where self = NaN", "right in all 6 cases", "right: True, speedup: "),
+    "generate": (
+        "aten.relu.default attempt 1: disagrees",
+        "aten.add.Tensor attempt 1: no code",
+        "Operators: 2, with a right kernel: 2",
+        '"file": "relu_attempt_2.py"',
+    ),
     "evaluate_many": ("aten.relu.default: agrees on 100%", "aten.gelu.default: agrees on ", "disagrees"),
 }
 """What each example must print, among other things."""
-PAGES_WITH_EXAMPLES = ("api", "feedback", "kernels", "mcp")
+PAGES_WITH_EXAMPLES = ("api", "feedback", "generation", "kernels", "mcp")
 """Pages that show an example, each as it is."""
 
 

@@ -203,7 +203,7 @@ def _is_place(folder: Path) -> bool:
 
 
 def _is_run(folder: Path) -> bool:
-    return _RUN.fullmatch(folder.name) is not None or (folder / GENERATION).is_file()
+    return _RUN.fullmatch(folder.name) is not None or os.path.isfile(folder / GENERATION)
 
 
 def _run_age(folder: Path) -> tuple[tuple[int, ...], str]:
@@ -268,7 +268,7 @@ def _read_kernel(folder: Path, root: Path, preference: int, shared: SharedFiles)
 
 def _named_best(folder: Path, root: Path, names: Container[str]) -> str | None:
     """The attempt that `best.json` names; None: there is no such file."""
-    if not (folder / BEST).exists():
+    if BEST not in os.listdir(folder):
         return None
     text = read_source(folder / BEST, root, MAX_BYTES)[0].text
     try:

@@ -144,12 +144,10 @@ class _GenerateGroup(GroupedCommand, LazyGroup):
     help="Isolation layers around a kernel: all, or those that the machine offers.",
 )
 @option(
-    "--authored/--delegated-too",
-    "require_authored",
+    "--allow-delegated",
     group=_WHERE,
-    default=None,
-    show_default="authored, but for pytorch",
-    help="Whether a kernel in which torch or a library does the work counts as right.",
+    is_flag=True,
+    help="Kernels in which torch or a library does the work count as right; with --dsl pytorch they always do.",
 )
 @option(
     "--output-dir",
@@ -205,14 +203,22 @@ def generated(request: GenerationRequest, *, quiet: bool, verbose: bool = False)
 def _request(given: Mapping[str, Any]) -> GenerationRequest:
     from torchstone.generation import GenerationRequest
 
-    same = (*MODEL_FIELDS, "max_attempts", "target_speedup", "feedback_tokens", "retries", "request_timeout_seconds")
+    same: tuple[str, ...] = (
+        *MODEL_FIELDS,
+        "max_attempts",
+        "target_speedup",
+        "feedback_tokens",
+        "retries",
+        "request_timeout_seconds",
+    )
     same += ("max_output_tokens", "temperature", "suite", "source", "largest", "sample", "device", "threads", "judges")
-    same += ("effort", "isolation", "require_authored", "shapes", "non_finite", "output_dir", "run_id", "resume")
+    same += ("effort", "isolation", "shapes", "non_finite", "output_dir", "run_id", "resume")
     fields: dict[str, Any] = {
         **{name: given[name] for name in same},
         "operators": split_commas(given["ops"]),
         "dtypes": split_commas(given["dtypes"]),
         "stream": not given["no_stream"],
+        "require_authored": False if given["allow_delegated"] else None,
         "price": price_of(given),
         "deadlines": deadlines_of(given),
         "limits": limits_of(given),
@@ -224,6 +230,7 @@ def _request(given: Mapping[str, Any]) -> GenerationRequest:
 _OPTIONS_OF = {
     "operators": ("ops",),
     "stream": ("no_stream",),
+    "require_authored": ("allow_delegated",),
     "price": ("price", "prices"),
     "deadlines": ("load_timeout", "compile_timeout", "check_timeout", "measure_timeout", "timeout_multiplier"),
     "limits": ("memory_limit", "scratch_limit", "process_limit"),

@@ -27,7 +27,18 @@ def with_generated(request: RunRequest, given: Mapping[str, Any]) -> RunRequest 
 
     if request.mode != "fwd" or request.case is not None:
         raise click.UsageError("--backend llm writes kernels for a suite's operators. Leave out --mode and --case.")
-    same = ("suite", "operators", "dtypes", "source", "largest", "sample", "device", "isolation", "threads", "judges")
+    same: tuple[str, ...] = (
+        "suite",
+        "operators",
+        "dtypes",
+        "source",
+        "largest",
+        "sample",
+        "device",
+        "isolation",
+        "threads",
+        "judges",
+    )
     same += ("shapes", "non_finite", "deadlines", "limits", "run_id", "command")
     asked = GenerationRequest(
         **{name: getattr(request, name) for name in same},

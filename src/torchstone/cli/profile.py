@@ -78,7 +78,7 @@ def _request(given: dict[str, Any]) -> ProfileRequest:
 
 def _is_generated(given: dict[str, Any]) -> bool:
     """Whether the kernel lies in a run of generation: a model wrote it, and perhaps nobody has read it."""
-    from torchstone.generation.run_folder import GENERATION
+    from torchstone.schema.generation import GENERATION
 
     paths = (Path(given["kernel"]), given["kernels_dir"])
     found = (Path(path).absolute() for path in paths if path is not None)

@@ -232,7 +232,7 @@ def run(**given: Any) -> int:
     except NothingFailed as answer:
         return _nothing_to_do(str(answer), as_json=given["as_json"])
     if GENERATED in request.backends and not request.resume:
-        from torchstone.cli.exit_codes import INTERRUPTED
+        from torchstone.cli import INTERRUPTED
         from torchstone.cli.generating import with_generated
 
         kernels = with_generated(request, given)

@@ -124,7 +124,7 @@ class Asker:
         asked = failure.retry_after_seconds
         if asked is not None and asked > _LONGEST_ASKED_SECONDS:
             return None
-        longest = min(_FIRST_WAIT_SECONDS * 2 ** (tried - 1), _LONGEST_BACKOFF_SECONDS)
+        longest: float = min(_FIRST_WAIT_SECONDS * 2.0 ** (tried - 1), _LONGEST_BACKOFF_SECONDS)
         backoff = longest * random.uniform(0.5, 1.0)  # not all at the same moment
         if asked is None and failure.reason != "rate_limit":
             return backoff

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from torchstone.errors import UsageError
-from torchstone.operators.documentation import documentation, memory_notes, parameters, schema_text
 from torchstone.prompting.device_limits import DeviceLimits
 from torchstone.prompting.entry_points import entry_of, kernel_folder
 from torchstone.prompting.languages import EXAMPLE_OPERATOR, Language, language_named
@@ -44,6 +43,8 @@ def prompt_for(
     ``folder`` is the kernel's folder, from which its function is named; by default `kernel_folder` of the operator.
     The other options are those of the judge, as far as an author must know them.
     """
+    from torchstone.operators.documentation import documentation, memory_notes, parameters, schema_text  # torch
+
     operator = forward_operator(operator)
     if is_model(operator):
         raise UsageError(f"'{operator}' is a model of a problem file. Only operators of torch can be asked for.")
@@ -51,7 +52,7 @@ def prompt_for(
     entry = entry_of(folder or kernel_folder(operator))
     parts = [
         f"Write a kernel in {chosen.title} that computes PyTorch's operator {operator}, right first and then fast.",
-        f"# Signature\n{schema_text(operator)}\n\n{_entry_point(entry, operator, chosen)}",
+        f"# Signature\n{schema_text(operator)}\n\n{_entry_point(entry, parameters(operator), chosen)}",
         f"# What it computes\n{documentation(operator, whole=True)}",
         f"# Memory\n{memory_notes(operator)}",
         _section("How it is judged", _judging(cases, require_authored)),
@@ -69,11 +70,11 @@ def _section(title: str, lines: Sequence[str] | Iterator[str]) -> str:
     return f"# {title}\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def _entry_point(entry: str, operator: str, language: Language) -> str:
+def _entry_point(entry: str, parameters: str, language: Language) -> str:
     if language.suffix == ".py":
         return (
             f"The entry point is a Python function at the top level of the file:\n"
-            f"    def {entry}({parameters(operator)})\n"
+            f"    def {entry}({parameters})\n"
             "It is called as the operator is: arguments by position or by keyword, under these names."
         )
     return f"The entry point is a C++ function at the top level of the file, named `{entry}`."

@@ -10,9 +10,9 @@ from torchstone.generation.providers.base import (
     ModelRequest,
     ProviderError,
     ProviderOptions,
+    Received,
     Reply,
     failure_of_status,
-    received,
     require_model,
     retry_after,
 )
@@ -37,7 +37,7 @@ class AnthropicProvider:
             raise UsageError(f"{KEY} is not set. Set it to your key, or choose another --provider.")
         self.secrets = (key,)
         self._options = options
-        self._sdk = _sdk()
+        self._sdk, self._http_error = _sdk()
         self._client = self._sdk.AsyncAnthropic(
             api_key=key,
             base_url=options.base_url or options.environment.get(BASE_URL),
@@ -46,7 +46,7 @@ class AnthropicProvider:
         )
 
     async def reply(self, request: ModelRequest) -> Reply:
-        text: list[str] = []
+        received = Received()
         asked: dict[str, Any] = {
             "model": self._model,
             "max_tokens": self._options.max_output_tokens,
@@ -54,7 +54,7 @@ class AnthropicProvider:
         }
         try:
             if self._options.stream:
-                return await self._streamed(asked, text)
+                return await self._streamed(asked, received)
             return _reply_of(await self._client.messages.create(**asked))
         except self._sdk.APIStatusError as error:
             wait = retry_after(error.response.headers, time.time())
@@ -62,26 +62,29 @@ class AnthropicProvider:
             # An error in the middle of a stream comes with the status of its beginning.
             raise failure_of_status(max(status, 500) if status < 400 else status, error.message, wait) from error
         except self._sdk.APITimeoutError as error:
-            raise ProviderError("timeout", str(error), usage=received(0, text)) from error
+            raise ProviderError("timeout", str(error), usage=received.usage) from error
         except self._sdk.APIConnectionError as error:
-            raise ProviderError("connection", _with_cause(error), usage=received(0, text)) from error
+            raise ProviderError("connection", _with_cause(error), usage=received.usage) from error
+        except self._http_error as error:  # the SDK lets those pass that break a stream
+            raise ProviderError("connection", str(error), usage=received.usage) from error
         except self._sdk.AnthropicError as error:
             raise ProviderError("garbage", f"{type(error).__name__}: {error}") from error
 
-    async def _streamed(self, asked: dict[str, Any], text: list[str]) -> Reply:
+    async def _streamed(self, asked: dict[str, Any], received: Received) -> Reply:
         usage, stop_reason = Usage(), None
         async with await self._client.messages.create(**asked, stream=True) as events:
             async for event in events:
                 if event.type == "message_start":
                     usage = _usage_of(event.message.usage)
+                    received.input_tokens = usage.input_tokens
                 elif event.type == "content_block_delta" and event.delta.type == "text_delta":
-                    text.append(event.delta.text)
+                    received.text.append(event.delta.text)
                 elif event.type == "message_delta":
                     stop_reason = event.delta.stop_reason
                     usage = Usage(usage.input_tokens, event.usage.output_tokens, usage.cached_input_tokens)
         if stop_reason is None:
-            raise ProviderError("connection", "the stream ended before the reply did", usage=received(0, text))
-        return Reply("".join(text), usage, stop_reason)
+            raise ProviderError("connection", "the stream ended before the reply did", usage=received.usage)
+        return Reply("".join(received.text), usage, stop_reason)
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -106,9 +109,11 @@ def _with_cause(error: Exception) -> str:
     return f"{error} ({error.__cause__})" if error.__cause__ is not None else str(error)
 
 
-def _sdk() -> Any:
+def _sdk() -> tuple[Any, type[Exception]]:
+    """The SDK, and the root of the errors of its HTTP library."""
     try:
         import anthropic
+        import httpx2
     except ImportError as error:
         raise MissingExtraError("provider 'anthropic' needs its SDK: pip install 'torchstone[anthropic]'.") from error
-    return anthropic
+    return anthropic, httpx2.HTTPError

@@ -124,6 +124,14 @@ _CHARACTERS_PER_TOKEN = 4
 """Of English and code, about; for what was received of a reply that was cut off."""
 
 
-def received(input_tokens: int, text: list[str]) -> Usage:
-    """What a broken reply has used as far as is known."""
-    return Usage(input_tokens, sum(map(len, text)) // _CHARACTERS_PER_TOKEN)
+class Received:
+    """What came of a reply so far, in case that it breaks off."""
+
+    def __init__(self) -> None:
+        self.input_tokens = 0
+        self.text: list[str] = []
+
+    @property
+    def usage(self) -> Usage:
+        """What it has used as far as is known."""
+        return Usage(self.input_tokens, sum(map(len, self.text)) // _CHARACTERS_PER_TOKEN)

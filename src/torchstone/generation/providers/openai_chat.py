@@ -10,9 +10,9 @@ from torchstone.generation.providers.base import (
     ModelRequest,
     ProviderError,
     ProviderOptions,
+    Received,
     Reply,
     failure_of_status,
-    received,
     require_model,
     retry_after,
 )
@@ -46,7 +46,7 @@ class OpenAIProvider:
         self._limit_name = "max_completion_tokens" if base_url is None else "max_tokens"
 
     async def reply(self, request: ModelRequest) -> Reply:
-        text: list[str] = []
+        received = Received()
         asked: dict[str, Any] = {
             "model": self._model,
             "messages": [{"role": each.role, "content": each.text} for each in request.messages],
@@ -56,22 +56,22 @@ class OpenAIProvider:
             asked["temperature"] = self._options.temperature
         try:
             if self._options.stream:
-                return await self._streamed(asked, text)
+                return await self._streamed(asked, received)
             return _reply_of(await self._client.chat.completions.create(**asked))
         except self._sdk.APIStatusError as error:
             wait = retry_after(error.response.headers, time.time())
             raise failure_of_status(error.status_code, error.message, wait) from error
         except self._sdk.APITimeoutError as error:
-            raise ProviderError("timeout", str(error), usage=received(0, text)) from error
+            raise ProviderError("timeout", str(error), usage=received.usage) from error
         except self._sdk.APIConnectionError as error:
             cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
-            raise ProviderError("connection", f"{error}{cause}", usage=received(0, text)) from error
+            raise ProviderError("connection", f"{error}{cause}", usage=received.usage) from error
         except self._sdk.APIError as error:  # an error in the middle of a stream
-            raise ProviderError("overloaded", str(error), usage=received(0, text)) from error
+            raise ProviderError("overloaded", str(error), usage=received.usage) from error
         except self._sdk.OpenAIError as error:
             raise ProviderError("garbage", f"{type(error).__name__}: {error}") from error
 
-    async def _streamed(self, asked: dict[str, Any], text: list[str]) -> Reply:
+    async def _streamed(self, asked: dict[str, Any], received: Received) -> Reply:
         usage, stop_reason = Usage(), None
         options = {"include_usage": True}
         async with await self._client.chat.completions.create(**asked, stream=True, stream_options=options) as chunks:
@@ -79,11 +79,11 @@ class OpenAIProvider:
                 if chunk.usage is not None:
                     usage = _usage_of(chunk.usage)
                 for choice in chunk.choices[:1]:
-                    text.append(choice.delta.content or "")
+                    received.text.append(choice.delta.content or "")
                     stop_reason = choice.finish_reason or stop_reason
         if stop_reason is None:
-            raise ProviderError("connection", "the stream ended before the reply did", usage=received(0, text))
-        return Reply("".join(text), usage, stop_reason)
+            raise ProviderError("connection", "the stream ended before the reply did", usage=received.usage)
+        return Reply("".join(received.text), usage, stop_reason)
 
     async def aclose(self) -> None:
         await self._client.close()

@@ -1,0 +1,194 @@
+"""`torchstone generate` as people run it: real SDKs, servers on loopback, real judging, one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from generation.model_server import model_server
+from generation.scripted_model import improving
+from torchstone.generation import read_generation, records_of
+from torchstone.schema import Cheated, decode
+from torchstone.schema.generation import BestAttempt, Exchange, Judged
+
+KEY = "sk-test-0123456789abcdefSECRET"
+SERVERS = {
+    "anthropic": ("claude-scripted", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", ""),
+    "openai": ("scripted-1", "OPENAI_API_KEY", "OPENAI_BASE_URL", "/v1"),
+}
+
+
+def torchstone(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """The program, with no keys but those given."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "OPENAI"))}
+    return subprocess.run(
+        [sys.executable, "-m", "torchstone", *arguments],
+        env={**inherited, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def keys(provider: str, url: str) -> dict[str, str]:
+    _, key, base, path = SERVERS[provider]
+    return {key: KEY, base: url + path}
+
+
+def files_with(text: str, folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(("provider", "streams"), [("anthropic", True), ("openai", False)])
+def test_a_model_is_told_the_truth_until_its_fourth_kernel_is_right(
+    provider: str, streams: bool, tmp_path: Path
+) -> None:
+    options = ["--suite", "smoke", "--ops", "relu", "--dsl", "pytorch", "--device", "cpu"]
+    options += ["--model", SERVERS[provider][0], "--output-dir", str(tmp_path), "--price", "3,15,0.3"]
+    faults = {2: "500"}  # a careless server, which tells the key in its error
+    with model_server(improving, faults.get) as server:
+        more = [] if streams else ["--no-stream"]
+        done = torchstone("generate", *options, *more, environment=keys(provider, server.url))
+        assert done.returncode == 0, done.stderr
+        assert server.keys == {KEY}
+        assert all(body.get("stream", False) == streams for body in server.bodies)
+        prompts = json.dumps(server.bodies)
+    run = _only_run(tmp_path)
+    _require_four_honest_attempts(run)
+    _require_the_files(run)
+    for where in (run, tmp_path):
+        assert files_with(KEY, where) == []
+    assert KEY not in done.stdout + done.stderr + prompts
+
+
+def _only_run(folder: Path) -> Path:
+    (run,) = folder.iterdir()
+    assert re.fullmatch(r"run_\d{8}_\d{6}", run.name)
+    return run
+
+
+def _require_four_honest_attempts(run: Path) -> None:
+    stored = read_generation(run)
+    assert stored.run.max_attempts == 5
+    assert [attempt.number for attempt in stored.attempts] == [1, 2, 3, 4]
+    outcomes = [attempt.outcome for attempt in stored.attempts]
+    assert all(isinstance(outcome, Judged) for outcome in outcomes)
+    assert [outcome.verdict for outcome in outcomes] == ["crashed", "disagrees", "cheated", "agrees"]
+    assert [attempt.right for attempt in stored.attempts] == [False, False, False, True]
+    assert [attempt.requests for attempt in stored.attempts] == [1, 2, 1, 1]
+    usage = stored.attempts[0].usage
+    assert (usage.input_tokens, usage.output_tokens, usage.cached_input_tokens) == (120, 50, 20)
+    assert usage.cost_usd == pytest.approx((100 * 3 + 20 * 0.3 + 50 * 15) / 1e6)
+    asked = _questions(run)
+    assert [len(messages) for messages in asked[:3]] == [1, 3, 5]  # later ones see the last two and the best
+    assert "SyntaxError" in asked[1][-1]
+    assert "'(' was never closed" in asked[1][-1]
+    assert "0.25" in asked[2][-1] or "differs" in asked[2][-1] or "expected" in asked[2][-1]
+    assert "result or time did not come from this call" in asked[3][-1]
+    records = records_of(run, outcomes[2].records_file)
+    guards = {record.verdict.guard for record in records if isinstance(record.verdict, Cheated)}
+    assert guards
+    assert not any(guard in asked[3][-1] for guard in guards)
+
+
+def _questions(run: Path) -> list[list[str]]:
+    lines = (run / "relu" / "transcript.jsonl").read_bytes().splitlines()
+    return [[message.text for message in decode(line, Exchange).messages] for line in lines]
+
+
+def _require_the_files(run: Path) -> None:
+    for number, part in ((1, "# version 1"), (4, "torch.zeros_like")):
+        assert part in (run / "relu" / f"relu_attempt_{number}.py").read_text()
+    best = decode((run / "relu" / "best.json").read_bytes(), BestAttempt)
+    assert (best.file, best.number, best.right) == ("relu_attempt_4.py", 4, True)
+    summary = (run / "OVERALL_SUMMARY.txt").read_text()
+    assert "Operators: 1, with a right kernel: 1" in summary
+    assert re.search(r"aten\.relu\.default +relu +4 +4 +right", summary)
+    assert "model: " in (run / "metadata.txt").read_text()
+    assert f"--kernels-dir {run}" in (run / "README.md").read_text()
+    page = (run / "relu" / "transcript.md").read_text()
+    assert "## Attempt 3: cheated" in page
+
+
+def test_run_generates_and_then_judges_the_best_and_replays_cost_nothing(tmp_path: Path) -> None:
+    with model_server(improving) as server:
+        options = ["--suite", "smoke", "--ops", "relu", "--device", "cpu", "--output-dir", str(tmp_path / "runs")]
+        options += ["--kernels-dir", str(tmp_path / "kernels"), "--run-id", "mine", "--json"]
+        model = ["--backend", "llm", "--model", "claude-scripted", "--dsl", "pytorch", "--llm-max-attempts", "4"]
+        done = torchstone("run", *options, *model, environment=keys("anthropic", server.url))
+        asked = len(server.bodies)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told["summary"]["counts"] == {"agrees": 6}
+    assert asked == 4
+    generated = tmp_path / "kernels" / "mine"
+    assert read_generation(generated).attempts[-1].right
+
+    # The folder's name is no run's, and the backend 'directory' takes its best attempt all the same.
+    (generated / "relu" / "relu_attempt_9.py").write_text("relu_kernel_impl = None\n")
+    judged = ["--backend", "directory", "--kernels-dir", str(tmp_path / "kernels"), "--no-measure", "--effort", "quick"]
+    again = torchstone("run", *options[:6], "--output-dir", str(tmp_path / "again"), *judged)
+    assert again.returncode == 0, again.stdout + again.stderr
+
+    replay = ["--replay", str(generated), "--dsl", "pytorch", "--output-dir", str(tmp_path / "replayed"), "--json"]
+    third = torchstone("generate", "--ops", "relu", "--device", "cpu", *replay)
+    assert third.returncode == 0, third.stderr
+    assert [attempt["number"] for attempt in json.loads(third.stdout)["attempts"]] == [1, 2, 3, 4]
+
+
+def test_what_is_missing_is_one_line_before_anything_starts(tmp_path: Path) -> None:
+    where = ["--output-dir", str(tmp_path / "none"), "--device", "cpu", "--ops", "relu"]
+    model = ["--model", "claude-x", "--dsl", "pytorch"]
+    refused = {
+        "ANTHROPIC_API_KEY is not set": model,
+        "no model is named": ["--dsl", "pytorch"],
+        "OPENAI_API_KEY is not set": ["--model", "gpt-x", "--dsl", "pytorch"],
+        "unknown provider 'antropic'. Did you mean 'anthropic'": [*model, "--provider", "antropic"],
+        "--budget-usd needs the price of the model": [*model, "--budget-usd", "1"],
+        "kernels in CUDA C++ do not run on the CPU": ["--model", "claude-x", "--dsl", "cuda"],
+        "does not exist": ["--replay", str(tmp_path / "nothing"), "--dsl", "pytorch"],
+    }
+    for message, options in refused.items():
+        done = _in_process(["generate", *where, *options])
+        assert done[0] == 2, (message, done)
+        assert message in done[1]
+        assert done[1].count("\n") == 1
+    assert not (tmp_path / "none").exists()
+
+
+def _in_process(arguments: list[str]) -> tuple[int, str]:
+    """The same program in this process: it ends before it starts anything."""
+    import contextlib
+    import io
+
+    from torchstone.cli import main
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as errors:
+        for name in (*os.environ,):
+            if name.startswith(("ANTHROPIC", "OPENAI")):
+                patch.delenv(name)
+        return main(arguments), errors.getvalue()
+
+
+@pytest.mark.parametrize("extra", ["anthropic", "openai"])
+def test_a_missing_sdk_names_its_extra(extra: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, extra, None)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    import contextlib
+    import io
+
+    from torchstone.cli import main
+
+    with contextlib.redirect_stderr(io.StringIO()) as errors:
+        options = ["--model", SERVERS[extra][0], "--dsl", "pytorch", "--output-dir", str(tmp_path / "none")]
+        assert main(["generate", "--ops", "relu", *options]) == 2
+    assert errors.getvalue().endswith(f"needs its SDK: pip install 'torchstone[{extra}]'.\n")
