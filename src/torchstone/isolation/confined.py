@@ -1,6 +1,6 @@
 """A process in the sandbox that answers its parent's requests: for third-party files that are no candidates.
 
-Problem files are such: whoever runs them gets the same sandbox as a kernel. What the process runs is a module with
+Problem files run in the same sandbox as a kernel. The process runs a module with
 ``serve(connection)``; requests and replies are msgpack with a length before it, and may bring descriptors along.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from torchstone.runs.machine import hardware
+from torchstone.executors.machine import hardware
 from torchstone.schema import Deadlines, Limits
 
 

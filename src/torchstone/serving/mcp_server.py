@@ -21,7 +21,7 @@ from mcp.types import CallToolResult, TextContent
 from pydantic import Field
 
 from torchstone.errors import TorchstoneError
-from torchstone.runs.manifest import own_version
+from torchstone.executors.versions import own_version
 from torchstone.schema import Effort
 from torchstone.serving.answers import GivenKernel, JobAnswer
 from torchstone.serving.jobs import JudgingJob

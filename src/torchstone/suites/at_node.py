@@ -33,7 +33,7 @@ class SourceContent(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What is asked of a node."""
+    """A request to a node."""
 
     suite: str
     query: CaseQuery

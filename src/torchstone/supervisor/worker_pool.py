@@ -239,7 +239,7 @@ class WorkerPool:
             raise
         worker.results = self._options.results
         if self._options.device_type == "cpu" and worker.results == "read":
-            from torchstone.supervisor.result_reading import is_readable  # torch: whoever takes workers has imported it
+            from torchstone.supervisor.result_reading import is_readable  # imports torch, as every user of workers has
 
             worker.results = "read" if is_readable(worker.pid) else "copied"
 
