@@ -25,7 +25,11 @@ from torchstone.schema import (
     SourceFile,
     SourceFiles,
     Tensor,
+    verdict_name,
+    with_problem,
 )
+from torchstone.suites import CaseQuery
+from torchstone.suites.kernelbench import KernelBenchSuite
 from torchstone.worker.built_files import FOLDERS, pack, unpack
 
 RELU = "aten.relu.default"
@@ -134,6 +138,29 @@ def test_native_source_that_crashes_is_built_once() -> None:
     assert all(isinstance(record.verdict, Crashed) for record in records)
     first, *later = (record.stage_seconds["compile"] for record in records)
     assert max(later) < first / 4
+
+
+@WANTS_NINJA
+@pytest.mark.slow
+def test_a_solution_of_kernelbench_with_load_inline_is_built_once(tmp_path: Path) -> None:
+    problem = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return torch.relu(x)\n"
+    (tmp_path / "1_ReLU.py").write_text(f"{problem}def get_inputs(): return [torch.rand(9, 7)]\n")
+    (case,) = KernelBenchSuite().cases(CaseQuery(source=str(tmp_path)))
+    assert case.model is not None
+    records: list[Record] = []
+    for function in ("shifted", "right"):
+        text = LOAD_INLINE.replace('functions=["shifted"]', 'functions=["shifted", "right"]').replace(
+            "x + 1; }", "x + 1; } at::Tensor right(at::Tensor x) { return x.clamp_min(0); }"
+        )
+        text += (
+            f"import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return module.{function}(x)\n"
+        )
+        solution = with_problem(SourceFiles((SourceFile("1_ReLU.py", text),), "ModelNew"), case.model)
+        implementation = Implementation("kernelbench", case.operator, solution)
+        jobs = [Job(case, implementation, effort, measured=False) for effort in ("quick", "normal")]
+        records += LocalExecutor(ExecutorOptions()).run(jobs)
+    assert [verdict_name(record.verdict) for record in records] == ["disagrees", "disagrees", "agrees", "agrees"]
+    assert words(records) == ["BUILDS", "FOUND", "BUILDS"], "the right one needs no second worker"
 
 
 # ---- what the judge keeps
