@@ -107,6 +107,11 @@ class Hold:
         self.refusal: OSError | None = None
         """What the kernel answered last when it refused to trace a thread that is alive."""
 
+    @property
+    def threads(self) -> int:
+        """How many stand still."""
+        return len(self._held)
+
     def take(self) -> None:
         """Hold everything still. See above."""
         until = time.monotonic() + _STILL_SECONDS
