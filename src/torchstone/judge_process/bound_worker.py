@@ -17,6 +17,7 @@ from torchstone import operators, schema
 from torchstone.chain import Chain
 from torchstone.judge_process.block_results import BlockResults, ResultStrides
 from torchstone.judge_process.call_layout import CallLayout
+from torchstone.judge_process.core_time import CoreTime
 from torchstone.judge_process.retained_results import RetainedResults
 from torchstone.judging import DrawnCall
 from torchstone.protocol.buffers import Arenas, can_share
@@ -128,6 +129,8 @@ class BoundWorker:
         self._judges_cores = os.sched_getaffinity(0)
         self._overwritten: tuple[Sequence[Span], torch.Tensor] | None = None
         """Where the results of the last block lie, and what was written over them."""
+        self.counts_core_time = False
+        """Whether the time of a block is that for which the worker had its core, as far as that can be known."""
         self.is_warm = False
         """Whether arguments and memory for results are to lie in the caches of the worker's core. The judge writes them
         there, and goes back to its own cores before the clock runs."""
@@ -135,6 +138,7 @@ class BoundWorker:
         """Whether results of earlier blocks are watched while later calls are made. It takes time."""
         self.has_stated_shapes_only = False
         """Whether the kernel is called with no other shapes than its case's, not even where nobody looks at results."""
+        self._core_time = CoreTime(worker.pid)
         if worker.reader is None:
             worker.reader = CopyingReader(worker) if self._is_copied else open_reader(worker.pid, device)
         self._reader = worker.reader
@@ -304,6 +308,8 @@ class BoundWorker:
         self, command: Call, deadline: float, to_be_compared: bool, meanwhile: Meanwhile | None = None
     ) -> BlockResults:
         self.worker.post(command, deadline)
+        if self.counts_core_time:
+            self._core_time.begin(self.worker.held_threads)
         began = time.perf_counter_ns()
         self.worker.thaw()
         deadline += 0.0 if meanwhile is None else meanwhile.do()
@@ -312,6 +318,8 @@ class BoundWorker:
         if not reads_at_once:
             self.worker.freeze()
             elapsed_ns = time.perf_counter_ns() - began
+            if self.counts_core_time:
+                elapsed_ns = self._core_time.of_block(elapsed_ns, self.worker.held_threads)
         if isinstance(reply, Failed):
             raise CandidateFailedError(reply)
         if not isinstance(reply, Done):
@@ -461,6 +469,7 @@ class BoundWorker:
     def close(self) -> None:
         """Free the buffers. The worker must have released them or be dead."""
         self._slots.clear()
+        self._core_time.close()
         del self._bytes, self._written
         assert self.worker.arenas is not None
         self.worker.arenas.give_back(self._arena)

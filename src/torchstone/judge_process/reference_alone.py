@@ -30,7 +30,7 @@ from torchstone.judge_process.candidate_session import CandidateSession
 from torchstone.judge_process.idle_cores import IdleCores
 from torchstone.judge_process.interleaved_timing import Parties, own_bound_worker
 from torchstone.judge_process.participants import FreshCalls, ReferenceCalls, ReferenceGraphs
-from torchstone.judge_process.short_block_timing import BurstDraws, most_calls, own_parties, warmed
+from torchstone.judge_process.short_block_timing import BurstDraws, most_calls, own_parties, timed
 from torchstone.judging import Reference
 from torchstone.measuring import (
     needs_reference_alone,
@@ -79,7 +79,7 @@ def reference_beforehand(session: CandidateSession, layout: CallLayout, sets: in
         room.pool.settle()
         with room.lane.exclusive(), session.in_stage("measure", job.deadlines.measure_seconds):
             parties = own_parties(BurstDraws(FreshCalls(session, reference)), own, blank)
-            with warmed((own, blank), job.cache):
+            with timed((own, blank), job.cache, by_core_time=True):
                 most = most_calls(own, job.cache)
                 call_ns = short_rounds.reference_call_ns(parties, most)
                 calls = short_rounds.calls_in_block(parties, most, plan, call_ns)
@@ -142,7 +142,7 @@ def _short_blocks(
     plan, order = short_rounds.SHORT_BLOCK_PLANS[session.job.effort], random.Random(secrets.randbits(64))
     first = 1 + max(block.round for block in measurement.blocks)
     parties = own_parties(BurstDraws(draws), *workers)
-    with warmed(workers, session.job.cache):
+    with timed(workers, session.job.cache, by_core_time=True):
         return short_rounds.some_pairs(parties, measurement.distinct_inputs, _pairs_alone(plan), order, first)
 
 

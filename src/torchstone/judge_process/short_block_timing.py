@@ -121,20 +121,22 @@ class OwnShortBlocks:
 
 
 @contextmanager
-def warmed(bounds: Sequence[BoundWorker], cache: schema.Cache) -> Iterator[None]:
-    """For warm caches the judge writes arguments on the core of these workers, which stand still meanwhile.
+def timed(bounds: Sequence[BoundWorker], cache: schema.Cache, *, by_core_time: bool) -> Iterator[None]:
+    """Blocks of these workers are timed inside.
 
-    For cold caches it keeps to its own cores, where the arguments come from.
+    For warm caches the judge writes arguments on the workers' core, which stand still meanwhile. For cold caches it
+    keeps to its own cores, where the arguments come from.
     """
     before = os.sched_getaffinity(0)
     for bound in bounds:
         bound.is_warm = cache == "warm" and bool(bound.worker.cores)
+        bound.counts_core_time = by_core_time
     try:
         yield
     finally:
         os.sched_setaffinity(0, before)
         for bound in bounds:
-            bound.is_warm = False
+            bound.is_warm = bound.counts_core_time = False
 
 
 def most_calls(bound: BoundWorker, cache: schema.Cache) -> int:
@@ -190,7 +192,10 @@ class ShortBlockTiming:
 
     def hold(self) -> tuple[list[schema.Block], int]:
         """Every block, and how many calls a block has."""
-        with warmed((self.bound, self.other, self._blank), self._session.job.cache):
+        bounds = self.bound, self.other, self._blank
+        # All by the same clock: a candidate of several threads may have others work while its first one waits.
+        single = self.bound.worker.held_threads == 1
+        with timed(bounds, self._session.job.cache, by_core_time=single):
             return self._blocks()
 
     def _blocks(self) -> tuple[list[schema.Block], int]:

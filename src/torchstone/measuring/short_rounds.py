@@ -71,7 +71,7 @@ def reference_call_ns(parties: Mapping[Party, Contestant], most_calls: int) -> i
     By the clock of its worker, which holds no candidate: a block's own cost and gaps are not in it.
     """
     calls = max(1, min(_CALLS_IN_PROBE, most_calls))
-    return max(1, min(parties["reference"].run(calls).claimed_ns for _ in range(_PROBES)) // calls)
+    return max(1, _shortest_ns(parties["reference"], calls) // calls)
 
 
 def calls_in_block(
@@ -79,12 +79,13 @@ def calls_in_block(
 ) -> int:
     """From how long the reference's calls take; more, if the candidate turns out to be much faster.
 
-    Every party then has made a block of this length.
+    By the worker's clock: a candidate whose clock is wrong gets longer blocks, or the reference's. Every party then has
+    made a block of this length.
     """
     most_calls = max(1, most_calls)
     calls = min(most_calls, max(1, plan.block_ns // reference_ns))
     shortest = {party: _shortest_ns(contestant, calls) for party, contestant in parties.items()}
-    own_ns = max(1, (shortest["candidate"] - shortest["shim"]) // calls)
+    own_ns = max(1, shortest["candidate"] // calls)
     if own_ns * _MUCH_QUICKER >= reference_ns:
         return calls
     longer = min(most_calls, _MOST_LONGER * calls, max(calls, plan.block_ns // own_ns))
@@ -94,7 +95,7 @@ def calls_in_block(
 
 
 def _shortest_ns(contestant: Contestant, calls: int) -> int:
-    return min(contestant.run(calls).elapsed_ns for _ in range(_PROBES))
+    return min(contestant.run(calls).claimed_ns for _ in range(_PROBES))
 
 
 def short_rounds(

@@ -118,6 +118,11 @@ class Hold:
         """Whether the worker stands still."""
         return bool(self._held)
 
+    @property
+    def threads(self) -> int:
+        """How many stand still."""
+        return len(self._held)
+
     def take(self) -> None:
         """Hold everything still. See above."""
         until = time.monotonic() + _STILL_SECONDS

@@ -443,6 +443,11 @@ class Worker:
         except NotStillError as error:
             raise OverLimitError("processes", str(error)) from None
 
+    @property
+    def held_threads(self) -> int:
+        """How many threads it has that stand still."""
+        return 0 if self._hold is None else self._hold.threads
+
     def _tug_the_leash(self) -> None:
         """The warden ends, and everything with it, as if the judge had let go."""
         with contextlib.suppress(OSError):
