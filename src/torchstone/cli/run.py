@@ -143,7 +143,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT, _MODEL = GROUPS = (
     show_default=True,
     help="Of the Ray cluster, for --executor ray.",
 )
-@option("--gpu", group=_WHERE, metavar="TYPE", default="", help="GPU type for --executor ray and modal: T4, H100 …")
+@option("--gpu", group=_WHERE, metavar="TYPE", help="GPU type for --executor ray and modal: T4, H100 …")
 @option(
     "--results",
     group=_WHERE,
@@ -309,7 +309,8 @@ def _request(given: dict[str, Any]) -> RunRequest:
         **{name: given[name] for name in ("expression", "fail_fast", "shapes", "non_finite", "try_every_case")},
         **{name: given[name] for name in ("source", "largest", "sample", "overhead_dominated", "mode", "baseline")},
         **{name: given[name] for name in ("output_dir", "isolation", "executor", "threads", "cache", "judges")},
-        **{name: given[name] for name in ("ray_address", "gpu", "results")},
+        gpu=given["gpu"] or "",
+        **{name: given[name] for name in ("ray_address", "results")},
     )
     return RunRequest(**with_earlier(fields, given))
 

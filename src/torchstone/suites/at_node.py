@@ -33,7 +33,7 @@ class SourceContent(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A request to a node."""
+    """A suite, a query, and what the suite reads."""
 
     suite: str
     query: CaseQuery
