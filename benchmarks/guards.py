@@ -96,7 +96,7 @@ def no_guards() -> Iterator[None]:
             lambda self, reference, count, *_, **__: self.draw(reference, count)[1],
         ),
         (StagedJob, "_attribute", nothing),
-        (job_stages, "check_hidden", nothing),
+        (job_stages, "HiddenVariants", mock.MagicMock()),
         (job_stages, "reference_beforehand", lambda *parts: Beforehand()),
         (job_stages, "with_reference_alone", lambda session, bound, reference, measurement, before: measurement),
     ]
@@ -108,7 +108,7 @@ def no_guards() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_hidden_variants() -> Iterator[None]:
-    with mock.patch.object(job_stages, "check_hidden"):
+    with mock.patch.object(job_stages, "HiddenVariants"):
         yield
 
 

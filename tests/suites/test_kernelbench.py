@@ -10,6 +10,7 @@ import unittest.mock
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -558,6 +559,108 @@ def test_what_was_learnt_of_a_problem_is_kept_until_its_text_changes(
     again = KernelBenchSuite().cases(query)
     assert again[0] == first[0]
     assert again[1] != first[1]
+
+
+PRYING = """
+import os, socket
+def look():
+    try:
+        os.listdir(HOME)
+        return 1
+    except OSError:
+        pass
+    try:
+        socket.create_connection(("127.0.0.1", 9), timeout=1)
+    except ConnectionRefusedError:
+        return 2
+    except OSError:
+        return 0
+SEEN = look()
+class Model(nn.Module):
+    def forward(self, x):
+        if SEEN or os.getuid() == 0: raise ValueError("not in a sandbox")
+        return x + 1
+def get_inputs(): return [torch.rand(9, 7)]
+"""
+
+
+@pytest.mark.adversary
+def test_a_problem_file_has_no_rights_while_it_is_read_and_while_it_is_judged(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a process another uid without user namespaces")
+    problems = write(tmp_path / "problems", **{"1_Pries": PRYING.replace("HOME", repr(str(tmp_path)))})
+    solutions = write(tmp_path / "solutions", **{"1_Pries": OWN_PLUS_ONE})
+    records = judged(tmp_path, problems, solutions, "--no-measure")
+    assert records["p1_Pries"]["verdict"]["type"] == "agrees", records["p1_Pries"]["verdict"]
+
+
+OWN_PLUS_ONE = "class ModelNew(nn.Module):\n    def forward(self, x): return 1 + x\n"
+
+
+def test_a_problem_that_never_ends_is_left_out_with_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchstone.suites.kernelbench._READ_SECONDS", 3.0)
+    forever = SCALED.replace("def get_inputs(): return", "def get_inputs():\n    while True: pass\n    return")
+    suite = KernelBenchSuite()
+    query = CaseQuery(source=str(write(tmp_path, **{"1_Forever": forever, "2_Scaled": SCALED, "3_Ends": ENDS})))
+    assert [case.operator for case in suite.cases(query)] == ["kernelbench.p2_Scaled.default"]
+    assert suite.left_out(query) == {
+        "1_Forever.py: running it once took longer than 3 s on cpu: too large for this machine": 1,
+        "3_Ends.py: the process that ran it ended with exit code 3": 1,
+    }
+
+
+ENDS = """
+import os
+os._exit(3)
+class Model(nn.Module): pass
+def get_inputs(): pass
+"""
+
+
+def test_levels_are_found_by_name_in_a_checkout_and_alone(tmp_path: Path) -> None:
+    write(tmp_path / "KernelBench" / "level1", **{"19_ReLU": SCALED})
+    write(tmp_path / "KernelBench" / "level2", **{"1_Linear": LINEAR})
+    write(tmp_path / "src" / "prompts", example=SCALED)
+    names = {"kernelbench.level1__19_ReLU.default", "kernelbench.level2__1_Linear.default"}
+    for source in (tmp_path, tmp_path / "KernelBench"):
+        assert {name for _, name in problems_in(str(source))} == names
+    level = str(tmp_path / "KernelBench" / "level1")
+    for source in (level, str(tmp_path)):
+        query = CaseQuery(("level1",), source=source)
+        assert KernelBenchSuite().operators(query) == ("kernelbench.level1__19_ReLU.default",)
+
+
+@pytest.mark.slow
+def test_a_speed_can_be_compared_with_torch_compile(tmp_path: Path) -> None:
+    write(tmp_path / "problems", **{"1_Scaled": SCALED})
+    records = judged(
+        tmp_path, tmp_path / "problems", write(tmp_path / "own", **{"1_Scaled": RIGHT}), "--baseline", "compile"
+    )
+    assert records["p1_Scaled"]["verdict"]["type"] == "agrees", records["p1_Scaled"]["verdict"]
+    assert records["p1_Scaled"]["measurement"]["baseline"] == "compile"
+    manifest = json.loads((tmp_path / "torchstone_runs" / "a" / "manifest.json").read_text())
+    assert manifest["configuration"]["baseline"] == "compile"
+
+
+def published_problems() -> Path | None:
+    """The files of level 1, if the machine has them: they are no part of this repository."""
+    named = os.environ.get("TORCHSTONE_KERNELBENCH_LEVEL1")
+    root = Path(__file__).parents[2]
+    places = [Path(named)] if named else [root.parent / "shared", root.parents[1] / "shared"]
+    found = [place if named else place / "data" / "kernelbench_level1" for place in places]
+    return next((place for place in found if place.is_dir()), None)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(published_problems() is None, reason="needs the problem files of KernelBench level 1")
+def test_published_problems_are_cases_or_name_the_bytes_that_they_lack() -> None:
+    suite, query = KernelBenchSuite(), CaseQuery(("p19_ReLU", "p50_conv_standard_2D__square_input__square_kernel"))
+    query = msgspec.structs.replace(query, source=str(published_problems()))
+    assert len(suite.operators(query)) == 2
+    found = len(suite.cases(query))
+    reasons = list(suite.left_out(query))
+    assert found + len(reasons) == 2
+    assert all("GiB are free for it" in reason for reason in reasons)
 
 
 def test_problems_that_are_not_chosen_are_not_read(problems: Path) -> None:

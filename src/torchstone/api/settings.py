@@ -66,7 +66,7 @@ class Settings:
     non_finite: NonFiniteInputs = "check"
     """`ignore`: do not call pointwise operators with NaN and infinities among their inputs."""
     baseline: Baseline = "eager"
-    """`compile`: the speed is relative to torch's own operator under torch.compile."""
+    """`compile`: speed is compared with that of torch.compile."""
     require_authored: bool = False
     """A kernel in which torch or a library does the work is `delegated`."""
     deadlines: Deadlines = field(default_factory=Deadlines)

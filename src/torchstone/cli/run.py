@@ -198,7 +198,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT, _MODEL = GROUPS = (
     type=click.Choice(["eager", "compile"]),
     default="eager",
     show_default=True,
-    help="What a speed is relative to: torch as it is, or torch.compile.",
+    help="What speed is compared with: torch as it stands, or torch.compile.",
 )
 @option("--load-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for importing a kernel.")
 @option("--compile-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for a case's first call.")

@@ -1,7 +1,7 @@
 """A process in the sandbox that answers its parent's requests: for third-party files that are no candidates.
 
-Problem files run in the same sandbox as a kernel. The process runs a module with
-``serve(connection)``; requests and replies are msgpack with a length before it, and may bring descriptors along.
+The process has the sandbox of a kernel and runs a module with ``serve(connection)``. Requests and replies are msgpack
+with a length before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -82,12 +81,12 @@ class Confined:
             theirs.close()
             os.close(leash)
 
-    def ask(self, message: Any, kind: type[T], seconds: float, descriptors: Sequence[int] = ()) -> T:
+    def ask(self, message: Any, kind: type[T], seconds: float) -> T:
         """Its reply to a request. The time for the process to start does not count."""
         self._await_hello()
         until = time.monotonic() + seconds
         try:
-            self._send(frame(message), descriptors, until)
+            self._send(frame(message), until)
             return msgspec.msgpack.decode(self._receive(until), type=kind)
         except (TimeoutError, BlockingIOError):
             self.end()
@@ -133,10 +132,9 @@ class Confined:
                 "See 'torchstone doctor', or run with --isolation best."
             )
 
-    def _send(self, data: bytes, descriptors: Sequence[int], until: float) -> None:
-        self._connection.settimeout(max(0.0, until - time.monotonic()))
-        sent = socket.send_fds(self._connection, [data], list(descriptors)) if descriptors else 0
-        self._connection.sendall(data[sent:])
+    def _send(self, data: bytes, until: float) -> None:
+        self._connection.settimeout(max(0.001, until - time.monotonic()))
+        self._connection.sendall(data)
 
     def _receive(self, until: float) -> bytes:
         length = length_in(self._exactly(HEADER_BYTES, until))

@@ -1,6 +1,6 @@
 """What is timed as the reference: torch as it stands, or under torch.compile.
 
-Results are compared with torch as it stands either way. What the compiler refuses has no speed to be held against.
+Results are compared with torch as it stands either way. What the compiler refuses cannot be timed.
 """
 
 from __future__ import annotations

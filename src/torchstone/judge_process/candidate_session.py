@@ -240,8 +240,8 @@ class CandidateSession:
         """Fresh calls, the first to be compared in full, and others with values at which operators decide.
 
         ``like``: an answered call of this case, or of the one that it is a variant of. Torch is asked all at once.
-        ``non_finite``: and one with NaN and infinities, if the operator is pointwise. ``bounded``: for a case so large
-        that no call but its first is compared in full unless it is off, and at most so many planted calls are made.
+        ``non_finite``: and one with NaN and infinities, if the operator is pointwise. ``bounded``: calls
+        are compared in full only if they are off, and ``most_planted`` limits the planted ones: for large cases.
         """
         calls = _fresh_calls(reference, self.randomness.draw(), count)
         seed = self.randomness.draw()

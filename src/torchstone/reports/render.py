@@ -207,7 +207,7 @@ _ALL_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
     "error/bound": _error,
 }
 _AGAINST_COMPILE = {"reference µs": "torch.compile µs"}
-"""Columns that have another name where speeds are relative to torch.compile."""
+"""Columns that have another name where speed is compared with torch.compile."""
 _FEW_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
     "operator": _short_operator_name,
     "verdicts": _verdict_counts,

@@ -165,7 +165,7 @@ class Summary(Scores, frozen=True):
     stated_shapes_cases: int = 0
     """Cases that were judged on the stated sizes and memory layouts alone."""
     compiled_baseline_cases: int = 0
-    """Cases whose speed is relative to torch.compile."""
+    """Cases whose speed is compared with torch.compile."""
     not_judged: int | None = None
     """Planned cases without a record: the run was stopped before them, or goes on. None: the plan is not known."""
     backends: tuple[BackendSummary, ...] = ()
