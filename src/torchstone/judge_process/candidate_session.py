@@ -217,9 +217,9 @@ class CandidateSession:
         seed = self.randomness.draw()
         if reference.lottery is not None:  # then what there is to plant hangs on its own answers
             expected = reference.expect_many(calls, with_bounds=True)
-            planted = planted_calls(expected[0], seed, non_finite=non_finite, effort=self.job.effort)
+            planted = planted_calls(expected[0], seed, non_finite=non_finite)
         else:
-            planting = Planting(reference, like, seed, non_finite=non_finite, effort=self.job.effort)
+            planting = Planting(reference, like, seed, non_finite=non_finite)
             reference.foresee([*calls, *planting.calls])
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planting.answered()

@@ -114,7 +114,8 @@ class StagedJob:
             return
         timed = job.measured and job.case.timed
         with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves it and comes back to it
-            reference = Reference(job.case, self._room.device, desk_of(job.case, self._room.device))
+            desk = desk_of(job.case, self._room.device)
+            reference = Reference(job.case, self._room.device, desk, effort=job.effort)
             calls, expected = session.draw(reference, 1)
             work = self._room.work_of(expected[0]) if timed else None
             if work is not None:
