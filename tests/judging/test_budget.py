@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from judging.cases import case, tensor
-from torchstone.judging import BUDGETS, Reference, draw_call, hidden_cases, planted_calls
+from torchstone.judging import BUDGETS, Mismatch, Reference, compare_many, draw_call, hidden_cases, planted_calls
 from torchstone.judging.budget import CheckBudget
 from torchstone.judging.plans import PLANS
 from torchstone.judging.planting.planted_calls import facts_of
@@ -41,13 +41,13 @@ def test_more_effort_never_checks_less() -> None:
 
 @pytest.mark.parametrize("effort", EFFORTS)
 def test_plans_that_find_nothing_alone_come_at_thorough_only(effort: Effort) -> None:
-    usual = Reference(SMALL, CPU).expect(draw_call(SMALL, 1, CPU))
+    usual = Reference(SMALL, CPU, effort=effort).expect(draw_call(SMALL, 1, CPU))
     facts = facts_of(SMALL, usual)
     applying = PLANS.applying(facts)
     assert {plan.name for plan in applying} >= THOROUGH_ONLY
     seen = {plan.name for seed in range(20) for plan in schedule(facts, applying, seed, BUDGETS[effort])}
     assert seen & THOROUGH_ONLY == (THOROUGH_ONLY if effort == "thorough" else set())
-    planted = {each.call.planted for seed in range(5) for each in planted_calls(usual, seed, effort=effort)}
+    planted = {each.call.planted for seed in range(5) for each in planted_calls(usual, seed)}
     assert ("hundreds" in planted) == (effort == "thorough")
 
 
@@ -71,3 +71,21 @@ def test_a_job_with_few_variants_gets_one_of_each_group(monkeypatch: pytest.Monk
 def test_every_kind_of_variant_is_in_one_group() -> None:
     grouped = [kind for group in sizes.GROUPS for kind in group]
     assert sorted(grouped, key=repr) == sorted((*sizes.ALWAYS, *sizes.KINDS), key=repr)
+
+
+def test_a_variant_is_checked_with_the_effort_of_its_stated_case() -> None:
+    stated = Reference(SMALL, CPU, effort="quick")
+    assert Reference(case("aten.softmax.int", tensor(3, 5), 1), CPU, stated=stated).effort == "quick"
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_draws_are_searched_for_reordered_old_ones_at_thorough_only(effort: Effort) -> None:
+    """A kernel that hands out one draw in other orders: neither its neighbours nor its places are those of before."""
+    wanted = case("aten.rand_like.default", tensor(4096))
+    reference = Reference(wanted, CPU, effort=effort)
+    old = torch.rand(4096)
+    calls = [draw_call(wanted, seed, CPU) for seed in range(6)]
+    expected = reference.expect_many(calls, with_bounds=True)
+    answers = [[old[torch.randperm(4096)]] for _ in calls]
+    found = compare_many(expected, answers, [each.inputs_after for each in expected])
+    assert isinstance(found, Mismatch) == (effort == "thorough")

@@ -247,11 +247,10 @@ class CandidateSession:
         seed = self.randomness.draw()
         if reference.lottery is not None:  # then what there is to plant hangs on its own answers
             expected = reference.expect_many(calls, with_bounds=True)
-            planted = planted_calls(expected[0], seed, non_finite=non_finite, effort=self.job.effort)
+            planted = planted_calls(expected[0], seed, non_finite=non_finite)
         else:
             most = most_planted if bounded else None
-            effort = self.job.effort
-            planting = Planting(reference, like, seed, non_finite=non_finite, effort=effort, most=most)
+            planting = Planting(reference, like, seed, non_finite=non_finite, most=most)
             reference.foresee([*calls, *planting.calls])
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planting.answered()

@@ -153,7 +153,8 @@ class StagedJob:
         self._room.models.call_seconds = job.deadlines.check_seconds
         with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves it and comes back to it
             require_memory_for_arguments(job.case, *self._room.memory)
-            reference = Reference(job.case, self._room.device, desk_of(job.case, self._room.device))
+            desk = desk_of(job.case, self._room.device)
+            reference = Reference(job.case, self._room.device, desk, effort=job.effort)
             calls, expected = session.draw(reference, 1)
             work = self._room.work_of(expected[0]) if timed else None
             if work is not None:

@@ -82,7 +82,7 @@ class FreshCalls:
     def plan(self) -> None:
         """Choose which values are planted in blocks that are like timed ones."""
         _, usual = self._session.draw(self._reference, 1, calibrate=False, again=False)
-        self.plans = plans_among_timed(usual[0], secrets.randbits(63), self._session.job.effort)
+        self.plans = plans_among_timed(usual[0], secrets.randbits(63))
 
     def again(self, calls: int) -> list[DrawnCall]:
         """The candidate's last values, or some that it never sees; nobody looks at what they give."""

@@ -38,8 +38,8 @@ class CheckBudget:
     """Plans in turn of a variant of several blocks."""
     wear_ns: int
     """For calls whose results are not compared, while earlier results must stay as they are. Timed cases have more."""
-    all_plans: bool = False
-    """Also plans that find nothing alone and cost much."""
+    all_checks: bool = False
+    """Also plans, and checks of random draws, that find no wrong kernel alone and cost much."""
 
 
 BUDGETS: Mapping[Effort, CheckBudget] = {
@@ -81,6 +81,6 @@ BUDGETS: Mapping[Effort, CheckBudget] = {
         plans_of_variant=(0, 1),
         plans_of_large_variant=1,
         wear_ns=60_000_000,
-        all_plans=True,
+        all_checks=True,
     ),
 }

@@ -42,14 +42,12 @@ def facts_of(case: schema.Case, like: Expected) -> CaseFacts:
     return CaseFacts(case, tells_positions=_tells_positions(like), like=like)
 
 
-def planted_calls(
-    usual: Expected, seed: int, *, non_finite: bool = False, effort: schema.Effort = "thorough"
-) -> list[Expected]:
+def planted_calls(usual: Expected, seed: int, *, non_finite: bool = False) -> list[Expected]:
     """Planted calls of a case that torch takes, perhaps none. ``usual`` is any other call of it.
 
     ``non_finite``: and one with NaN and infinities, if the operator is pointwise.
     """
-    planting = Planting(usual.batch.reference, usual, seed, non_finite=non_finite, effort=effort)
+    planting = Planting(usual.batch.reference, usual, seed, non_finite=non_finite)
     usual.batch.reference.foresee(planting.calls)
     return planting.answered()
 
@@ -58,14 +56,7 @@ class Planting:
     """Planted calls of a case, drawn but not answered yet."""
 
     def __init__(
-        self,
-        reference: Reference,
-        like: Expected,
-        seed: int,
-        *,
-        non_finite: bool = False,
-        effort: schema.Effort = "thorough",
-        most: int | None = None,
+        self, reference: Reference, like: Expected, seed: int, *, non_finite: bool = False, most: int | None = None
     ) -> None:
         """``like`` is a call of the case or of the one that it is a variant of: it tells what kinds of results it has.
 
@@ -73,7 +64,7 @@ class Planting:
         at most so many plans, any of those that apply.
         """
         self._reference = reference
-        chosen = _chosen(reference, like, seed, non_finite, effort)
+        chosen = _chosen(reference, like, seed, non_finite)
         if most is not None and len(chosen) > most:
             chosen = random.Random(seed).sample(chosen, most)
         self._tiny = [TinyCall(reference, seed) for plan in chosen if plan.makes_own_call]
@@ -92,25 +83,25 @@ class Planting:
         return _answered(self._reference, self._planted) + [each for tiny in self._tiny for each in tiny.answered()]
 
 
-def _chosen(reference: Reference, like: Expected, seed: int, non_finite: bool, effort: schema.Effort) -> list[Plan]:
+def _chosen(reference: Reference, like: Expected, seed: int, non_finite: bool) -> list[Plan]:
     if reference.undefined:
         return []
     facts = facts_of(reference.case, like)
     plans = [plan for plan in PLANS.applying(facts) if reference.runs_on_host or plan.survives(facts)]
-    chosen = schedule(facts, plans, seed, BUDGETS[effort]) + (PLANS.on_request(facts) if non_finite else [])
+    chosen = schedule(facts, plans, seed, BUDGETS[reference.effort]) + (PLANS.on_request(facts) if non_finite else [])
     for_random = PLANS.for_random_results(facts)
     if (chosen or for_random) and reference.lottery is not None and not draws_nothing(like):
         return for_random
     return chosen
 
 
-def plans_among_timed(usual: Expected, seed: int, effort: schema.Effort) -> list[Plan]:
+def plans_among_timed(usual: Expected, seed: int) -> list[Plan]:
     """Plans for blocks that are like timed ones: those whose values torch takes in any places.
 
     There nobody asks the host first, nor leaves out a call that torch refuses.
     """
     facts = facts_of(usual.call.case, usual)
-    taken = [plan_of(expected.call) for expected in planted_calls(usual, seed, effort=effort)]
+    taken = [plan_of(expected.call) for expected in planted_calls(usual, seed)]
     on_host = usual.batch.reference.runs_on_host
     return [plan for plan in taken if plan is not None and plan.among_timed(facts, on_host)]
 

@@ -34,7 +34,7 @@ class _Share(NamedTuple):
 
 def schedule(facts: CaseFacts, plans: Sequence[Plan], seed: int, budget: CheckBudget) -> list[Plan]:
     """The plans that a job meets. All of them for small stated cases without variants; else some, each in its turn."""
-    plans = [plan for plan in plans if budget.all_plans or not plan.policy.thorough_only]
+    plans = [plan for plan in plans if budget.all_checks or not plan.policy.thorough_only]
     every = [plan for plan in plans if plan.when(facts) is When.EVERY_CALL]
     others = [plan for plan in plans if plan not in every]
     random_ = random.Random(seed)

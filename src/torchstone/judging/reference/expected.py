@@ -27,6 +27,7 @@ from torchstone.calls.evaluation import (
     is_continuous,
     wide_dtype,
 )
+from torchstone.judging.budget import BUDGETS
 from torchstone.judging.copy_operators import only_moves
 from torchstone.judging.hidden_tag import HIDDEN
 from torchstone.judging.plans import plan_of
@@ -189,8 +190,11 @@ class Reference:
         device: torch.device,
         desk: torch.device | None = None,
         stated: Reference | None = None,
+        effort: schema.Effort = "thorough",
     ) -> None:
-        """``stated``: of the case that this one is a variant of."""
+        """``stated``: of the case that this one is a variant of, whose effort it has."""
+        self.effort: schema.Effort = effort if stated is None else stated.effort
+        """How much is checked of it."""
         self.case = case
         self.device = device if desk is None else desk
         """Where calls are drawn and compared (:mod:`torchstone.judging.arithmetic_device`); torch's own results are
@@ -212,8 +216,13 @@ class Reference:
         """Of a call, as far as is known: results may have more than arguments."""
         self.undefined = leaves_values_undefined(self._evaluator)
         """Whether the operator leaves values undefined: then only metadata is judged, and what must not change."""
-        self.lottery = RandomResults(self._evaluator) if draws_random_numbers(self._evaluator) else None
+        self.lottery = self._random_results()
         """For operators that draw random numbers, which are judged by distribution."""
+
+    def _random_results(self) -> RandomResults | None:
+        if not draws_random_numbers(self._evaluator):
+            return None
+        return RandomResults(self._evaluator, all_checks=BUDGETS[self.effort].all_checks)
 
     @property
     def evaluator(self) -> Evaluator:

@@ -117,8 +117,10 @@ def comes_once(case: schema.Case) -> bool:
 class RandomResults:
     """One case's random results, call after call."""
 
-    def __init__(self, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: Evaluator, *, all_checks: bool = True) -> None:
+        """``all_checks``: also those that find no wrong kernel alone and cost much."""
         self._evaluator = evaluator
+        self._all_checks = all_checks
         self._name = evaluator.case.operator
         self._each_once = comes_once(evaluator.case)
         self._last: Tensors = {}
@@ -340,7 +342,7 @@ class RandomResults:
         if got.numel() < FEW_RANDOM_ELEMENTS:
             return None
         if place not in self._earlier:
-            self._earlier[place] = Recurrence(self._name, drawn)
+            self._earlier[place] = Recurrence(self._name, drawn, all_checks=self._all_checks)
         return self._earlier[place].misfit(drawn[0], got, self._widened.get(place, 1.0) ** 2)
 
     def _inside(self, place: ResultPosition, storages: torch.Tensor) -> torch.Tensor:

@@ -71,13 +71,16 @@ _LARGEST_STEP = 1e15
 class Recurrence:
     """What one result of one case was, call after call."""
 
-    def __init__(self, operator: str, own: torch.Tensor) -> None:
-        """``own``: several draws of torch's of one call, ``(draws, *shape)``."""
+    def __init__(self, operator: str, own: torch.Tensor, *, all_checks: bool = True) -> None:
+        """``own``: several draws of torch's of one call, ``(draws, *shape)``.
+
+        ``all_checks``: also likeness and single values. They find no kernel of the corpus alone, and cost more.
+        """
         rows = real_rows(own[:OWN_DRAWS])
         self._elements = rows.shape[1]
-        self._likeness = _Likeness(rows)
+        self._likeness = _Likeness(rows) if all_checks else None
         self._neighbours = _Neighbours(operator, rows)
-        self._values = _Values(rows)
+        self._values = _Values(rows) if all_checks else None
 
     def misfit(self, own: torch.Tensor, got: torch.Tensor, together: float = 1.0) -> str | None:
         """How a result repeats an earlier call; it is remembered. ``own``: torch's draw of the same call.
@@ -87,8 +90,9 @@ class Recurrence:
         result, drawn = real_rows(got.unsqueeze(0))[0], real_rows(own.unsqueeze(0))[0]
         if result.numel() != self._elements or drawn.numel() != self._elements or not self._elements:
             return None
-        found = [part.misfit(drawn, result) for part in (self._likeness, self._neighbours)]
-        found.append(self._values.misfit(drawn, result, together))
+        found = [None if self._likeness is None else self._likeness.misfit(drawn, result)]
+        found.append(self._neighbours.misfit(drawn, result))
+        found.append(None if self._values is None else self._values.misfit(drawn, result, together))
         return next((text for text in found if text is not None), None)
 
 
