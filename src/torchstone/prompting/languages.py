@@ -27,8 +27,6 @@ class Language(msgspec.Struct, frozen=True):
     """One sentence each."""
     devices: tuple[str, ...]
     """Types of devices on which its kernels run: ``cpu``, ``cuda``."""
-    authored: bool = True
-    """Whether kernels in it are the author's own work. False: calling torch's other operators is the point."""
     example_checked: str = "judged"
     """How Torchstone's tests prove the example on a machine without a GPU: judged, compiled, or not at all."""
 
@@ -92,7 +90,6 @@ _ALL = (
             "Compose other operators of torch. Do not call the operator itself, nor one that only forwards to it.",
         ),
         ("cpu", "cuda"),
-        authored=False,
     ),
     Language(
         "helion",
