@@ -36,6 +36,8 @@ class Language(msgspec.Struct, frozen=True):
         return (files(__package__) / "examples" / f"{self.name}{self.suffix}").read_text(encoding="utf-8")
 
 
+_OWN_WORK = "Write the computation yourself. torch may allocate and copy for another memory layout, not compute."
+
 _NATIVE_RULES = (
     "The entry point is a C++ function at the top level. It is called by position, in the order of the signature.",
     "Types are those that pybind11 and torch convert: at::Tensor, at::Scalar, double, int64_t, bool, std::string, "
@@ -52,6 +54,7 @@ _ALL = (
         "python",
         (
             "The file is Python: kernels with @triton.jit, and the entry point, which launches them.",
+            _OWN_WORK,
             "Compute 16-bit floats in float32, and convert back when storing.",
             "Mask every load and store; sizes need not be multiples of the block. BLOCK sizes are powers of two.",
             "Use int64 offsets where a tensor may have more than 2**31 elements.",
@@ -66,6 +69,7 @@ _ALL = (
         "cuda",
         (
             *_NATIVE_RULES,
+            _OWN_WORK,
             "Launch on c10::cuda::getCurrentCUDAStream(), and check with C10_CUDA_KERNEL_LAUNCH_CHECK().",
             "Do not synchronise the device and do not create streams.",
         ),
@@ -77,7 +81,11 @@ _ALL = (
         "C++",
         ".cpp",
         "cpp",
-        (*_NATIVE_RULES, "Use at::parallel_for for threads: it keeps to the number of threads that is allowed."),
+        (
+            *_NATIVE_RULES,
+            _OWN_WORK,
+            "Use at::parallel_for for threads: it keeps to the number of threads that is allowed.",
+        ),
         ("cpu",),
     ),
     Language(
@@ -98,6 +106,7 @@ _ALL = (
         "python",
         (
             "The file is Python: kernels with @helion.kernel, and the entry point, which calls them.",
+            _OWN_WORK,
             "Give @helion.kernel a fixed config: autotuning takes longer than the compile deadline.",
             "The body before hl.tile runs on the host; the body of the tile loop is compiled for the device.",
         ),
@@ -111,6 +120,7 @@ _ALL = (
         "python",
         (
             "The file is Python: kernels with @cute.kernel, a launcher with @cute.jit, and the entry point.",
+            _OWN_WORK,
             "Compile once for each dtype with cute.compile and keep the compiled code, never results.",
             "Pass tensors by from_dlpack, and sizes as arguments, so that other shapes need no other code.",
         ),
