@@ -16,7 +16,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _WHOLE_PROGRAMS = (
-    "api", "backends", "cli", "docs", "executors", "hostile", "installing", "judge_process", "profiling", "suites",
+    "api", "backends", "cli", "docs", "executors", "feedback", "hostile", "installing", "judge_process", "profiling",
+    "serving", "suites",
 )  # fmt: skip
 """Rooms whose tests start programs and take long: first, so that short ones are left to even out two workers' ends."""
 

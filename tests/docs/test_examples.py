@@ -22,6 +22,8 @@ SAYS = {
     "capture": ("16 operators, 0 excluded", "was called 3 times", "agrees: True"),
     "capture_me": ("step 0: loss ", "step 2: loss "),
     "builtin_kernels": ("impl='torch': ", "loss ", "gradient of shape (8, 100)"),
+    "feedback": ("got zero, expected NaN, where self = NaN", "nonfinite: "),
+    "mcp_client": ("expected NaN, where self = NaN", "right in all 6 cases", "right: True, speedup: "),
     "generate": (
         "aten.relu.default attempt 1: disagrees",
         "aten.add.Tensor attempt 1: no code",
@@ -31,6 +33,8 @@ SAYS = {
     "evaluate_many": ("aten.relu.default: agrees on 100%", "aten.gelu.default: agrees on ", "disagrees"),
 }
 """What each example must print, among other things."""
+PAGES_WITH_EXAMPLES = ("api", "feedback", "generation", "kernels", "mcp")
+"""Pages that show an example, each as it is."""
 
 
 def run(*command: str, cwd: Path, path: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -74,9 +78,9 @@ def test_the_folder_of_kernels_is_judged_as_its_files_say(tmp_path: Path) -> Non
 
 def test_every_function_of_the_api_has_its_example_in_the_docs() -> None:
     assert {example.stem for example in EXAMPLES} == SAYS.keys()
-    shown = [text for page in ("api", "kernels") for text in blocks(ROOT / "docs" / f"{page}.md", "python")]
+    shown = [text for page in PAGES_WITH_EXAMPLES for text in blocks(ROOT / "docs" / f"{page}.md", "python")]
     for example in EXAMPLES:
-        assert example.read_text() in shown, f"neither docs/api.md nor kernels.md holds {name_of(example)} as it is"
+        assert example.read_text() in shown, f"no page of {', '.join(PAGES_WITH_EXAMPLES)} holds {name_of(example)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

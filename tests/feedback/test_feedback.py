@@ -213,6 +213,13 @@ def test_an_exception_in_a_hidden_call_keeps_its_words_and_loses_its_numbers() -
     assert (case.file, case.line, case.source_line) == ("kernel.py", 5, "raise ValueError(x)")
 
 
+def test_statistics_of_a_hidden_random_result_are_told_without_their_numbers() -> None:
+    record = stored_records("wrong_on_nan")[-1]
+    wrong = WrongResult(text="the mean is 0.3321; torch's lie around 0.5, bound 0.013 from there")
+    (case,) = told_of(Disagrees("check", "values", "…", replay=variant_of(record), wrong=wrong)).failed_cases
+    assert case.message == "output 0: the mean is …; torch's lie around …, bound … from there"
+
+
 def test_what_the_kernel_printed_is_not_told() -> None:
     """It could print the arguments of hidden calls."""
     record = msgspec.structs.replace(stored_records("wrong_on_nan")[-1], log_tail="secret 0.123456")
@@ -249,6 +256,14 @@ def test_a_case_that_was_not_judged_is_no_fault_of_the_kernel_but_it_is_not_righ
     info = feedback_of([*records, msgspec.structs.replace(last, verdict=Unjudged("…"), measurement=None)])
     assert not info.right
     assert "says nothing about the kernel" in info.to_text()
+
+
+def test_a_gradient_is_named_in_words_that_its_author_knows() -> None:
+    records = stored_records("wrong_on_nan")
+    backward = msgspec.structs.replace(records[-1].case, operator="torchstone_grad.relu.default")
+    text = feedback_of([*records, msgspec.structs.replace(records[-1], case=backward)]).to_text()
+    assert text.startswith("aten.relu.default: not right.")
+    assert "gradient of aten.relu.default): " in text
 
 
 def test_a_time_out_names_the_limit() -> None:

@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
+
+pytest.importorskip("mcp", reason="needs the extra mcp")
+
+import anyio
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult
 
@@ -39,11 +42,14 @@ def fields_of(result: CallToolResult) -> dict[str, Any]:
 async def drive(server: StdioServerParameters, *, by_path: Path | None = None) -> list[CallToolResult]:
     """As an agent works: a wrong kernel, why it is wrong, a right one, its speed."""
     async with Client(server) as client:
-        answers = [await client.call_tool("check_kernel", {"operator": "relu", "source": RELU_WRONG_ON_NAN})]
+        check = {"operator": "relu", "source": RELU_WRONG_ON_NAN, "wait_seconds": 120}
+        answers = [await client.call_tool("check_kernel", check)]
         wrong = next(each for each in fields_of(answers[0])["kernels"][0]["records"] if not each["right"])
         answers.append(await client.call_tool("explain_record", {"record": wrong["record"]}))
         given = {"source": RELU} if by_path is None else {"path": str(by_path)}
-        answers.append(await client.call_tool("check_kernel", {"operator": "aten.relu.default", **given}))
+        answers.append(
+            await client.call_tool("check_kernel", {**check, "operator": "aten.relu.default", "source": "", **given})
+        )
         measure = {"operator": "relu", **given, "effort": "quick", "wait_seconds": 120}
         answers.append(await client.call_tool("measure_kernel", measure))
     return answers
@@ -174,7 +180,7 @@ def alive(pid: int) -> bool:
 def test_stdout_carries_the_protocol_and_nothing_else_and_the_server_ends_with_its_client(tmp_path: Path) -> None:
     with by_hand(tmp_path) as client:
         client.send("this is no message")
-        answer = client.call(2, "check_kernel", operator="relu", source=RELU_WRONG_ON_NAN)
+        answer = client.call(2, "check_kernel", operator="relu", source=RELU_WRONG_ON_NAN, wait_seconds=120)
         assert "expected NaN" in answer["result"]["content"][0]["text"]
         assert "must not reach the client" not in json.dumps(client.seen)
         below = children_of(client.process.pid)

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 import pytest
+
+pytest.importorskip("mcp", reason="needs the extra mcp")
+
+import anyio
 from mcp import Client
 from mcp.types import CallToolResult
 

@@ -13,7 +13,7 @@ from torchstone.errors import MissingExtraError
 @click.command(short_help="Serve coding agents: check, measure and profile kernels over MCP.")
 @click.option("--suite", metavar="NAME", default="smoke", show_default=True, help="Cases, if a client names no suite.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option("--isolation", type=click.Choice(["strict", "best", "none"]), default="best", show_default=True)
+@click.option("--isolation", type=click.Choice(["strict", "best"]), default="best", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads of a kernel.")
 @click.option("--judges", "--num-workers", "judges", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option(

@@ -163,6 +163,10 @@ class _Call:
             return error
         return float(10.0 ** math.floor(math.log10(error)))
 
+    def without_values(self, text: str) -> str:
+        """Of a hidden call without its decimal numbers: sizes and dimensions are whole ones."""
+        return _NUMBERS.sub("…", text) if self.is_hidden else text
+
     def shown(self, value: str) -> str:
         return kind_of(value) if self.is_hidden else plainly(value)
 
@@ -197,7 +201,8 @@ def _message(verdict: Disagrees, call: _Call, wrong: WrongElements | None) -> st
         return f"{counted}, and the operator only reads it; write to a new tensor"
     if found.text:
         named = verdict.reason in ("bounds", "aliasing") or found.text.startswith("returned ")
-        return found.text if named else f"{_result(found, call)}: {found.text}"
+        text = call.without_values(found.text)
+        return text if named else f"{_result(found, call)}: {text}"
     if verdict.reason == "precision":
         return (
             f"{_result(found, call)}: every element is close enough, but the errors together are too large: "
@@ -240,7 +245,7 @@ def _how(verdict: Crashed, call: _Call) -> str:
     match verdict.kind:
         case "exception":
             text = " ".join(exception_lines(verdict.traceback or "")) or "the kernel raised an exception"
-            return _NUMBERS.sub("…", text) if call.is_hidden else text
+            return call.without_values(text)
         case "signal":
             why = _SIGNALS.get(verdict.signal or "")
             return f"the process died of {verdict.signal}" + (f": {why}" if why else "")
