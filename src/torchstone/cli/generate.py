@@ -269,7 +269,11 @@ def _words(counts: Mapping[str, int]) -> str:
 def _line(attempt: Attempt | None) -> str:
     from torchstone.generation.operator_task import outcome_text
 
-    return "" if attempt is None else f"{attempt.operator} attempt {attempt.number}: {outcome_text(attempt)}"
+    return (
+        "an attempt is not needed"
+        if attempt is None
+        else f"{attempt.operator} attempt {attempt.number}: {outcome_text(attempt)}"
+    )
 
 
 def exit_code(result: GenerationResult) -> int:

@@ -84,6 +84,8 @@ def checked(request: GenerationRequest) -> GenerationRequest:
     _require_positive(request)
     if request.isolation == "none":
         raise UsageError("isolation 'none': kernels written by a model run only in the sandbox. Use best or strict.")
+    if request.base_url is not None and "@" in request.base_url.partition("://")[2].partition("/")[0]:
+        raise UsageError("base_url holds a password, and run folders keep it. Put keys into the environment.")
     provider = request.provider or provider_of(request)
     registry.providers.factory(provider)
     return msgspec.structs.replace(
