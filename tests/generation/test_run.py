@@ -218,6 +218,12 @@ def _recording(folder: Path) -> Path:
     return folder / "earlier" / "mine"
 
 
+def test_an_address_with_a_password_is_refused_because_folders_keep_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="base_url holds a password"):
+        carry_out(lambda request: "", tmp_path, base_url="http://me:secret@127.0.0.1:1/v1")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_replay_says_which_reply_is_not_recorded(tmp_path: Path) -> None:
     replay = ReplayProvider(ProviderOptions(replay=_recording(tmp_path)))
     with pytest.raises(

@@ -66,19 +66,14 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     judges: int = 1
     shapes: Shapes = "near"
     non_finite: NonFiniteInputs = "check"
-    require_authored: bool | None = None
-    """A kernel in which torch or a library does the work is `delegated`; None: in every language but `pytorch`."""
+    require_authored: bool = False
+    """A kernel in which torch or a library does work, copies included, is `delegated` and not right."""
     deadlines: Deadlines = Deadlines()
     limits: Limits = Limits()
     run_id: str | None = None
     resume: bool = False
     output_dir: Path = OUTPUT_DIR
     command: tuple[str, ...] = ()
-
-    @property
-    def authored(self) -> bool:
-        """Whether the kernel must do the work itself."""
-        return language_named(self.dsl).authored if self.require_authored is None else self.require_authored
 
 
 def checked(request: GenerationRequest) -> GenerationRequest:
@@ -89,13 +84,14 @@ def checked(request: GenerationRequest) -> GenerationRequest:
     _require_positive(request)
     if request.isolation == "none":
         raise UsageError("isolation 'none': kernels written by a model run only in the sandbox. Use best or strict.")
+    if request.base_url is not None and "@" in request.base_url.partition("://")[2].partition("/")[0]:
+        raise UsageError("base_url holds a password, and run folders keep it. Put keys into the environment.")
     provider = request.provider or provider_of(request)
     registry.providers.factory(provider)
     return msgspec.structs.replace(
         request,
         suite=registry.suites.canonical(request.suite),
         provider=provider,
-        require_authored=request.authored,
         operators=None if request.operators is None else tuple(dict.fromkeys(request.operators)),
     )
 

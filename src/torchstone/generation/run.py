@@ -311,7 +311,7 @@ class _Run:
             folder=folder.name,
             shapes=request.shapes,
             non_finite=request.non_finite,
-            require_authored=request.authored,
+            require_authored=request.require_authored,
         )
 
     def _asking_limits(self) -> AskingLimits:

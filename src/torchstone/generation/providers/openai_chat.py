@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from torchstone.errors import MissingExtraError, UsageError
 from torchstone.generation.providers.base import (
@@ -43,7 +44,8 @@ class OpenAIProvider:
             api_key=key or _NO_KEY, base_url=base_url, max_retries=0, timeout=options.timeout_seconds
         )
         # OpenAI's newer models know only the long name, many other servers only the short one.
-        self._limit_name = "max_completion_tokens" if base_url is None else "max_tokens"
+        own = base_url is None or (urlsplit(base_url).hostname or "").endswith("openai.com")
+        self._limit_name = "max_completion_tokens" if own else "max_tokens"
 
     async def reply(self, request: ModelRequest) -> Reply:
         received = Received()
