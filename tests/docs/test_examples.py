@@ -38,7 +38,7 @@ SAYS = {
     "evaluate_many": ("aten.relu.default: agrees on 100%", "aten.gelu.default: agrees on ", "disagrees"),
 }
 """What each example must print, among other things."""
-PAGES_WITH_EXAMPLES = ("gym", "api", "feedback", "kernels", "mcp")
+PAGES_WITH_EXAMPLES = ("api", "feedback", "generation", "gym", "kernels", "mcp")
 """Pages that show an example, each as it is."""
 
 

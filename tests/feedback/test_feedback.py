@@ -258,6 +258,14 @@ def test_a_case_that_was_not_judged_is_no_fault_of_the_kernel_but_it_is_not_righ
     assert "says nothing about the kernel" in info.to_text()
 
 
+def test_a_gradient_is_named_in_words_that_its_author_knows() -> None:
+    records = stored_records("wrong_on_nan")
+    backward = msgspec.structs.replace(records[-1].case, operator="torchstone_grad.relu.default")
+    text = feedback_of([*records, msgspec.structs.replace(records[-1], case=backward)]).to_text()
+    assert text.startswith("aten.relu.default: not right.")
+    assert "gradient of aten.relu.default): " in text
+
+
 def test_a_time_out_names_the_limit() -> None:
     (case,) = told_of(TimedOut("check", 60.0, 60.2)).failed_cases
     assert case.message == "the check was not finished after 60 s, and the kernel was stopped"

@@ -143,6 +143,21 @@ def test_a_dropped_part_of_a_reduction_is_refused(dtype: str) -> None:
     assert refused(expected, (left[:, :-8] @ right[:-8]).to(getattr(torch, dtype))).reason == "values"
 
 
+def test_a_mismatch_says_in_fields_which_elements_are_wrong_and_how() -> None:
+    expected = expected_for(case("aten.relu.default", tensor(4, 5)))
+    (native,) = natives(expected)
+    got = native.clone()
+    got.view(-1)[[7, 12]] += 1.0
+    got.view(-1)[17] = torch.nan
+    wrong = refused(expected, got).wrong
+    assert wrong is not None
+    assert (wrong.kind, wrong.position, wrong.shape, wrong.elements) == ("output", 0, (4, 5), 20)
+    assert (wrong.wrong, wrong.first_wrong, wrong.last_wrong, wrong.worst_index) == (3, 7, 17, (3, 2))
+    assert wrong.got == "nan"
+    assert float(wrong.expected) == pytest.approx(float(native[3, 2]), rel=1e-4)
+    assert wrong.inputs.keys() == {"self"}
+
+
 # Metadata.
 
 
@@ -150,7 +165,9 @@ def test_the_number_and_kind_of_outputs_is_compared_first() -> None:
     expected = expected_for(case("aten.max.dim", tensor(4, 6), 1))
     values, indices = natives(expected)
     assert refused(expected, values).message == "returned 1 output, expected 2"
-    assert refused(expected, values, 3) == Mismatch("structure", "output 1: got a int, expected a tensor")
+    plain = refused(expected, values, 3)
+    assert (plain.reason, plain.message) == ("structure", "output 1: got a int, expected a tensor")
+    assert plain.wrong == schema.WrongResult(position=1, text="got a int, expected a tensor")
     wrong = refused(expected, values.double(), indices)
     assert (wrong.reason, wrong.message) == ("dtype", "output 0: got float64, expected float32")
     wrong = refused(expected, values, indices.reshape(2, 2))

@@ -25,11 +25,11 @@ COMMANDS = {
     "model": ("torchstone.cli.model:model", "Train a model with and without a folder of kernels, and compare."),
     "pairs": ("torchstone.cli.pairs:pairs", "Run baseline against optimized benchmarks, hundreds with one command."),
     "sweep": ("torchstone.cli.sweep:sweep", "Time operations in several implementations over a grid of sizes."),
-    "mcp": ("torchstone.cli.mcp:mcp", "Serve coding agents: check, measure and profile kernels over MCP."),
     "generate": (
         "torchstone.cli.generate:generate",
         "Let a model write kernels and tell it what the judge found.",
     ),
+    "mcp": ("torchstone.cli.mcp:mcp", "Serve coding agents: check, measure and profile kernels over MCP."),
     "new-kernels": ("torchstone.cli.new_kernels:new_kernels", "Write a folder of stubs for a suite's operators."),
     "capture": ("torchstone.cli.capture:capture", "Run a program and record the operators it calls, as a suite."),
     "list": ("torchstone.cli.names:names", "List suites, backends, or the operators of a suite."),

@@ -14,6 +14,7 @@ from torchstone.feedback.info import (
     WrongElements,
 )
 from torchstone.reports.text import counted, microseconds, over_bound, ratio
+from torchstone.schema import forward_operator, is_gradient
 
 BYTES_PER_TOKEN = 3
 """An estimate on the safe side: tokenizers of today's models make fewer tokens of such text."""
@@ -37,7 +38,7 @@ def _paragraphs(info: FeedbackInfo) -> Iterator[list[str]]:
     for error in info.compile_errors:
         yield list(_compile_error(error))
     for number, case in enumerate(info.failed_cases, 1):
-        yield list(_failed_case(case, number if len(info.failed_cases) > 1 else None))
+        yield list(_failed_case(case, info.operator, number if len(info.failed_cases) > 1 else None))
     if info.right_with and info.failed_cases and not info.rejected:
         yield ["Right with, among others:", *(f"  {_arguments(each)}" for each in info.right_with)]
     yield list(_performance(info))
@@ -87,7 +88,12 @@ def profile_text(work: Sequence[ProfiledWork]) -> str:
 
 
 def _heading(info: FeedbackInfo) -> list[str]:
-    return [f"{info.operator}: {_result(info)}"]
+    return [f"{_named(info.operator)}: {_result(info)}"]
+
+
+def _named(operator: str) -> str:
+    """Gradients have names that only Torchstone knows."""
+    return f"gradient of {forward_operator(operator)}" if is_gradient(operator) else operator
 
 
 def _result(info: FeedbackInfo) -> str:
@@ -121,13 +127,14 @@ def _compile_error(error: CompileError) -> Iterator[str]:
     yield from (f"  {line}" for line in error.output)
 
 
-def _failed_case(case: FailedCase, number: int | None) -> Iterator[str]:
+def _failed_case(case: FailedCase, operator: str, number: int | None) -> Iterator[str]:
     if case.problem == "rejected":
         yield f"{case.message}. Compute the result in every call, from the arguments of that call."
         return
     count = f" in {counted(case.cases, 'case')}" if case.cases > 1 else ""
     name = f"Failure {number}" if number is not None else "Failure"
     during = f", {case.during}" if case.during else ""
+    during += f", {_named(case.operator)}" if case.operator != operator else ""
     yield f"{name}{count} ({case.problem}{during}): {case.message}."
     if case.arguments:
         kind = "a variant of a stated case, with other sizes, strides or scalars" if case.is_variant else "called with"

@@ -117,15 +117,17 @@ def _cell(item: OperatorScore | None) -> str:
     tried = f"of {item.attempts}"
     if item.best is None:
         return f"none right {tried}" if item.attempts else "open"
-    return f"{ratio(item.speedup)}, attempt {item.best} {tried}"
+    speed = "right" if item.speedup is None else ratio(item.speedup)
+    return f"{speed}, attempt {item.best} {tried}"
 
 
 def _difference(item: Difference) -> str:
     parts = [
         f"{Path(item.second).name} against {Path(item.first).name}: {counted(item.operators, 'operator')} in common",
         f"both right {item.both_right}, only the first {item.only_first}, only the second {item.only_second}",
-        f"by chance with probability {item.chance:.2g}",
     ]
+    if item.only_first or item.only_second:
+        parts.append(f"a split as uneven by chance: probability {item.chance:.2g}")
     if item.speedup_ratio is not None:
         found = item.speedup_ratio
         parts.append(f"speedup {found.value:.2f} times the first's ({found.low:.2f} to {found.high:.2f})")
