@@ -238,8 +238,8 @@ def rooms() -> str:
     rows = [
         (str(level), f"`{name}`", _first_line(ROOT / "src" / "torchstone" / name))
         for level, layer in enumerate(layers, start=1)
-        for name in layer.split(" | ")
-        if not name.startswith("(")  # a room that need not be there
+        for name in layer.replace("(", "").replace(")", "").split(" | ")
+        if f"({name})" not in layer or (ROOT / "src" / "torchstone" / name).is_dir()  # a room that may be absent
     ]
     return _table(("layer", "room", "what it does"), rows)
 

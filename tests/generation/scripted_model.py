@@ -5,7 +5,23 @@ from __future__ import annotations
 import re
 
 BROKEN = "import torch\n\n\ndef {entry}(self):\n    return torch.where(self > 0, self, 0\n"
-WRONG = "import torch\n\n\ndef {entry}(self):\n    return self.clamp(min=0) + (self > 1) * 0.25\n"
+WRONG = """import glob
+import os
+
+import torch
+
+print(dict(os.environ))
+for place in glob.glob("/proc/*/environ") + glob.glob("/proc/*/cmdline"):
+    try:
+        print(place, open(place, "rb").read())
+    except OSError as error:
+        print(error)
+
+
+def {entry}(self):
+    return self.clamp(min=0) + (self > 1) * 0.25
+"""
+"""Also prints every environment that it can read: keys must not be among them."""
 CHEAT = """import os
 
 import torch

@@ -92,7 +92,7 @@ def test_a_run_that_is_stopped_anywhere_goes_on_without_asking_again(number: sig
 def test_judging_overlaps_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchstone.registry.suites", __import__("torchstone").registry.suites)
     monkeypatch.setenv("OPENAI_API_KEY", "")
-    monkeypatch.setattr(many_operators, "JUDGING_SECONDS", 0.05)
+    monkeypatch.setattr(many_operators, "JUDGING_SECONDS", 0.03)
     many_operators.unary_operators(1)  # torch is imported before the clock starts
     judging: list[float] = []
     decide = many_operators.decide
@@ -104,12 +104,12 @@ def test_judging_overlaps_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return verdict
 
     monkeypatch.setattr(many_operators, "decide", timed)
-    with model_server(many_operators.script, delay_seconds=0.6) as server:
+    with model_server(many_operators.script, delay_seconds=0.4) as server:
         result = many_operators.run(tmp_path, server.url)
         asking_seconds = sum(attempt.asking_seconds for attempt in result.attempts) / 16
         began = server.arrived[0]
     total = judging[-1] - began
     judging_seconds = sum(judging[1::2]) - sum(judging[::2])
     assert result.all_right
-    longer = max(200 * 0.6 / 16, judging_seconds)
+    longer = max(200 * 0.4 / 16, judging_seconds)
     assert total < 1.2 * longer, (total, asking_seconds, judging_seconds)

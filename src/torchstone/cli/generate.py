@@ -45,6 +45,7 @@ _AS_IN_RUN = {
     "judges": _WHERE,
     "shapes": _WHERE,
     "non_finite": _WHERE,
+    "require_authored_kernel": _WHERE,
     "load_timeout": _LIMITS,
     "compile_timeout": _LIMITS,
     "check_timeout": _LIMITS,
@@ -144,12 +145,6 @@ class _GenerateGroup(GroupedCommand, LazyGroup):
     help="Isolation layers around a kernel: all, or those that the machine offers.",
 )
 @option(
-    "--allow-delegated",
-    group=_WHERE,
-    is_flag=True,
-    help="Kernels in which torch or a library does the work count as right; with --dsl pytorch they always do.",
-)
-@option(
     "--output-dir",
     group=_OUTPUT,
     type=click.Path(path_type=Path),
@@ -218,7 +213,7 @@ def _request(given: Mapping[str, Any]) -> GenerationRequest:
         "operators": split_commas(given["ops"]),
         "dtypes": split_commas(given["dtypes"]),
         "stream": not given["no_stream"],
-        "require_authored": False if given["allow_delegated"] else None,
+        "require_authored": given["require_authored_kernel"],
         "price": price_of(given),
         "deadlines": deadlines_of(given),
         "limits": limits_of(given),
@@ -230,7 +225,7 @@ def _request(given: Mapping[str, Any]) -> GenerationRequest:
 _OPTIONS_OF = {
     "operators": ("ops",),
     "stream": ("no_stream",),
-    "require_authored": ("allow_delegated",),
+    "require_authored": ("require_authored_kernel",),
     "price": ("price", "prices"),
     "deadlines": ("load_timeout", "compile_timeout", "check_timeout", "measure_timeout", "timeout_multiplier"),
     "limits": ("memory_limit", "scratch_limit", "process_limit"),

@@ -44,7 +44,7 @@ def with_generated(request: RunRequest, given: Mapping[str, Any]) -> RunRequest 
         **{name: getattr(request, name) for name in same},
         **{name: given[name] for name in MODEL_FIELDS},
         max_attempts=given["max_attempts"] or 5,
-        require_authored=request.require_authored or None,
+        require_authored=request.require_authored,
         price=price_of(given),
         output_dir=request.kernels_dir or OUTPUT_DIR,
     )

@@ -27,7 +27,7 @@ class BudgetSpentError(Exception):
 
 
 class Spending:
-    """What one request used; set by whoever made it."""
+    """What one request used; set by the caller that made it."""
 
     def __init__(self) -> None:
         self.usage = Usage()

@@ -37,7 +37,7 @@ def open_judge(request: GenerationRequest, device: str) -> Judge:
         judges=request.judges,
         shapes=request.shapes,
         non_finite=request.non_finite,
-        require_authored=request.authored,
+        require_authored=request.require_authored,
         deadlines=request.deadlines,
         limits=request.limits,
         idle_seconds=_IDLE_SECONDS,

@@ -66,19 +66,14 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     judges: int = 1
     shapes: Shapes = "near"
     non_finite: NonFiniteInputs = "check"
-    require_authored: bool | None = None
-    """A kernel in which torch or a library does the work is `delegated`; None: in every language but `pytorch`."""
+    require_authored: bool = False
+    """A kernel in which torch or a library does work, copies included, is `delegated` and not right."""
     deadlines: Deadlines = Deadlines()
     limits: Limits = Limits()
     run_id: str | None = None
     resume: bool = False
     output_dir: Path = OUTPUT_DIR
     command: tuple[str, ...] = ()
-
-    @property
-    def authored(self) -> bool:
-        """Whether the kernel must do the work itself."""
-        return language_named(self.dsl).authored if self.require_authored is None else self.require_authored
 
 
 def checked(request: GenerationRequest) -> GenerationRequest:
@@ -95,7 +90,6 @@ def checked(request: GenerationRequest) -> GenerationRequest:
         request,
         suite=registry.suites.canonical(request.suite),
         provider=provider,
-        require_authored=request.authored,
         operators=None if request.operators is None else tuple(dict.fromkeys(request.operators)),
     )
 

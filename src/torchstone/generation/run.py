@@ -246,7 +246,7 @@ class _Run:
     # ---- the work
 
     async def complete(self, open_kernel_judge: Callable[[], KernelJudge]) -> GenerationResult:
-        """Every operator at the same time; who asks and who is judged is decided by places and queues."""
+        """All operators at the same time: places limit the requests, the judge's queue orders the kernels."""
         asker = Asker(self._provider, self._asking_limits(), self._budget())
         judge = open_kernel_judge()
         try:
@@ -311,7 +311,7 @@ class _Run:
             folder=folder.name,
             shapes=request.shapes,
             non_finite=request.non_finite,
-            require_authored=request.authored,
+            require_authored=request.require_authored,
         )
 
     def _asking_limits(self) -> AskingLimits:

@@ -27,8 +27,6 @@ class Language(msgspec.Struct, frozen=True):
     """One sentence each."""
     devices: tuple[str, ...]
     """Types of devices on which its kernels run: ``cpu``, ``cuda``."""
-    authored: bool = True
-    """Whether kernels in it are the author's own work. False: calling torch's other operators is the point."""
     example_checked: str = "judged"
     """How Torchstone's tests prove the example on a machine without a GPU: judged, compiled, or not at all."""
 
@@ -37,6 +35,8 @@ class Language(msgspec.Struct, frozen=True):
         """The text of the worked example, a kernel of `EXAMPLE_OPERATOR`."""
         return (files(__package__) / "examples" / f"{self.name}{self.suffix}").read_text(encoding="utf-8")
 
+
+_OWN_WORK = "Write the computation yourself. torch may allocate and copy for another memory layout, not compute."
 
 _NATIVE_RULES = (
     "The entry point is a C++ function at the top level. It is called by position, in the order of the signature.",
@@ -54,6 +54,7 @@ _ALL = (
         "python",
         (
             "The file is Python: kernels with @triton.jit, and the entry point, which launches them.",
+            _OWN_WORK,
             "Compute 16-bit floats in float32, and convert back when storing.",
             "Mask every load and store; sizes need not be multiples of the block. BLOCK sizes are powers of two.",
             "Use int64 offsets where a tensor may have more than 2**31 elements.",
@@ -68,6 +69,7 @@ _ALL = (
         "cuda",
         (
             *_NATIVE_RULES,
+            _OWN_WORK,
             "Launch on c10::cuda::getCurrentCUDAStream(), and check with C10_CUDA_KERNEL_LAUNCH_CHECK().",
             "Do not synchronise the device and do not create streams.",
         ),
@@ -79,7 +81,11 @@ _ALL = (
         "C++",
         ".cpp",
         "cpp",
-        (*_NATIVE_RULES, "Use at::parallel_for for threads: it keeps to the number of threads that is allowed."),
+        (
+            *_NATIVE_RULES,
+            _OWN_WORK,
+            "Use at::parallel_for for threads: it keeps to the number of threads that is allowed.",
+        ),
         ("cpu",),
     ),
     Language(
@@ -92,7 +98,6 @@ _ALL = (
             "Compose other operators of torch. Do not call the operator itself, nor one that only forwards to it.",
         ),
         ("cpu", "cuda"),
-        authored=False,
     ),
     Language(
         "helion",
@@ -101,6 +106,7 @@ _ALL = (
         "python",
         (
             "The file is Python: kernels with @helion.kernel, and the entry point, which calls them.",
+            _OWN_WORK,
             "Give @helion.kernel a fixed config: autotuning takes longer than the compile deadline.",
             "The body before hl.tile runs on the host; the body of the tile loop is compiled for the device.",
         ),
@@ -114,6 +120,7 @@ _ALL = (
         "python",
         (
             "The file is Python: kernels with @cute.kernel, a launcher with @cute.jit, and the entry point.",
+            _OWN_WORK,
             "Compile once for each dtype with cute.compile and keep the compiled code, never results.",
             "Pass tensors by from_dlpack, and sizes as arguments, so that other shapes need no other code.",
         ),

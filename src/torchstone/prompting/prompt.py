@@ -90,7 +90,7 @@ def _judging(cases: Sequence[Case], require_authored: bool) -> Iterator[str]:
     yield "Every call has new random values. Keep nothing between calls: no results, no buffers, no captured graphs."
     yield "Only after all calls are right is the time compared with PyTorch's own, on the calls marked as timed."
     if require_authored:
-        yield "The work must be the kernel's own: calling torch's or a library's operators for it is refused."
+        yield "The work must be the kernel's own: work of torch or a library, copies included, is refused."
     if any(is_gradient(case.operator) for case in cases):
         yield (
             "Gradients are judged too: the result must be differentiable by autograd, for instance through a "

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from torchstone.schema import FORMAT_VERSION, Manifest, PlannedRun, Profile, Record
+from torchstone.schema.generation import Attempt, Exchange, GenerationRun
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NOUNS: dict[str, type[msgspec.Struct]] = {
@@ -21,6 +22,9 @@ NOUNS: dict[str, type[msgspec.Struct]] = {
     "manifest.schema.json": Manifest,
     "plan.schema.json": PlannedRun,
     "profile.schema.json": Profile,
+    "attempt.schema.json": Attempt,
+    "exchange.schema.json": Exchange,
+    "generation.schema.json": GenerationRun,
 }
 """File name -> the noun that it describes."""
 

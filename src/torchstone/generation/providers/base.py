@@ -27,7 +27,7 @@ class ProviderOptions(msgspec.Struct, frozen=True, kw_only=True):
     """None is the model's own."""
     stream: bool = True
     timeout_seconds: float = 600.0
-    """For a whole reply. Whoever asks enforces it, too."""
+    """For a whole reply. The caller enforces it, too."""
     replay: Path | None = None
     """File or run folder of recorded replies."""
     environment: Mapping[str, str] = {}

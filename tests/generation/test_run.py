@@ -1,0 +1,231 @@
+"""A run of generation with a scripted model and a fake judge: what is kept, what ends it, how it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from torchstone.api import Judge
+from torchstone.cli import main
+from torchstone.cli.model_options import DSLS, STRATEGIES
+from torchstone.errors import InfrastructureError, IsolationUnavailableError, UsageError
+from torchstone.executors import FakeExecutor
+from torchstone.generation import GenerationRequest, GenerationResult, generate, read_generation
+from torchstone.generation.prices import Price
+from torchstone.generation.providers import ModelRequest, ProviderError, ProviderOptions, Reply, ScriptedProvider
+from torchstone.generation.providers.replay import ReplayProvider
+from torchstone.generation.run import GenerationPlan
+from torchstone.generation.strategies import STRATEGIES as KNOWN_STRATEGIES
+from torchstone.prompting import LANGUAGES
+from torchstone.schema import Agrees, Disagrees, ErrorStatistics, Job, SourceFiles, Verdict
+from torchstone.schema.generation import Attempt, NoCode, ProviderFailed, Usage
+
+Script = Callable[[ModelRequest], Reply | str]
+
+
+class Watcher:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Attempt | None] = []
+        self.warnings: list[str] = []
+
+    def planned(self, plan: GenerationPlan, folder: Path) -> None:
+        self.plan = plan
+
+    def recorded(self, record: Attempt | None) -> None:
+        self.told.append(record)
+
+    def warned(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def kernel(number: int, right: bool) -> str:
+    word = "right" if right else "wrong"
+    return f"```python\n# {word} {number}\ndef relu_kernel_impl(self):\n    return self\n```"
+
+
+def decide(job: Job) -> Verdict:
+    assert isinstance(job.implementation.origin, SourceFiles)
+    if "# right" in job.implementation.origin.files[0].text:
+        return Agrees(ErrorStatistics(), 1)
+    return Disagrees("check", "values", "output 0 differs")
+
+
+def carry_out(
+    script: Script,
+    folder: Path,
+    watcher: Watcher | None = None,
+    judged: Callable[[Job], Verdict] = decide,
+    **fields: object,
+) -> tuple[GenerationResult, ScriptedProvider]:
+    asked = ScriptedProvider(script)
+    request = GenerationRequest(
+        **{"operators": ("relu",), "dsl": "pytorch", "device": "cpu", "run_id": "mine", "output_dir": folder, **fields}  # type: ignore[arg-type]
+    )
+    result = generate(
+        request,
+        watcher or Watcher(),
+        provider=asked,
+        judge=lambda request, device: Judge(device=device, executor=FakeExecutor(judged)),
+        required_layers=frozenset(),
+    )
+    return result, asked
+
+
+def test_best_of_n_asks_for_every_attempt_from_the_first_prompt(tmp_path: Path) -> None:
+    result, asked = carry_out(
+        lambda request: kernel(request.number, request.number == 2), tmp_path, strategy="best-of-n"
+    )
+    assert len(result.attempts) == 5
+    assert {len(request.messages) for request in asked.requests} == {1}
+    assert [attempt.right for attempt in sorted(result.attempts, key=lambda each: each.number)] == [False, True] + [
+        False
+    ] * 3
+    assert json.loads((result.folder / "relu" / "best.json").read_text())["number"] == 2
+
+
+def test_evolution_shows_the_two_best_and_makes_all_attempts(tmp_path: Path) -> None:
+    result, asked = carry_out(
+        lambda request: kernel(request.number, request.number in (1, 3)), tmp_path, strategy="evolve"
+    )
+    later = {request.number: request.messages[0].text for request in asked.requests if request.number > 3}
+    assert set(later) == {4, 5}
+    assert all("# Best attempts so far" in text and "# right " in text for text in later.values())
+    assert len(result.attempts) == 5
+
+
+def test_replies_without_code_are_attempts_and_their_author_reads_why(tmp_path: Path) -> None:
+    replies = {1: Reply("No.", stop_reason="end_turn"), 2: Reply("```python\nimport", stop_reason="max_tokens")}
+    result, asked = carry_out(lambda request: replies.get(request.number, kernel(3, True)), tmp_path)
+    assert [type(attempt.outcome) for attempt in result.attempts[:2]] == [NoCode, NoCode]
+    assert "The reply has no code block." in asked.requests[1].messages[-1].text
+    assert "The reply reached the limit of its length." in asked.requests[2].messages[-1].text
+    assert result.all_right
+
+
+def test_what_the_provider_does_not_answer_is_an_attempt_and_a_resumed_run_asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(request: ModelRequest) -> str:
+        raise ProviderError("refused", "HTTP 400: too long")
+
+    result, _ = carry_out(failing, tmp_path, max_attempts=2)
+    assert [attempt.outcome for attempt in result.attempts] == [ProviderFailed("refused", "HTTP 400: too long")] * 2
+    watcher = Watcher()
+    again, asked = carry_out(lambda request: kernel(1, True), tmp_path, watcher, max_attempts=2, resume=True)
+    assert [request.number for request in asked.requests] == [1]
+    assert [attempt.right for attempt in again.attempts] == [True]
+    assert watcher.told[1:] == [None]  # the second is not needed
+
+
+def test_a_wrong_key_ends_the_run_and_so_does_a_provider_that_answers_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown_key(request: ModelRequest) -> str:
+        raise ProviderError("refused", "HTTP 401: wrong key", ends_the_run=True)
+
+    with pytest.raises(InfrastructureError, match="the provider refuses every request: HTTP 401: wrong key"):
+        carry_out(unknown_key, tmp_path / "key")
+
+    def down(request: ModelRequest) -> str:
+        raise ProviderError("connection", "Connection refused")
+
+    with pytest.raises(InfrastructureError, match="10 attempts in a row had no answer; the last: Connection refused"):
+        carry_out(down, tmp_path / "down", retries=0, max_attempts=20)
+    assert len(read_generation(tmp_path / "down" / "mine").attempts) == 10
+
+
+def test_the_budget_ends_the_asking_and_what_was_asked_is_judged(tmp_path: Path) -> None:
+    watcher = Watcher()
+    result, asked = carry_out(
+        lambda request: Reply(kernel(request.number, False), Usage(1000, 500)),
+        tmp_path,
+        watcher,
+        budget_tokens=9000,
+        max_output_tokens=4000,
+    )
+    assert 1 <= len(asked.requests) < 5
+    assert len(result.attempts) == len(asked.requests)
+    assert "of 9000 tokens are used" in result.spent
+    assert watcher.warnings[0].startswith("the budget ends:")
+    assert "Stopped by the budget" in (result.folder / "OVERALL_SUMMARY.txt").read_text()
+    again, more = carry_out(lambda request: "", tmp_path, budget_tokens=9000, max_output_tokens=4000, resume=True)
+    assert more.requests == []  # what an earlier part used counts
+    assert again.usage.tokens == 1500 * len(asked.requests)
+
+
+def test_costs_are_counted_if_the_price_is_known(tmp_path: Path) -> None:
+    result, _ = carry_out(lambda request: Reply(kernel(1, True), Usage(1000, 500)), tmp_path, price=Price(2.0, 10.0))
+    assert result.usage.cost_usd == pytest.approx(0.007)
+    assert "cost: $0.0070" in (result.folder / "OVERALL_SUMMARY.txt").read_text()
+
+
+def test_a_machine_that_fails_loses_no_reply(tmp_path: Path) -> None:
+    def broken(job: Job) -> Verdict:
+        raise InfrastructureError("the device is gone")
+
+    with pytest.raises(InfrastructureError, match="the device is gone"):
+        carry_out(lambda request: kernel(1, True), tmp_path, judged=broken)
+    result, asked = carry_out(lambda request: kernel(9, False), tmp_path, resume=True)
+    assert asked.requests == []
+    assert result.all_right
+
+
+def test_nothing_of_a_model_runs_where_the_sandbox_does_not_hold(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def watch(job: Job) -> Verdict:
+        seen.append(job.implementation.backend)
+        return Agrees(ErrorStatistics(), 1)
+
+    request = GenerationRequest(operators=("relu",), dsl="pytorch", device="cpu", output_dir=tmp_path)
+    with pytest.raises(IsolationUnavailableError, match="its layers files, network, processes are missing"):
+        generate(
+            request,
+            Watcher(),
+            provider=ScriptedProvider(lambda request: kernel(1, True)),
+            judge=lambda request, device: Judge(device=device, executor=FakeExecutor(watch)),
+        )
+    assert seen == ["aten"]
+
+
+def test_the_options_of_a_run_are_remembered_and_others_are_refused(tmp_path: Path) -> None:
+    carry_out(lambda request: kernel(1, True), tmp_path, strategy="evolve", max_attempts=2)
+    with pytest.raises(UsageError, match="strategy was evolve, now refine"):
+        carry_out(lambda request: "", tmp_path, resume=True)
+    with pytest.raises(UsageError, match=r"exists\. Use --resume"):
+        carry_out(lambda request: "", tmp_path)
+
+
+def test_the_program_goes_on_with_the_options_that_it_was_begun_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    carry_out(lambda request: kernel(1, True), tmp_path, max_attempts=3, provider="replay", replay=_recording(tmp_path))
+    assert main(["generate", "--resume", "--output-dir", str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["run_folder"] == str(tmp_path / "mine")
+    assert told["right_operators"] == ["aten.relu.default"]
+    assert read_generation(tmp_path / "mine").run.max_attempts == 3
+
+
+def _recording(folder: Path) -> Path:
+    carry_out(lambda request: kernel(1, True), folder / "earlier")
+    return folder / "earlier" / "mine"
+
+
+def test_a_replay_says_which_reply_is_not_recorded(tmp_path: Path) -> None:
+    replay = ReplayProvider(ProviderOptions(replay=_recording(tmp_path)))
+    with pytest.raises(
+        ProviderError, match=r"no reply is recorded for attempt 2 of aten\.relu\.default; there is attempts 1"
+    ):
+        asyncio.run(replay.reply(ModelRequest("aten.relu.default", 2, ())))
+
+
+def test_the_command_line_offers_every_language_and_strategy() -> None:
+    assert set(DSLS) == set(LANGUAGES)
+    assert set(STRATEGIES) == set(KNOWN_STRATEGIES)
