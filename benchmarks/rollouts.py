@@ -38,6 +38,8 @@ GROWTH_ALLOWED = 1.25
 """Memory of all processes in the last quarter of the time over that in the second. Workers come and go, so that single
 samples differ by more."""
 SAMPLE_SECONDS = 0.5
+LEAST_SAMPLES = 120
+"""For a statement about memory: in a shorter run most of the time is the start of processes."""
 
 PROLOGUE = """import glob, os, sys
 _others = [name for name in sys.modules if name.startswith("torchstone_candidate") and name != __name__]
@@ -124,11 +126,11 @@ class Sampler:
                 print(f"  {self.judged} judged after {seconds:.0f} s", file=sys.stderr, flush=True)
 
     @property
-    def growth(self) -> float:
+    def growth(self) -> float | None:
         """Median memory of the last quarter of the time over that of the second quarter: the first starts processes."""
         quarter = len(self.memory_bytes) // 4
-        if not quarter:
-            return 1.0
+        if len(self.memory_bytes) < LEAST_SAMPLES:
+            return None
         return statistics.median(self.memory_bytes[-quarter:]) / statistics.median(
             self.memory_bytes[quarter : 2 * quarter]
         )
@@ -226,8 +228,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     faults = faults_of(seen)
     if max(sampler.in_flight, default=0) > QUEUE:
         faults.append(f"{max(sampler.in_flight)} kernels were in flight; the queue has {QUEUE} places")
-    if sampler.growth > GROWTH_ALLOWED:
-        faults.append(f"memory grew by the factor {sampler.growth:.2f}; at most {GROWTH_ALLOWED} is expected")
+    growth = sampler.growth
+    if growth is not None and growth > GROWTH_ALLOWED:
+        faults.append(f"memory grew by the factor {growth:.2f}; at most {GROWTH_ALLOWED} is expected")
     return {
         "device": options.device,
         "rollouts": options.rollouts,
@@ -241,7 +244,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "rewards_per_hour_projected": round(3600 * len(seen) / took),
         "most_in_flight": max(sampler.in_flight, default=0),
         "queue": QUEUE,
-        "memory_growth": round(sampler.growth, 3),
+        "memory_growth": None if growth is None else round(growth, 3),
         "most_memory_gib": round(max(sampler.memory_bytes, default=0) / 2**30, 2),
         "gpu_utilisation_percent": round(statistics.mean(sampler.utilisation), 1) if sampler.utilisation else None,
         "load_average": os.getloadavg()[0],

@@ -2,18 +2,8 @@
 
 from torchstone.gym import CompletionReward, Evaluator
 
-RIGHT = """The sign decides.
-
-```python
-def relu_kernel_impl(self):
-    return torch.where(self < 0, 0, self)
-```
-"""
-WRONG = """```python
-def relu_kernel_impl(self):
-    return abs(self)
-```
-"""
+RIGHT = "The sign decides.\n```python\ndef relu_kernel_impl(self):\n    return torch.where(self < 0, 0, self)\n```"
+WRONG = "```python\ndef relu_kernel_impl(self):\n    return abs(self)\n```"
 
 
 def main() -> None:

@@ -37,5 +37,6 @@ def test_of_a_thousand_rollouts_none_sees_another_the_queue_is_bounded_and_memor
     assert found["rewards"] == 1000
     assert found["verdicts"].keys() == KINDS
     assert found["most_in_flight"] <= found["queue"] < 1000
-    assert found["memory_growth"] < 1.25
+    assert found["memory_growth"] is not None
+    assert found["memory_growth"] <= 1.25
     assert not found["faults"]

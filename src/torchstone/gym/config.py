@@ -67,8 +67,8 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """False: kernels are only checked, and no speed is rewarded."""
     effort: Effort = "quick"
     """How many calls are checked, and how long is measured."""
-    require_authored: bool | None = None
-    """Whether a kernel in which torch or a library does the work is `delegated`. None: as the language demands."""
+    require_authored: bool = False
+    """A kernel in which torch or a library does the work is `delegated`, and earns no more than a wrong one."""
     shapes: Shapes = "near"
     """`stated`: judge on the stated sizes and memory layouts alone."""
     non_finite: NonFiniteInputs = "check"
@@ -110,16 +110,11 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The language that is asked for on such a device."""
         return self.language or ("triton" if device_type == "cuda" else "pytorch")
 
-    def demands_authored(self, device_type: str) -> bool:
-        """Whether a kernel in which torch or a library does the work is `delegated`."""
-        by_language = language_named(self.language_on(device_type)).authored
-        return by_language if self.require_authored is None else self.require_authored
-
-    def judge_settings(self, device_type: str) -> dict[str, Any]:
+    def judge_settings(self) -> dict[str, Any]:
         """Settings of a `Judge` that may differ between calls."""
         return {
             "effort": self.effort,
-            "require_authored": self.demands_authored(device_type),
+            "require_authored": self.require_authored,
             "shapes": self.shapes,
             "non_finite": self.non_finite,
             "deadlines": self.deadlines,

@@ -157,7 +157,7 @@ class Evaluator:
         return await asyncio.to_thread(self._result, task, code, evaluation)
 
     def _given_to_judge(self, task: KernelTask) -> dict[str, Any]:
-        settings: Mapping[str, Any] = self.config.judge_settings(self._device_type)
+        settings: Mapping[str, Any] = self.config.judge_settings()
         purpose = "evaluate" if self.config.measured else "check"
         return {**settings, "purpose": purpose, "cases": task.cases}
 

@@ -75,7 +75,7 @@ def _task(operator: str, cases: tuple[Case, ...], config: EvaluatorConfig, devic
         device=limits,
         shapes=config.shapes,
         non_finite=config.non_finite,
-        require_authored=config.demands_authored(kind),
+        require_authored=config.require_authored,
     )
     return KernelTask(operator, entry_of(kernel_folder(operator)), cases, prompt)
 
