@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -32,6 +33,9 @@ class Submission:
     records: dict[Ticket, Record] = field(default_factory=dict)
     """Those that are there."""
 
+    keep: Callable[[Evaluation], None] | None = None
+    """Called before the future has its result, so that whoever waited for it finds what is kept."""
+
     @property
     def is_complete(self) -> bool:
         return len(self.records) == len(self.jobs)
@@ -39,6 +43,14 @@ class Submission:
     def evaluation(self) -> Evaluation:
         """The records in the order of the jobs."""
         return Evaluation(self.operator, tuple(self.records[ticket_of(job)] for job in self.jobs))
+
+    def resolve(self) -> None:
+        """Give the future its result. A folder that cannot be written to costs only what would be kept."""
+        evaluation = self.evaluation()
+        if self.keep is not None:
+            with suppress(OSError):
+                self.keep(evaluation)
+        self.future.set_result(evaluation)
 
 
 class _OneKernel:
