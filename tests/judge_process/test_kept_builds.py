@@ -18,6 +18,7 @@ from torchstone.schema import (
     Agrees,
     Case,
     Crashed,
+    Deadlines,
     Disagrees,
     Implementation,
     Job,
@@ -35,6 +36,8 @@ from torchstone.worker.built_files import FOLDERS, pack, unpack
 
 RELU = "aten.relu.default"
 CASES = tuple(Case("test", RELU, (Tensor((size,), "float32", Normal()),)) for size in (5, 7, 9))
+PATIENT = Deadlines(300, 300, 300, 300)
+"""A busy machine compiles slowly."""
 WANTS_NINJA = pytest.mark.skipif(not shutil.which("ninja"), reason="load_inline needs ninja")
 SLOW_TO_BUILD = f"""
 import os, pathlib, time
@@ -104,7 +107,7 @@ KERNELS = {
 
 def records_of(*implementations: Implementation) -> list[list[Record]]:
     """For each implementation the records of every case, in order. One judge judges all."""
-    jobs = [[Job(case, each, "quick", measured=False) for case in CASES] for each in implementations]
+    jobs = [[Job(case, each, "quick", PATIENT, measured=False) for case in CASES] for each in implementations]
     run = LocalExecutor(ExecutorOptions()).run(job for own in jobs for job in own)
     found = {record.job_key: record for record in run}
     return [[found[job.key] for job in own] for own in jobs]
@@ -184,7 +187,7 @@ def test_a_solution_of_kernelbench_with_load_inline_is_built_once(tmp_path: Path
         )
         solution = with_problem(SourceFiles((SourceFile("1_ReLU.py", text),), "ModelNew"), case.model)
         implementation = Implementation("kernelbench", case.operator, solution)
-        jobs = [Job(case, implementation, effort, measured=False) for effort in ("quick", "normal")]
+        jobs = [Job(case, implementation, effort, PATIENT, measured=False) for effort in ("quick", "normal")]
         records += LocalExecutor(ExecutorOptions()).run(jobs)
     assert [verdict_name(record.verdict) for record in records] == ["disagrees", "disagrees", "agrees", "agrees"]
     assert words(records) == ["BUILDS", "FOUND", "BUILDS"], "the right one needs no second worker"
