@@ -34,6 +34,8 @@ from torchstone.schema import Job
 
 QUEUE_SIZE = 256
 """Submissions that may be waiting or under way; one more waits for a place."""
+_SESSIONS_TRIED = 3
+"""For one submission: a session may end in the moment in which it comes."""
 IDLE_SECONDS = 60.0
 """Without work for this long, judge processes end, which frees device memory. They start again on demand."""
 
@@ -239,15 +241,21 @@ class Judge:
         with self._lock:
             try:
                 self._refuse_if_closed()
-                if self._dispatch is None or self._dispatch.ended:
-                    self._dispatch = _Dispatch(self._executor().open())
-                dispatch = self._dispatch
-                dispatch.add(submission)
+                dispatch = self._dispatch_with(submission)
             except BaseException:
                 self._places.leave()
                 raise
         submission.future.add_done_callback(lambda future: self._settled(dispatch, submission))
         return submission.future
+
+    def _dispatch_with(self, submission: Submission) -> _Dispatch:
+        """The session that has the submission: the one that is open, or another if that has just ended."""
+        for _ in range(_SESSIONS_TRIED):
+            if self._dispatch is None or self._dispatch.ended:
+                self._dispatch = _Dispatch(self._executor().open())
+            if self._dispatch.add(submission):
+                return self._dispatch
+        raise InfrastructureError("the judges end as soon as they are started. See 'torchstone doctor'.")
 
     def _settled(self, dispatch: _Dispatch, submission: Submission) -> None:
         self._places.leave()
@@ -321,11 +329,12 @@ class _Dispatch:
         self.thread = threading.Thread(target=self._serve, name="torchstone-judge", daemon=True)
         self.thread.start()
 
-    def add(self, submission: Submission) -> None:
+    def add(self, submission: Submission) -> bool:
+        """False: the session has ended, and the submission needs another."""
         with self._lock:
-            if self.ended:
-                raise InfrastructureError("the judges ended at this moment. Submit the kernel again.")
-            self._session.submit(self._in_flight.add(submission))
+            if not self.ended:
+                self._session.submit(self._in_flight.add(submission))
+            return not self.ended
 
     def withdraw(self, submission: Submission) -> None:
         with self._lock:

@@ -26,8 +26,8 @@ _MOST_BYTES = 256 << 20
 """Of the judge's memory, for all candidates together; the ones that were used longest ago go first."""
 _MOST_TIMES = 4
 """That files of one candidate are taken: each costs about as long as it takes to copy them."""
-WORTH_SECONDS = 1.0
-"""Of loading or of a first call. What takes less is made again more quickly than it is kept."""
+WORTH_SECONDS = 0.3
+"""Of loading or of a first call. Importing a kernel that builds nothing takes less; a kernel of Triton takes longer."""
 
 
 class KeptBuild(msgspec.Struct, frozen=True):

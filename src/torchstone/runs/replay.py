@@ -51,7 +51,8 @@ class Replayable(NamedTuple):
 
     def job(self, save_to: Path | None = None) -> Job:
         path = None if save_to is None else str(save_to)
-        return Job(self.record.case, self.implementation, "quick", measured=False, replay=self.replay, save_to=path)
+        job = Job(self.record.case, self.implementation, "quick", measured=False, replay=self.replay, save_to=path)
+        return msgspec.structs.replace(job, try_every_case=True)
 
 
 class Replayed(NamedTuple):
