@@ -3,9 +3,14 @@
     python benchmarks/builtin_kernels.py --output FOLDER [--parts grid,backward] [--limit grid=480] [--device cuda]
 
 Each part is one `torchstone sweep` with a time limit; all limits together are below 9 minutes. A part that reaches its
-limit is interrupted, and what it has measured counts. FOLDER gets PART.json for each part (command, seconds, rows, what
-was skipped) and kernels-measured.md, the tables of docs/kernels-measured.md, which are printed too. The tables take
-every PART.json in FOLDER: to have one page of several calls, put their files into one folder and give `--parts none`.
+limit is interrupted, and what it has measured counts. FOLDER gets:
+
+- PART.json for each part: command, seconds, rows, what was skipped;
+- PART.rows.json, which `torchstone sweep plot` takes;
+- kernels-measured.md, the tables of docs/kernels-measured.md, which are printed too.
+
+The tables take every PART.json in FOLDER: to have one page of several calls, put their files into one folder and give
+`--parts none`.
 
 `torch.compile` compiles each point again, 1 to 3 s each. Before the part `compile`, one process per operation compiles
 all points at the same time, so that the sweep finds them in the compiler's cache.
@@ -400,6 +405,7 @@ def try_part(name: str, options: argparse.Namespace) -> bool:
         say(f"{name}: {type(error).__name__}: {error}")
         return False
     (options.output / f"{name}.json").write_text(json.dumps(found, indent=1))
+    (options.output / f"{name}.rows.json").write_text(json.dumps(found["rows"], indent=1))
     return bool(found["rows"])
 
 

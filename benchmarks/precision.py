@@ -94,7 +94,7 @@ class Found(NamedTuple):
 
 
 @contextlib.contextmanager
-def courtroom(device_type: str) -> Iterator[JudgeResources]:
+def judge_resources(device_type: str) -> Iterator[JudgeResources]:
     torch.set_num_threads(1)
     pool = WorkerPool(WorkerOptions(device_type=device_type))
     pool.start()
@@ -162,7 +162,7 @@ def main() -> None:
     options = parser.parse_args()
     chosen = {name: case for name, case in kernels().items() if not options.kernels or name in options.kernels}
     rows: list[dict[str, Any]] = []
-    with courtroom("cuda") as room:
+    with judge_resources("cuda") as room:
         print(
             f"{'kernel':22s} {'device us':>9s} {'wall ms':>8s} {'ours':>7s} {'do_bench mean':>14s} {'median':>8s}",
             end="",

@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 
-from precision import courtroom, kernels, measured, native
+from precision import judge_resources, kernels, measured, native
 from torchstone.judging import draw_call
 from torchstone.schema import Case, Job, Normal, Scalar, Tensor
 
@@ -216,7 +216,7 @@ def main() -> None:
         name: case for name, case in all_cases().items() if not options.kernels or name in options.kernels.split(",")
     }
     rows: dict[str, dict[str, Any]] = {}
-    with courtroom("cuda") as room:
+    with judge_resources("cuda") as room:
         for name, case in chosen.items():
             rows[name] = _measured_here(room, case)
             torch.cuda.empty_cache()

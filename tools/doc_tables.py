@@ -8,8 +8,10 @@ A page marks the place of a table with ``<!-- table: NAME -->`` and ``<!-- end o
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import get_args
@@ -230,7 +232,27 @@ def speedups() -> str:
     )
 
 
+def rooms() -> str:
+    """Every room, the highest layer first, with the first line of its docstring."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (layers,) = (each["layers"] for each in contracts if each.get("containers") == ["torchstone"])
+    rows = [
+        (str(level), f"`{name}`", _first_line(ROOT / "src" / "torchstone" / name))
+        for level, layer in enumerate(layers, start=1)
+        for name in layer.split(" | ")
+    ]
+    return _table(("layer", "room", "what it does"), rows)
+
+
+def _first_line(room: Path) -> str:
+    module = room / "__init__.py" if room.is_dir() else room.with_suffix(".py")
+    line = (ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+    return re.sub(r":mod:`|``", "`", line).replace("|", "\\|")
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "rooms": rooms,
     "plans": plans,
     "planted-counts": planted_counts,
     "efforts": efforts,

@@ -2,14 +2,13 @@
 
 python tools/prose.py             the check: findings as file:line, exit 1 if there are any
 python tools/prose.py --report    also how many findings each file has
-python tools/prose.py --room NAME also the findings of a room that is not yet rewritten
+python tools/prose.py --room NAME also every finding of one room of the package
 
-Four rules:
+Three rules:
 
 - no phrase of ``BANNED`` stands in a page, a docstring, a comment or a message;
 - at most ``MOST_LONG`` of all sentences in pages and docstrings have more than ``LONG_SENTENCE`` words;
-- no paragraph has more than ``LONG_PARAGRAPH`` words;
-- the rooms of ``NOT_YET_REWRITTEN`` have at most as many findings as stated there.
+- no paragraph has more than ``LONG_PARAGRAPH`` words.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import ast
 import re
 import sys
 from argparse import ArgumentParser
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from inspect import cleandoc
@@ -66,19 +64,6 @@ BANNED = {
     "the like": "name the class of things",
 }
 """Each phrase, in small letters, and what to write instead."""
-
-NOT_YET_REWRITTEN = {
-    "judging": 134,
-    "judge_process": 57,
-    "suites": 25,
-    "supervisor": 21,
-    "worker": 13,
-    "calls": 9,
-    "protocol": 7,
-    "isolation": 5,
-    "redteam": 2,
-}
-"""Findings (long sentences, banned phrases, long paragraphs) that a room may still have. Only ever lower a number."""
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("*.md", "docs/*.md", "examples/**/*.md")
@@ -150,7 +135,7 @@ class FileReport:
 def main() -> int:
     parser = ArgumentParser(description="Check that documentation and docstrings are plain technical English.")
     parser.add_argument("--report", action="store_true", help="also print how many findings each file has")
-    parser.add_argument("--room", choices=sorted(NOT_YET_REWRITTEN), help="also print the findings of this room")
+    parser.add_argument("--room", metavar="NAME", help="also print every finding of this folder of src/torchstone")
     asked = parser.parse_args()
     reports = [report_on(path, ROOT) for path in checked_files(ROOT)]
     if asked.report:
@@ -158,7 +143,7 @@ def main() -> int:
             print(f"{len(each.long):4} of {each.sentences:4} sentences long, {len(each.others):3} others  {each.path}")
     if asked.room:
         print(*(f for each in reports if each.room == asked.room for f in (*each.long, *each.others)), sep="\n")
-    problems = [*broken_rules(reports), *grown_rooms(reports)]
+    problems = list(broken_rules(reports))
     print("\n".join([*problems, summary(reports)]))
     return 1 if problems else 0
 
@@ -187,46 +172,22 @@ def report_on(path: Path, root: Path) -> FileReport:
 
 
 def broken_rules(reports: Iterable[FileReport]) -> Iterator[str]:
-    """Findings in files that are held to the rules: all but those of the rooms not yet rewritten."""
-    held = [each for each in reports if each.room not in NOT_YET_REWRITTEN]
-    for each in held:
+    """Findings that break a rule."""
+    reports = list(reports)
+    for each in reports:
         yield from map(str, each.others)
-    long = [finding for each in held for finding in each.long]
-    sentences = sum(each.sentences for each in held)
+    long = [finding for each in reports for finding in each.long]
+    sentences = sum(each.sentences for each in reports)
     if len(long) > MOST_LONG * sentences:
         yield from map(str, long)
         yield f"{len(long)} of {sentences} sentences have more than {LONG_SENTENCE} words; allowed: {MOST_LONG:.0%}."
 
 
-def grown_rooms(reports: Iterable[FileReport]) -> Iterator[str]:
-    """Rooms with more findings than ``NOT_YET_REWRITTEN`` allows."""
-    for room, count in sorted(room_counts(reports).items()):
-        if count > (most := NOT_YET_REWRITTEN[room]):
-            yield f"src/torchstone/{room}: {count} findings, allowed: {most}. See them: tools/prose.py --room {room}"
-
-
-def room_counts(reports: Iterable[FileReport]) -> Counter[str]:
-    """Findings in each room that is not yet rewritten."""
-    counts: Counter[str] = Counter()
-    for each in reports:
-        if each.room in NOT_YET_REWRITTEN:
-            counts[each.room] += len(each.long) + len(each.others)
-    return counts
-
-
 def summary(reports: Iterable[FileReport]) -> str:
-    """One line on all files, and one for every room whose number in ``NOT_YET_REWRITTEN`` can be lowered."""
+    """One line on all files."""
     reports = list(reports)
-    held = [each for each in reports if each.room not in NOT_YET_REWRITTEN]
-    long, sentences = sum(len(each.long) for each in held), sum(each.sentences for each in held)
-    lines = [f"prose: {len(held)} files, {long} of {sentences} sentences over {LONG_SENTENCE} words"]
-    counts = room_counts(reports)
-    lines += [
-        f"prose: {room} has {counts[room]} findings: lower its number in tools/prose.py from {most}"
-        for room, most in NOT_YET_REWRITTEN.items()
-        if counts[room] < most
-    ]
-    return "\n".join(lines)
+    long, sentences = sum(len(each.long) for each in reports), sum(each.sentences for each in reports)
+    return f"prose: {len(reports)} files, {long} of {sentences} sentences over {LONG_SENTENCE} words"
 
 
 def banned_phrases(name: str, text: str) -> Iterator[Finding]:

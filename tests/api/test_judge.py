@@ -148,6 +148,13 @@ def test_kept_verdicts_are_used_again_but_never_those_of_a_failed_machine(tmp_pa
         assert not judge.check(text(0), verdict_cache=tmp_path).from_cache, "a broken file is judged again"
 
 
+def test_a_verdict_cache_that_cannot_be_written_is_a_warning_and_the_result_stands(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("a file, not a folder")
+    with fake(lambda job: AGREES) as judge, pytest.warns(UserWarning, match="verdict cache cannot be written"):
+        assert judge.check(text(0), verdict_cache=taken).agrees
+
+
 def test_a_judge_that_is_killed_is_replaced_and_one_of_two_devices_may_die(monkeypatch: pytest.MonkeyPatch) -> None:
     two = [Device("cpu", "cpu:0", "test-0"), Device("cpu", "cpu:1", "test-1")]
     monkeypatch.setattr(local, "find_devices", lambda wanted: two)

@@ -12,6 +12,8 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, overload
@@ -201,8 +203,7 @@ class Judge:
         if settings.verdict_cache is None:
             return submission
         cache, key = VerdictCache(settings.verdict_cache), cache_key(submission.jobs, settings, self._device)
-        submission.future.add_done_callback(lambda future: _keep(cache, key, future))
-        return cache.get(name, key) or submission
+        return cache.get(name, key) or replace(submission, keep=partial(cache.keep, key))
 
     def _admit(self, prepared: Submission | Evaluation) -> Future[Evaluation]:
         if isinstance(prepared, Evaluation):
@@ -337,8 +338,7 @@ class _Dispatch:
                 with self._lock:
                     complete = self._in_flight.answer(job, record)
                 for submission in complete:
-                    if submission.future.set_running_or_notify_cancel():
-                        submission.future.set_result(submission.evaluation())
+                    submission.resolve()
             return
         except TorchstoneError as error:
             failure = error
@@ -368,8 +368,3 @@ def _results(futures: list[Future[Evaluation]]) -> list[Evaluation]:
         for future in futures:
             future.cancel()
         raise
-
-
-def _keep(cache: VerdictCache, key: str, future: Future[Evaluation]) -> None:
-    if not future.cancelled() and future.exception() is None:
-        cache.keep(key, future.result())

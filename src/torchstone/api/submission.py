@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -31,6 +31,8 @@ class Submission:
     future: Future[Evaluation] = field(default_factory=Future)
     records: dict[Ticket, Record] = field(default_factory=dict)
     """Those that are there."""
+    keep: Callable[[Evaluation], None] | None = None
+    """Called with the evaluation before the future has it, so that a caller who has it finds it kept."""
 
     @property
     def is_complete(self) -> bool:
@@ -39,6 +41,15 @@ class Submission:
     def evaluation(self) -> Evaluation:
         """The records in the order of the jobs."""
         return Evaluation(self.operator, tuple(self.records[ticket_of(job)] for job in self.jobs))
+
+    def resolve(self) -> None:
+        """Give the evaluation to the future, unless that was cancelled."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        evaluation = self.evaluation()
+        if self.keep is not None:
+            self.keep(evaluation)
+        self.future.set_result(evaluation)
 
 
 class _OneKernel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,11 +32,14 @@ class VerdictCache:
         return Evaluation(operator, records, from_cache=True)
 
     def keep(self, key: str, evaluation: Evaluation) -> None:
-        """What the machine could not judge is not kept."""
+        """What the machine could not judge is not kept. If the folder cannot be written, warn: the result stands."""
         if not evaluation.records or any(isinstance(each.verdict, Unjudged) for each in evaluation.records):
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._folder / f"{key}.json", encode(evaluation.records))
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._folder / f"{key}.json", encode(evaluation.records))
+        except OSError as error:
+            warnings.warn(f"the verdict cache cannot be written to '{self._folder}': {error}.", stacklevel=2)
 
 
 def cache_key(jobs: Sequence[Job], settings: Settings, device: str) -> str:

@@ -1,8 +1,8 @@
-"""The values of a call: drawn afresh from a seed that no candidate has seen, on the device, many calls at once.
+"""The values of a call: drawn from a seed that no candidate has seen, on the device, many calls at once.
 
-Separate from the reference because the judge also copies these storages into the worker's buffers. A call is
-drawn into flat storages, gaps and offsets included, so that what lies between the elements of a view is as
-unpredictable as the elements, and can be checked to be untouched afterwards.
+Separate from the reference because the judge also copies these storages into the worker's buffers. A call is drawn into
+flat storages, gaps and offsets included. So the memory between the elements of a view is as unpredictable as the
+elements, and the judge can check that it is untouched.
 
 One function per fill; :mod:`torchstone.calls.value_mixture` then varies what was drawn, and
 :mod:`torchstone.calls.rare_answers` for a few operators what decides their answer. Timed and checked calls share all
@@ -87,8 +87,8 @@ def draw_call(case: schema.Case, seed: int, device: torch.device) -> DrawnCall:
 def draw_calls(case: schema.Case, seed: int, count: int, device: torch.device) -> list[DrawnCall]:
     """``count`` calls at the price of few: one generator call per tensor recipe fills the storages of all.
 
-    The calls are independent of one another, but call k of n is not the call that ``draw_call`` gives for the
-    same seed: to replay it, draw n again and take the k-th.
+    The calls are independent of one another. Call k of n is not the call that ``draw_call`` gives for the same seed:
+    to replay it, draw n again and take the k-th.
     """
     return calls_on(case, draw_storages(case, seed, count, device), seed, count, device)
 

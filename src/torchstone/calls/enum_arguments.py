@@ -1,7 +1,7 @@
-"""Numbers that stand for words: how to interpolate, how to pad, how to reduce.
+"""Integer arguments that are enumerations: how to interpolate, how to pad, how to reduce.
 
-They are no sizes, though one may equal a size by chance; and of a number that stands for nothing torch makes anything,
-without a word.
+Hidden variants must not change them like sizes, even where the number equals a size. For a number outside the
+enumeration torch computes something and raises no error.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class Evaluator:
         return self._natives(calls) if found is None else found
 
     def foresee(self, calls: Sequence[DrawnCall]) -> None:
-        """Evaluate these at once, for who asks for some of them next. If torch refuses one, none is."""
+        """Evaluate these at once, for a caller that needs some of them next. If torch refuses one, none is."""
         with contextlib.suppress(ReferenceFailure):
             self.foreseen.keep(calls, self._natives(calls))
 
@@ -321,7 +321,7 @@ def _float64_as_default() -> Iterator[None]:
 
 
 def _widened(case: schema.Case) -> schema.Case:
-    """The case with float64 in the place of lower float dtypes that are passed as arguments."""
+    """The case with float64 instead of lower float dtypes that are passed as arguments."""
     args = tuple(_widened_argument(argument) for argument in case.args)
     kwargs = {name: _widened_argument(argument) for name, argument in case.kwargs.items()}
     return msgspec.structs.replace(case, args=args, kwargs=kwargs)

@@ -1,9 +1,9 @@
 """Operators whose answer is nearly always the same: what makes it differ, in some calls, in random places.
 
-``any`` of thirty booleans is true, ``isnan`` of normal numbers is false, two drawn tensors are nowhere equal: a kernel
-that answers with a constant, or with ``>=`` for ``>``, would agree. The only part of the inputs that knows operators by
-name, and only those that define an answer for everything that is drawn here. Recipes keep their range: where it has no
-zero, none is written.
+``any`` of thirty booleans is true, ``isnan`` of normal numbers is false, and two drawn tensors are nowhere equal. So
+a kernel that answers with a constant, or with ``>=`` instead of ``>``, would agree. This is the only part of the
+inputs that knows operators by name. It knows only operators that define an answer for every value written here.
+Recipes keep their range: where it has no zero, none is written.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Separate from :mod:`torchstone.calls.drawing`, which knows recipes: this only knows ``(calls, elements)`` of values
 already drawn, and changes about one in ten of them in place. Most elements keep the declared distribution, so that
-results stay representable and honest kernels well conditioned; a shortcut that holds for plain draws (the mean is
-about 0, no two values are equal, nothing is beyond five sigma, the tail is like the head) no longer does.
+results stay representable and honest kernels well conditioned. A shortcut that holds for plain draws no longer holds:
+the mean is about 0, no two values are equal, nothing is beyond five sigma, the tail is like the head.
 
 Windows never overlap and never reach from one call into another: writes have one order on every device, and calls
-stay independent. Where windows lie is drawn from the device's generator, their sizes from the seed on the host, so
+stay independent. The places of windows come from the device's generator, their sizes from the seed on the host, so
 that nothing waits for the device.
 """
 
@@ -28,8 +28,8 @@ _SPECIAL_SPACING = (5, 13)
 _LARGEST_SPIKE = 4.0
 """Spikes lie at up to 2 to this many times their deviation, and no further out than"""
 _MOST_SIGMAS = 6.0
-"""this: e**11 overflows float16, where kernels that compute in it are honest; and below -6.5 torch's own gelu has no
-correct digits left even in float64, so that a kernel which is more precise than torch would be refused."""
+"""this. e**11 overflows float16, although a kernel that computes in float16 is honest. Below -6.5 torch's own gelu
+has no correct digits left even in float64: a kernel more precise than torch would be refused."""
 _SMALLEST_SCALE = 8
 """Scaled stretches lie at down to 2 to minus this many times their deviation."""
 

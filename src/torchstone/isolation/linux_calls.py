@@ -109,8 +109,8 @@ def change_root(new_root: str) -> None:
 def keep_freed_memory() -> None:
     """Have malloc keep what is freed instead of giving it back to the kernel.
 
-    Otherwise it depends on what else lies on a process's heap whether a large result costs its page faults at every
-    call, and the same kernel is three times slower in one worker than in another. Inherited by forks.
+    Otherwise a large result may cost page faults at every call, depending on what else lies on the heap of the process.
+    Then the same kernel is three times slower in one worker than in another. Inherited by forks.
     """
     trim_threshold, map_threshold = -1, -3
     _libc.mallopt(trim_threshold, 1 << 30)

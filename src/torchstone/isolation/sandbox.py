@@ -5,12 +5,15 @@ Three steps, each taken by another process on the way to a worker (see ``zygote.
 1. :func:`separate`: new namespaces for processes, mounts, network, IPC and host name (by root, or through a
    user namespace where that is allowed to anyone);
 2. :func:`build_view`: a new root that holds the system and Python read-only, the device files, a private
-   ``/proc`` and a private scratch folder of bounded size: nothing else has a name any more;
+   ``/proc`` and a private scratch folder of bounded size. Other files have no name in it;
 3. :func:`close_doors`: resource limits, another uid, no capabilities, Landlock, seccomp.
 
 Each layer that the machine refuses is left out and written down with the reason; what was in force is part of
-every record. Not defended against: bugs of the kernel and of the GPU driver, what the device leaks between
-processes that share it (cache timing, uncleared memory), and whatever `isolation none` was asked to leave open.
+every record. Not defended against:
+
+- bugs of the kernel and of the GPU driver;
+- what the device leaks between processes that share it (cache timing, uncleared memory);
+- whatever `isolation none` was asked to leave open.
 """
 
 from __future__ import annotations

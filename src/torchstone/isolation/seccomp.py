@@ -1,9 +1,9 @@
 """Which system calls a candidate may not make.
 
-A list of what is refused, not of what is allowed: kernels are arbitrary programs (compilers run inside them),
-and a list of allowed calls would break honest ones with every new libc. What is refused answers EPERM, so that
-a library that merely tries goes on. Namespaces, Landlock and the uid are the walls; this closes the side doors
-that walk around them (other processes' memory, kernel interfaces with a history, new namespaces, priorities).
+The list names refused calls, not allowed ones. Kernels are arbitrary programs (compilers run inside them), and a list
+of allowed calls would break honest ones with every new libc. A refused call returns EPERM, so that a library that
+only tries goes on. Namespaces, Landlock and the uid are the main layers. This one closes ways around them: other
+processes' memory, kernel interfaces with a history of bugs, new namespaces, priorities.
 """
 
 from __future__ import annotations

@@ -51,14 +51,15 @@ class BandGuard:
 
 
 class OwnMemoryGuard:
-    """Proves that a result is not memory of its own although the operator promises a new tensor.
+    """Proves that a result is not memory of its own, although the operator promises a new tensor.
 
-    It must not lie in an argument, nor two results of a block on top of each other: the next call would destroy what
-    the last one gave; nor one element of it on another (an expanded tensor). By the addresses and strides that the
-    worker names; and if those lie, by what happens when the judge overwrites arguments and results of a call that is
-    drawn for each block: what changes with them is the same memory. Nor may it lie in a result of an earlier block
-    that is still kept (:mod:`torchstone.judge_process.retained_results`). Results whose elements interleave are
-    compared by their beginning only.
+    A result must not lie in an argument. Two results of a block must not overlap: the next call would destroy the
+    last result. No element of a result may lie on another (an expanded tensor). Nor may a result lie in a kept result
+    of an earlier block (:mod:`torchstone.judge_process.retained_results`).
+
+    The guard looks at the addresses and strides that the worker names. These may be false. So for one call of each
+    block the judge also overwrites arguments and results: memory that changes with them is the same memory. Of
+    results whose elements interleave only the beginning is compared.
     """
 
     def examine(self, block: BlockResults) -> GuardFinding | None:

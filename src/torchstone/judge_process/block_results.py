@@ -1,4 +1,4 @@
-"""What a block of calls left behind, in the judge's own memory: what is compared, and what guards look at."""
+"""The results of a block of calls in the judge's own memory, for comparison and guards."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The witness stand: one worker bound to one case, with the judge's buffers between them.
+"""One worker bound to one case, with the judge's buffers between them.
 
-Fills an arena with fresh values and garbage, lets the worker call, and takes a private copy of arguments and results
-before anything is compared: what the worker writes later changes nothing.
+Fills an arena with new values and garbage and lets the worker call. Takes a private copy of arguments and results
+before anything is compared, so that later writes of the worker change nothing.
 """
 
 from __future__ import annotations
@@ -214,10 +214,10 @@ class BoundWorker:
     ) -> BlockResults:
         """Let the worker make the first ``count`` calls; the judge's clock runs as long as the worker does.
 
-        It starts before the worker is let go and stops when every process of it stands still again: there is no
-        moment in which a candidate could work off the clock, before the command or after the reply. A device does not
-        stop with its process, so there the clock runs until the judge holds its copy of the results instead: work that
-        is still under way is either on the clock or not in the copy. What this costs is the same for every party.
+        The clock starts before the worker is released. It stops when every process of the worker stands still again.
+        So a candidate cannot work off the clock, neither before the command nor after the reply. A device does not
+        stop with its process: there the clock runs until the judge holds its copy of the results. Unfinished work is
+        either on the clock or missing in the copy. The cost of this is the same for every party.
         """
         keep = self._retained.choose() if self.keeps_results else ()
         command = Call(
@@ -357,7 +357,7 @@ class BoundWorker:
             self.worker.check_alive()
             raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
         self._retained.note(block, shift)
-        if not self._is_elsewhere:  # else whoever presents or releases next waits for it: a turn on the device less
+        if not self._is_elsewhere:  # else the next present or release waits for it, one wait on the device less
             self.finish_device_work()
 
     def _warm_results(self) -> None:
@@ -375,10 +375,10 @@ class BoundWorker:
         return self._bytes[index * self.layout.pitch_bytes : (index + 1) * self.layout.pitch_bytes]
 
     def _results_follow_arguments(self, block: BlockResults, index: int) -> bool:
-        """Whether results of a call change when its arguments do, which are of no use any more.
+        """Whether results of a call change when its arguments do. The call's arguments are no longer needed.
 
-        The other direction than overwriting results: a private mapping of the arena is only copied when it is written
-        to, and shows what is written to the arena until then.
+        This is the opposite direction of overwriting results. A private mapping of the arena is copied only when it
+        is written to; until then it shows what is written to the arena.
         """
         spans, copies = block.read_of(index)
         self._row_of(index).copy_(self._garbage[secrets.randbelow(_GARBAGE_SHIFT_BYTES) :][: self.layout.pitch_bytes])

@@ -54,8 +54,9 @@ class CallLayout:
         """Where each of the new tensors must lie, if the operator promises views of its arguments."""
 
     def _largest_bytes(self, recipes: Sequence[schema.Tensor]) -> int:
-        """Results of unknown shape hold at most a few numbers for each element of the arguments, or of what these are
-        expanded to together, and for each dimension.
+        """Bytes that results of unknown shape may need.
+
+        They hold at most a few numbers for each element of the arguments (expanded together), and for each dimension.
         """
         known = max((output.native.nbytes for output in self.new_tensors), default=0)
         if not self.is_dynamic:

@@ -1,8 +1,8 @@
-"""One candidate before the judge: its worker, the stage it is in and the time left, and the one way to call it.
+"""One candidate on one job: its worker, its stage, the time left, and the one way to call it.
 
-Everything that is ever asked of a candidate goes through :meth:`Hearing.call_and_verify`. What goes wrong on the
-candidate's side leaves as one of :data:`FAILURES` or as a :class:`VerdictError`; what goes wrong on ours as another
-exception, and the job is tried again.
+Every call of a candidate goes through :meth:`CandidateSession.call_and_verify`. A failure of the candidate leaves as
+one of :data:`FAILURES` or as a :class:`VerdictError`. A failure of the judge is another exception, and the job is
+tried again.
 """
 
 from __future__ import annotations
@@ -334,9 +334,9 @@ class CandidateSession:
             self.allow(lambda deadline: bound.wear(calls, budget_ns, deadline))
 
     def _has_answer(self, bound: BoundWorker, failed: Expected, errors: schema.ErrorStatistics) -> bool:
-        """Whether torch stands by its answer to a call that the candidate failed, by as much as these errors say.
+        """Whether torch agrees with itself on a call that the candidate failed, within these errors.
 
-        A hidden variant without an answer is passed over: nobody has asked for it but the judge.
+        A hidden variant without an agreed answer is skipped, because no user asked for it.
         """
         case, places = failed.call.case, (bound.device, bound.desk)
         repeats = not bound.on_device or (
@@ -350,7 +350,7 @@ class CandidateSession:
 
     @contextmanager
     def in_stage(self, stage: schema.Stage, limit_seconds: float) -> Iterator[None]:
-        """What is asked of the worker inside has this much time, all together."""
+        """All commands to the worker inside this block have this much time together."""
         lane = self.room.lane
         self.stage, began, waited = stage, time.monotonic(), lane.waited_seconds
         self._limit_seconds = self._left_seconds = limit_seconds

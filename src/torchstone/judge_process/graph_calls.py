@@ -1,10 +1,11 @@
-"""Calls that a worker recorded as a graph of the device, made again and again on fresh values.
+"""Calls that a worker recorded as a graph of the device, made again and again on new values.
 
-Launched together, kernels follow each other without a launch in between: the time of a block is the device's, not that
-of the host that starts them. Where the results lie is known before the calls are made. The judge's clock stops as soon
-as it has looked at a few thousand bytes of them, at places that nobody can foresee; what it reads afterwards, at
-leisure, must hold the same bytes there. So work that goes on behind a reply shows, without a copy of everything on the
-clock.
+Launched together, kernels follow each other without a launch in between. So the time of a block is the device's, not
+the host's. The places of the results are known before the calls are made.
+
+The judge's clock stops when the judge has read a few thousand bytes of the results, at random places. It reads the
+whole results later; they must hold the same bytes there. So work that goes on behind a reply is found, without
+copying everything on the clock.
 """
 
 from __future__ import annotations
@@ -115,9 +116,9 @@ class Captured:
     def play(self, storages: Sequence[torch.Tensor], deadline: float) -> Times:
         """Make the calls on these values.
 
-        The worker is woken first, and waits. Then the clock starts, and only then are the values written where it can
-        see them: there is no moment in which it has them and the clock does not run, and what waking up costs, which
-        is never twice the same, is not on it. Writing them is; how long it took is told beside
+        The worker is woken first, and waits. Then the clock starts, and only then does the judge write the values
+        where the worker can see them. So the worker never has the values while the clock stands still. The cost of
+        waking, which varies, is off the clock. Writing the values is on it; its duration is reported beside the time
         (:func:`torchstone.measuring.per_call.less_revealing`).
         """
         worker, bound = self._bound.worker, self._bound
@@ -212,7 +213,7 @@ class _Results:
 
 
 class _Glances:
-    """Bytes at places that are chosen anew each time."""
+    """Bytes at places that are chosen again each time."""
 
     def __init__(self, written: Sequence[tuple[int, int]], device: torch.device) -> None:
         self._addresses = np.array([address for address, _ in written], dtype=np.int64)

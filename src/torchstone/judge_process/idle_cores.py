@@ -1,13 +1,13 @@
-"""Whether anybody else has time on the cores of the workers: what a candidate leaves behind may work on after its end.
+"""Whether other work uses the cores of the workers: what a candidate leaves behind may run after its end.
 
-A process can own things that the system is slow to free, and frees on nobody's account: by threads and interrupts of
-its own, on the core where the process ended, after that is gone. No list of processes shows it. But whatever it is, it
-takes the core from whoever runs there. So a thread of the judge's goes there and looks at the clock again and again:
-where that has moved on by more than a look takes, somebody else had the core. Who that was is not asked: a neighbour's
-program slows the reference just as well.
+The system frees some things of a process slowly, by threads and interrupts of its own, on the core where the process
+ended. No list of processes shows this work. But it takes the core from every other program there. So a thread of the
+judge runs on that core and reads the clock again and again. A step of the clock that is longer than a reading takes
+means that other work had the core. Its origin does not matter: a neighbour's program slows the reference just as
+well.
 
-Cores that share their arithmetic with another (hyperthreads) are slow while that is busy, though nobody takes time from
-them: the other is looked at, too. Small virtual machines, which often do not tell, are looked at as a whole.
+A core that shares its arithmetic with another (hyperthreads) is slow while the other is busy, so the other is
+observed too. Small virtual machines, which often do not report their topology, are observed as a whole.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The contest: candidate, reference and shim called in turn on the device that they have to themselves.
+"""Interleaved timing: candidate, reference and shim called in turn, alone on the device.
 
-In which order and how often is the procedure's affair (``measuring/procedure.py``); here is who the parties are on a
-GPU. Those on the CPU are in ``short_block_timing.py``.
+``measuring/procedure.py`` decides the order and the number of blocks. This module provides the parties on a GPU;
+``short_block_timing.py`` those on the CPU.
 """
 
 from __future__ import annotations
@@ -183,8 +183,9 @@ class _InterleavedTiming:
         return self._called.latencies_ns + self._played.latencies_ns + self._linked.latencies_ns
 
     def get_ready(self) -> None:
-        """Find out what can be planted, and record the graphs that a measurement begins with, as far as it is known how
-        long their blocks are.
+        """Find out what can be planted, and record the first graphs of the measurement.
+
+        They can be recorded only if it is known how long their blocks are.
         """
         self._draws.plan()
         call_ns = self._known_call_ns.get(self._key_of(self._graphs))
@@ -250,10 +251,10 @@ class _InterleavedTiming:
         return schema.content_key(self.reference.case, parties["reference"].way, self._cache)
 
     def _by_calls_against_graphs(self) -> tuple[list[schema.Block], int]:
-        """Only the candidate cannot be captured: its call time is held against the reference's device time.
+        """Only the candidate cannot be captured: its call time is compared with the reference's device time.
 
-        Everything that starting the candidate's calls costs then counts, and nothing of the reference's: refusing to
-        be captured never pays.
+        So everything that starting the candidate's calls costs counts, and nothing of the reference's: refusing to be
+        captured never pays.
         """
         blocks, long = self._by_calls()
         theirs: Parties = {party: runs for party, runs in self._graphs.items() if party != "candidate"}

@@ -1,7 +1,7 @@
 """One job from start to verdict: load, compile, check, measure, each with its own deadline.
 
-Reads as the order of events. What goes wrong on the candidate's side is caught once, in :meth:`Trial.conduct`,
-and becomes the verdict; what goes wrong on ours leaves as an exception, and the job is tried again.
+Reads as the order of events. A failure of the candidate is caught once, in :meth:`StagedJob.conduct`, and becomes the
+verdict. A failure of the judge leaves as an exception, and the job is tried again.
 """
 
 from __future__ import annotations
@@ -174,10 +174,7 @@ class StagedJob:
                 session.wear(bound, _WORN_NS)
 
     def _replay(self, replay: schema.Replay) -> None:
-        """One call of an earlier trial again, with the values it had, compared in full.
-
-        Or several, one by one, where it is not known in which of them a process died.
-        """
+        """One call of an earlier trial again, with the values it had, compared in full."""
         session, device = self._session, self._room.device
         with self._room.place_in_lane():
             desk = desk_of(replay.case, device)
@@ -269,7 +266,7 @@ def judge(
                 attempts = max(attempts, _LOST_WORKERS - 2)  # dying until the clock is kind must not pay
         except TorchstoneError as error:
             if not trial.session.has_worker and not room.has_had_candidates:
-                raise  # this machine cannot do what is asked of it: no job would fare better
+                raise  # this machine cannot do what the request needs: no other job could run either
             verdict = _fault(error, room)  # it could, until a candidate had been loaded
             break
         except Exception as error:  # noqa: BLE001 - a fault of ours, perhaps provoked: it must not take other jobs along
@@ -300,9 +297,9 @@ def _wants_memory(verdict: schema.Verdict) -> bool:
 
 
 def _have_it_alone(room: JudgeResources, alone: ExitStack) -> bool:
-    """Try again with the device to itself: what judges beside this one use is no fault of the candidate's.
+    """Try again with the device to itself: a candidate is not blamed for what other judges use.
 
-    Nor is what this one keeps for later. False: it had it already.
+    Nor for what this judge keeps for later. False: it had the device alone already.
     """
     if room.device.type != "cuda" or room.lane.is_exclusive:
         return False
@@ -319,7 +316,7 @@ def _most_instances(case: schema.Case) -> int:
 
 
 def _fault(error: Exception, room: JudgeResources) -> schema.Verdict:
-    """A job that the judge stumbled over is unjudged. If its device is spoilt, the judge must end and start afresh."""
+    """A job on which the judge failed is unjudged. If its device is spoilt, the judge must end and start again."""
     traceback.print_exception(error)  # into the judge's own log
     room.dismiss_candidate()
     room.dismiss_own_workers()

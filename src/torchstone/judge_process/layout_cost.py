@@ -1,8 +1,8 @@
-"""What it takes to lay results out as torch's own lie: work that a kernel leaves to whoever reads them.
+"""The cost of laying results out like torch's own: work that a kernel leaves to the next reader.
 
-Values are compared wherever they lie, and an operator that promises no order of memory may return another than torch's.
-But a copy whose dimensions are turned by their strides alone has not been made, and its next reader pays for it. So
-that copy is timed here, by the judge, on its own memory, and a speed counts no further than what is left with it.
+Values are compared wherever they lie. An operator that promises no order of memory may return another order than
+torch's. But a copy whose dimensions are permuted by strides alone was not made, and its next reader pays for it. So
+the judge times that copy on its own memory, and a speed counts only as far as it holds with this cost added.
 """
 
 from __future__ import annotations

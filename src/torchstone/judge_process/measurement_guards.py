@@ -1,12 +1,15 @@
 """Guards over a finished measurement: each proves one thing about how the time came about.
 
-Most of what keeps a time honest is not here but in how it is taken: fresh values for every call, every result
-verified, a worker that stands still whenever the clock does not run, the judge's own clock, buffers filled with
-garbage and surrounded by bands, and a speed that counts only as far as single calls confirm it. These guards look at
-what is left: whether the figures fit together.
+Most of what keeps a time honest is in the way it is taken:
 
-Each guard's docstring says what it proves and what it does not. A guard needs a clear case: an honest kernel on a
-noisy machine must never be accused, so each asks for several times the noise beyond what the reference itself shows.
+- new values for every call, and every result verified;
+- a worker that stands still whenever the clock does not run, and the judge's own clock;
+- buffers filled with garbage and surrounded by bands;
+- a speed that counts only as far as single calls confirm it.
+
+These guards check the rest: whether the figures fit together. Each docstring says what the guard proves and what it
+does not. An honest kernel on a noisy machine must never be accused. So each guard demands several times the noise
+that the reference itself shows.
 """
 
 from __future__ import annotations
@@ -69,10 +72,12 @@ class Guard(Protocol):
 class QuiescenceGuard:
     """Proves that the candidate kept the device busy between its calls: work that began before the clock did.
 
-    The judge asks the device for next to nothing before each of the candidate's blocks. If that takes long, the
-    candidate is taken away and the device asked again: quiet now, it was the candidate; still busy, somebody else is
-    using it, which is no fault of the candidate's, and nothing can be measured. Does not prove anything about work
-    that takes turns quickly enough. Not needed on the CPU, where the candidate stands still.
+    The judge asks the device for almost nothing before each block of the candidate. If that takes long, the candidate
+    is removed and the device is asked again. If it is quiet now, the candidate was the cause. If it is still busy,
+    another program uses it: then nothing can be measured, and the candidate is not blamed.
+
+    Does not prove anything about work that alternates quickly enough. Not needed on the CPU, where the candidate
+    stands still.
     """
 
     name = "quiescence"
@@ -96,13 +101,14 @@ class QuiescenceGuard:
 
 
 class ClockGuard:
-    """Proves that the clock in the candidate's process was tampered with.
+    """Proves that the clock in the candidate's process was changed.
 
-    The worker reports how long its calls took by its own clock. That figure is never used, but where the judge saw far
-    more time go by than the worker admits to, block after block and far more than in the reference's worker, somebody
-    made it up. A busy machine puts gaps of that kind into blocks, and into the reference's as well: rounds in which the
-    host had a hand do not count, and of the others the candidate's smaller gaps must exceed several of the reference's
-    larger ones. Does not prove anything about work done outside the calls.
+    The worker reports how long its calls took by its own clock. That figure is never used as a time. It is false if
+    the judge saw far more time pass, block after block, and far more than in the reference's worker. A busy machine
+    also puts such gaps into blocks, into the reference's as well. So rounds in which the host was disturbed do not
+    count. Of the others, the candidate's smaller gaps must exceed several of the reference's larger ones.
+
+    Does not prove anything about work done outside the calls.
     """
 
     name = "clock"
@@ -129,7 +135,7 @@ class ClockGuard:
 
 
 def _without_rounds_of_the_host(measurement: Measurement) -> Measurement:
-    """Whoever waited for a core while the clock ran is not to be accused of the time that went by."""
+    """A candidate that waited for a core while the clock ran is not accused of the time that passed."""
     disturbed = {item.round for item in measurement.disturbances if not set(BY_THE_HOST).isdisjoint(item.reasons)}
     blocks = tuple(block for block in measurement.blocks if block.round not in disturbed)
     return msgspec.structs.replace(measurement, blocks=blocks)

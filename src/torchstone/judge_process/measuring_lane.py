@@ -1,12 +1,12 @@
 """One measuring lane per device, across processes and runs.
 
-Whoever measures holds the device alone; whoever only checks shares it with other checkers. Two locks make it
-fair: everybody passes a gate first, and who waits for the lane to empty keeps the gate shut meanwhile. The locks
-are the kernel's (``flock``): a killed judge lets go of them.
+A judge that measures holds the device alone. Judges that only check share it. Two locks make this fair: every judge
+passes a gate first, and one that waits for the lane to empty keeps the gate shut meanwhile. The locks are the
+kernel's (``flock``): a killed judge releases them.
 
-A shut gate is also how those in the lane learn that somebody waits to measure. A check that may take long, a kernel
-that compiles, gives its place up for as long as that takes (:meth:`Lane.make_way`): otherwise every measurement would
-wait for the slowest compilation under way.
+A shut gate also tells the judges in the lane that one waits to measure. A check that may take long, such as a
+compilation, gives up its place meanwhile (:meth:`MeasuringLane.make_way`). Otherwise every measurement would wait for
+the slowest compilation.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ class MeasuringLane:
         return False
 
     def make_way(self) -> None:
-        """Leave the shared place to whoever waits to measure, and come back to it. What runs must stand still."""
+        """Leave the shared place to a judge that waits to measure, and come back. Everything of this judge must stand
+        still.
+        """
         self._leave()
         self._enter(fcntl.LOCK_SH)
 

@@ -1,9 +1,10 @@
-"""Who takes part in a measurement, and what a block of calls is for each.
+"""The parties of a measurement, and what a block of calls is for each.
 
-Two ways to make a block: called one after another, so that starting each call is on the clock (call time); or recorded
-as a graph of the device and started together, so that only the device's work is (device time). The candidate gets
-values that nobody has seen, and every result is verified; the reference and the shim, which have nothing to gain, get
-the candidate's last values again: drawing costs more than calling.
+There are two ways to make a block. Calls made one after another include the cost of starting each call (call time).
+Calls recorded as a graph of the device and started together do not (device time).
+
+The candidate gets new values, and every result is verified. The reference and the shim, which have nothing to gain,
+get the candidate's last values again, because drawing costs more than calling.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class FreshCalls:
         return self._last[calls]
 
     def series(self, calls: int, way: schema.Way) -> Series:
-        """For captured calls: always the same one for as many calls, which is drawn anew for each block."""
+        """For captured calls: one series for each number of calls. Its values are drawn again for each block."""
         if (calls, way) not in self._series:
             self._series[calls, way] = Series(self._reference, calls)
         return self._series[calls, way]

@@ -158,10 +158,10 @@ def _worker_options(charge: JudgeSettings) -> WorkerOptions:
 def share_cores(
     available: tuple[int, ...], threads: int, place: int, places: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The cores of a judge's workers, which no other judge's have, and those that the judge itself may use.
+    """The cores of a judge's workers, which no other judge uses, and the cores of the judge itself.
 
-    All judges together keep what the workers leave. Where that is nothing a judge uses the cores of the other judges'
-    workers, and where there are too few cores for all workers they have to meet on some.
+    All judges share the cores that the workers leave. If there are none, a judge uses the cores of the other judges'
+    workers. If there are too few cores for all workers, some workers share one.
     """
     count = len(available)
     end = count - place * threads

@@ -1,17 +1,17 @@
-"""The reference without the candidate, before it comes and when it is gone: what a speed is held against.
+"""The reference timed without the candidate, before it is loaded and after it is gone, to confirm a speed.
 
-While the reference is timed every thread of the candidate stands still. But the system may go on working for it: timers
-that it has set, memory that it has given back, interrupts on its behalf. Nearly all of that ends with its processes. So
-where a speed rests on the judge's clock, the candidate is dismissed in the end, the reference is timed again, and the
-speed counts as far as that bears it out.
+While the reference is timed, every thread of the candidate stands still. But the system may still work for the
+candidate: timers that it has set, memory that it has given back, interrupts on its behalf. Nearly all of that ends
+with its processes. So if a speed rests on the judge's clock, the candidate is dismissed in the end and the reference
+is timed again. The speed counts only as far as that confirms it.
 
-What does not end with its processes is what the system has still to free of them (``quiet.py``). So they must be proved
-to have ended, the workers' cores must be quiet before the reference is timed, and a few rounds later they must be quiet
-still: otherwise these rounds do not count. A speed that cannot be held against a reference alone is not borne out.
+What remains is the system's own work to free the processes (``idle_cores.py``). So the processes must be proved to
+have ended, and the workers' cores must be idle before the reference is timed and a few rounds later. Otherwise these
+rounds do not count. A speed that cannot be compared with a reference alone is not confirmed.
 
-Nobody can have a hand in what was over before he came: on the CPU the reference is also timed before the candidate is
-loaded, and the speed counts no further than that bears it out. A candidate that is there already, because it was judged
-on another case, has to come again for its speed.
+A candidate cannot influence what ended before it was loaded. So on the CPU the reference is also timed before that,
+and the speed counts only as far as that confirms it. A candidate that is already loaded, because it was judged on
+another case, is loaded again for its speed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Beforehand(NamedTuple):
 def reference_beforehand(session: CandidateSession, layout: CallLayout, sets: int, reference: Reference) -> Beforehand:
     """Time the reference, unless a device has a clock of its own. The candidate must not have been asked for yet.
 
-    Whoever has stood here before is dismissed: a candidate and the one before it may be of one mind.
+    The previous candidate is dismissed first: it may cooperate with this one.
     """
     room, job = session.room, session.job
     if room.device.type != "cpu":
@@ -94,10 +94,10 @@ def with_reference_alone(
     measurement: schema.Measurement,
     before: Beforehand,
 ) -> schema.Measurement:
-    """The measurement with such blocks where its speed needs them. The candidate must have left the stand.
+    """The measurement with such blocks, if its speed needs them. The candidate must have been dismissed.
 
-    Between its blocks the reference is called in another worker of ours as well, where the candidate was called
-    before: otherwise it would find its caches as nobody had touched them.
+    Between its blocks the reference is also called in another worker, as the candidate was before. Otherwise it would
+    find its caches untouched.
     """
     by_short_blocks = measurement.method == short_blocks.METHOD
     if not (needs_reference_alone if by_short_blocks else rests_on_the_judges_clock)(measurement):

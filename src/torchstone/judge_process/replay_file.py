@@ -1,6 +1,6 @@
-"""A replayed call as a file for a debugger: arguments, the kernel's result, what was expected.
+"""A replayed call as a file for a debugger: arguments, the kernel's result, the expected result.
 
-The judge writes it, since only the judge has all three; who reads it needs neither Torchstone nor the kernel. It holds
+The judge writes it, because only the judge has all three. A reader needs neither Torchstone nor the kernel. It holds
 plain tensors on the CPU, numbers, texts, lists and dictionaries, for ``torch.load(path, weights_only=True)``.
 """
 

@@ -1,4 +1,4 @@
-"""What all trials of a judge share: workers, the lane, the device, and what is remembered of candidates."""
+"""What all jobs of a judge share: workers, the lane, the device, and what is remembered of candidates."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class JudgeResources:
         """About how long a call of the reference takes, by case and way of calling: so that blocks are long enough."""
         self._failed_loads: dict[str, tuple[schema.Verdict, JobOutcome]] = {}
         self.signs_of_life = 0
-        """Grows with everything that is asked of a candidate."""
+        """Grows with every command to a candidate."""
 
     @cached_property
     def peak_bytes_per_second(self) -> float:
@@ -136,8 +136,9 @@ class JudgeResources:
 
     @contextmanager
     def place_in_lane(self) -> Iterator[None]:
-        """A shared place in the lane. Who shares the device does not leave it before ordered spares have started: that
-        takes the machine's cores, and somebody else may be about to measure.
+        """A shared place in the lane, held until ordered spares have started if the device is shared.
+
+        Starting them takes the machine's cores, and another judge may be about to measure.
         """
         with self.lane.shared():
             try:
@@ -152,9 +153,9 @@ class JudgeResources:
         return self._judges > 1
 
     def make_way(self) -> None:
-        """Let whoever waits to measure do so. Nothing that this judge has started may run meanwhile.
+        """Let a judge that waits to measure do so. Nothing that this judge has started may run meanwhile.
 
-        And what it keeps of the device's memory is free: the other may wait for the lane because he lacked it.
+        This judge also frees the device memory that it keeps: the other may wait because it lacked memory.
         """
         self.pool.settle()
         self.free_memory()
@@ -252,8 +253,9 @@ class JudgeResources:
         return self._candidate_worker is not None and _may_serve(self._candidate_worker, implementation)
 
     def worker_for(self, implementation: schema.Implementation) -> tuple[PausableWorker, bool]:
-        """The worker that has this candidate loaded, one that had others of its package, or a fresh one, perhaps
-        without its device; and whether it is fresh.
+        """The worker for this candidate, and whether it is new.
+
+        It has this candidate loaded, or had others of its package, or is new, perhaps without its device.
         """
         if self._candidate_worker is not None and self.has_loaded(implementation):
             return self._candidate_worker, False

@@ -1,17 +1,18 @@
-"""Results that stay with their owner while later calls are made: whether these leave them alone.
+"""Results that the worker keeps while later calls are made: later calls must not change them.
 
-Within a block two results in the same memory are seen
-(:class:`torchstone.judge_process.block_guards.OwnMemoryGuard`). A ring of many buffers is right within every block,
-and destroys a result some hundred calls later, while somebody still has it. So the worker keeps a few results of
-earlier blocks until it is released from the case; which, it is told with the next block, when those calls are long
-over. No later result may lie there, and in the end they must hold, bit for bit, what the judge wrote over them when
-it had read them. Who allocates honestly meets this without knowing of it.
+Within a block, two results in the same memory are found by
+:class:`torchstone.judge_process.block_guards.OwnMemoryGuard`. A ring of many buffers is right within every block. But
+some hundred calls later it destroys a result that a caller may still hold. So the worker keeps a few results of
+earlier blocks until it is released from the case. It learns which ones with the next block, when those calls are long
+over. No later result may lie there. In the end they must hold, bit for bit, what the judge wrote over them after
+reading. A kernel that allocates its results passes without knowing of this.
 
-After that the worker makes as many calls as fit into a
-few milliseconds, which nobody looks at: a ring is longer than most trials have calls.
+After that the worker makes as many calls as fit into a few milliseconds. Their results are not read: they only move a
+ring on, because a ring is longer than most trials have calls.
 
-Few and small: the first blocks give one each, later ones ever more rarely. The reference keeps as many, so that nobody
-has the better memory. Not for captured calls, whose results lie in the same memory whenever they are played.
+The kept results are few and small: the first blocks give one each, later ones ever more rarely. The reference keeps
+as many, so that both have the same memory. Captured calls keep none, because their results lie in the same memory
+whenever they are played.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _MOST_BYTES = 32 << 20
 _LARGEST_BYTES = 256 << 20
 _LEAST_CALLS, _MOST_CALLS = 128, 4096
 _SLOW_NS = 4_000_000
-"""Of calls that take longer, a block tells how many fit; it costs more than its calls if these are quick, and on a busy
-machine much more."""
+"""Nanoseconds of a call. For longer calls a block itself shows how many calls fit. For quicker ones a block of its own
+costs more than its calls, and on a busy machine much more."""
 
 
 class LostResultError(Exception):

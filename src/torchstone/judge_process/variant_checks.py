@@ -88,14 +88,16 @@ def _check_variant(
 
 
 def _has_passed_many(session: CandidateSession) -> bool:
-    """Variants with elements, that is; where the case has none, there are no others than its like."""
+    """Whether the kernel has passed many variants with elements. For a case without elements, variants without elements
+    count.
+    """
     job, passed = session.job, session.room.variants_passed
     key, many = job.implementation.key, _MANY_PASSED[job.effort]
     return passed[key, True] >= many or (not _has_elements(job.case) and passed[key, False] >= many)
 
 
 def _has_elements(case: schema.Case) -> bool:
-    """Whether there is more than one, somewhere: who is right on less has shown nothing about more."""
+    """Whether some tensor has more than one element: being right on fewer shows nothing about more."""
     return any(math.prod(recipe.shape) > 1 for recipe in schema.tensors_of(case))
 
 

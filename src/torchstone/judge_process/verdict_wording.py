@@ -1,4 +1,4 @@
-"""From what was seen to a verdict and its words. Nothing here decides or touches a worker."""
+"""From observations to a verdict and its words. Nothing here decides or touches a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IS IT RIGHT? Inputs, references and agreement. Trusted side: the judge calls this, and no candidate ever sees it."""
+"""Is the result right? Inputs, references and comparison. Trusted: the judge calls this, no candidate sees it."""
 
 from torchstone.calls.drawing import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
 from torchstone.calls.evaluation import ReferenceFailure, ResultPosition

@@ -1,8 +1,8 @@
 """Where the judge does its own arithmetic: drawing, float64 evaluations, comparing.
 
-On the device for what is large. For small cases on the host: they are hundreds of tiny steps, each of which would wait
-for its turn on a device that other processes use, while torch's own operator needs it for one of them. What is timed
-stays on the device. The choice depends on the case alone, so that a replay draws the same values again.
+Large cases use the device. Small cases use the host: they are hundreds of tiny steps, each of which would wait for a
+device that other processes use. Everything that is timed stays on the device. The choice depends on the case alone,
+so that a replay draws the same values again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""How many calls must be checked before luck is out of the question.
+"""How many calls must be checked before a lucky guess is ruled out.
 
 A kernel that always answers ``True`` is right about ``any`` of sparse booleans five times in six: three right answers
-prove nothing. What an answer proves is how unlikely the best constant one is to meet it, in bits: a float element
-whose values do not repeat counts for eight, others for -log2 of the share of their commonest value. Calls are checked
-until their answers carry twenty bits together (a guess is right once in a million), for each output on its own.
+prove nothing. The weight of an answer, in bits, is the improbability that the best constant answer meets it. A float
+element whose values do not repeat counts for eight bits. Others count for -log2 of the share of their commonest
+value. For each output, calls are checked until their answers carry twenty bits together: a guess is right once in a
+million.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _MOST_DRAWN = 1 << 22
 
 
 def calls_to_tell(expected: Expected) -> int:
-    """How many checked calls of this case it takes; 1 for all but small outputs, and those that seldom differ.
+    """How many checked calls this case needs: 1, except for small outputs and outputs that seldom differ.
 
-    An output that never does (how often each row of random numbers comes up) is told by no number of calls: it counts
-    only if there is no other.
+    No number of calls suffices for an output that never differs (how often each row of random numbers appears). It
+    counts only if there is no other.
     """
     reference = expected.batch.reference
     drawn = _SAMPLED_CALLS * sum(tensor.view.numel() for tensor in expected.call.tensors)

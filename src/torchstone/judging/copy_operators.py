@@ -1,9 +1,9 @@
 """Operators that only move values: their results are the same bits somewhere else, the sign of a zero included.
 
-Numbers are compared as numbers, and -0.0 equals 0.0; after arithmetic nothing else would be fair. But a copy that loses
-the sign is no copy, be it returned or written to an argument. Whether an operator only moves is not looked up but
-tried: one that does gives the same bits when it is handed the bit patterns as integers. One that compares or computes
-(``amax``, ``relu``) does not, at the latest when there are zeros, infinities and NaN of either sign among its inputs.
+Numbers are compared as numbers, and -0.0 equals 0.0; after arithmetic nothing else would be fair. But a copy that
+loses the sign is wrong, whether it is returned or written to an argument. A trial tells whether an operator only
+moves: it must give the same bits when it gets the bit patterns as integers. An operator that compares or computes
+(``amax``, ``relu``) does not, at the latest with zeros, infinities and NaN of either sign among its inputs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ a sign is small."""
 
 
 def only_moves(evaluator: Evaluator, call: DrawnCall) -> bool | None:
-    """Whether torch's own results of a call are bits of its arguments, moved. None: it has none that would tell.
+    """Whether torch's own results of a call are bits of its arguments, moved. None: no result can tell.
 
-    On the drawn values first, and on others only if these did not tell: on a device a value outside an operator's
+    The drawn values are tried first, and others only if these did not tell. On a device a value outside an operator's
     domain may end the process.
     """
     storages = [tensor.storage for tensor in call.tensors]

@@ -1,10 +1,9 @@
-"""Whether torch meets its own bounds when it is asked again.
+"""Whether torch meets its own bounds when it is called again.
 
-On a device some of torch's operators add by atomics, in whatever order they come; where terms cancel, no two results
-are alike. And some are wrong on memory that they were not written for (attention on the CPU, with a step in the last
-dimension), where nobody but a hidden variant ever calls them. What torch does not hold for itself cannot be asked of a
-kernel: such a call has no answer, and that is said, but only once somebody fails it. A candidate cannot bring that
-about: torch is asked without it.
+On a device some of torch's operators add by atomics, in a varying order; where terms cancel, no two results are
+alike. And some are wrong on memory layouts that only a hidden variant uses (attention on the CPU, with a step in the
+last dimension). If torch disagrees with itself on a call, the call is skipped. This is checked only after a mismatch,
+without the candidate, so that no candidate can cause it.
 """
 
 from __future__ import annotations
@@ -84,8 +83,8 @@ def agrees_on_plain_memory(expected: Expected, device: torch.device, desk: torch
 def agrees_about_nothing(expected: Expected) -> bool:
     """Where an argument is empty, whether torch's answer is also what float64 and its own decomposition give.
 
-    The mean of no elements is 0 in its layer norm, and NaN by the formula; and a product of nothing has the shape of
-    what it is added to (``addmv``).
+    The mean of no elements is 0 in its layer norm, and NaN by the formula. A product of nothing has the shape of the
+    added tensor (``addmv``).
     """
     empty = any(0 in recipe.shape for recipe in schema.tensors_of(expected.call.case))
     with warnings.catch_warnings():
@@ -109,8 +108,8 @@ def _storage_with(values: torch.Tensor, drawn: DrawnTensor) -> torch.Tensor:
 def has_the_kinds_of(one: Expected, stated: Sequence[ExpectedOutput]) -> bool:
     """Whether a call returns what the stated case does: as many results, of the same dtypes.
 
-    torch itself sometimes does not where there is nothing to compute (the mask of a dropout of nothing is no mask),
-    and a kernel is asked for what torch documents. Lists may be longer or shorter: that is a matter of sizes.
+    torch itself sometimes does not where there is nothing to compute: the mask of an empty dropout is no mask. A
+    kernel must return what torch documents. Lists may be longer or shorter, because sizes change them.
     """
     kinds = [[output.dtype or type(output.native) for output in outputs] for outputs in (one.outputs, stated)]
     returns = one.batch.reference.evaluator.operator._schema.returns

@@ -1,4 +1,4 @@
-"""BUILT-IN KERNELS: LayerNorm, GELU, Swish and losses, in Triton and in CUDA C++.
+"""Built-in kernels: LayerNorm, GELU, Swish and losses, in Triton and in CUDA C++.
 
 `triton/` and `cuda/` hold one folder per operator, in the layout that the backend `directory` reads. The functions here
 call these kernels with autograd. Names are loaded when they are first used, because the functions need torch and the

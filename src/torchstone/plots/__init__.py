@@ -1,4 +1,4 @@
-"""SHOW IT: charts of sweeps and runs by Vega-Lite, as SVG, PNG or one HTML page that works offline.
+"""Plots: charts of sweeps and runs by Vega-Lite, as SVG, PNG or one HTML page that works offline.
 
 The libraries come with the extra `plots`. This module imports neither: code that draws calls
 :func:`require_libraries` first, so that a missing extra is one line and not a traceback.

@@ -1,9 +1,9 @@
 """Memory that the judge owns and a worker can see: how arguments reach a candidate.
 
-On the CPU an arena is a sealed memory file whose descriptor travels with the Bind command; on CUDA a dedicated
-``cuMemAlloc`` block whose raw 64-byte IPC handle does. torch's own sharing is not used: it pickles, and under
-another uid its reference counter cannot be opened. Each tensor gets a storage of its own, so that a candidate
-sees ordinary arguments and not the arena around them.
+On the CPU an arena is a sealed memory file, whose descriptor travels with the Bind command. On CUDA it is a dedicated
+``cuMemAlloc`` block, whose raw 64-byte IPC handle travels. PyTorch's own sharing is not used: it pickles, and its
+reference counter cannot be opened under another uid. Each tensor gets a storage of its own, so that a candidate sees
+ordinary arguments and not the arena around them.
 """
 
 from __future__ import annotations

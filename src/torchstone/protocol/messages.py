@@ -1,10 +1,10 @@
 """What judge and worker say to each other.
 
-Commands go to the worker on a socket of its own (descriptors of shared memory travel with them); replies come
-back on a pipe of their own, never on stdout. A reply is at most :data:`MAX_REPLY_BYTES` of JSON, decoded
-against these types, and repeats the token of the command that it answers: a candidate that writes to the pipe
-itself produces a reply that does not decode, is too long, or answers a question that was not asked.
-Nothing a reply says is believed without proof: results are read from the buffers, times from the judge's clock.
+Commands go to the worker on a socket of its own; descriptors of shared memory travel with them. Replies come back on
+a pipe of their own, never on stdout. A reply is at most :data:`MAX_REPLY_BYTES` of JSON, decoded against these types.
+It repeats the token of the command that it answers. A candidate that writes to the pipe itself produces a reply that
+does not decode, is too long, or has no valid token. Replies prove nothing: results are read from the buffers, times
+from the judge's clock.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MOST_SPARSE = 2
 """A result may span this many times the memory that its elements need; the worker closes wider gaps itself."""
 
 KEPT_ARENA_BYTES = 4 << 20
-"""Device memory of this size stays with a worker from case to case: opening it is a slow affair of the driver's, and of
-all processes on the device one after another. What is larger is opened for one case and closed after it."""
+"""Device memory of this size stays with a worker from case to case, because the driver opens memory slowly, for one
+process after another. A larger block is opened for one case and closed after it."""
 
 _HEADER = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size

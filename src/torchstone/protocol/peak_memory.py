@@ -1,7 +1,7 @@
 """How much memory a call needs beyond its arguments: the most that torch's allocator had given out at once.
 
-What a kernel gets elsewhere (malloc, cudaMalloc, shared memory) is not seen. Resident memory would show it on the CPU,
-but malloc keeps what is freed in a worker, so that the second call of the same kernel would seem to need nothing.
+Memory from elsewhere (malloc, cudaMalloc, shared memory) is not seen. Resident memory would show it on the CPU. But
+malloc keeps freed memory in a worker, so that the second call of the same kernel would seem to need nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _DeviceAllocator:
 
     @staticmethod
     def _stat(kind: str) -> int | None:
-        """None: another allocator was put in the place of torch's."""
+        """None: another allocator replaced torch's."""
         found: int | None = torch.cuda.memory_stats().get(f"requested_bytes.all.{kind}")
         return found
 

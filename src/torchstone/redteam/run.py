@@ -1,7 +1,7 @@
-"""Judge the corpus on this machine and say of each fixture whether it got what it must get.
+"""Judge the corpus on this machine and report for each fixture whether it got the expected verdict.
 
-Cheats are judged like any other kernel, with the normal settings. What a clock trick wins is measured against an
-honest twin in the same session: an absolute speed would say more about the machine than about the trick.
+Cheats are judged like any other kernel, with the normal settings. The gain of a clock trick is measured against an
+honest twin in the same session, because an absolute speed depends on the machine.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def choose_fixtures(device: str | None, ids: Iterable[str] | None) -> list[Fixtu
 
 
 def _judge_once(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[FixtureResult]:
-    """Credit for a clock trick counts if it comes again: on a busy machine a twin may be slow for once. Likewise where
-    an honest speed is not seen: nothing is borne out where others have the cores.
+    """Credit for a clock trick counts if it comes again: on a busy machine a twin may be slow once. Likewise where an
+    honest speed is not seen: other programs may have had the cores.
     """
     by_id = {fixture.id: fixture for fixture in chosen}
     for finding in _judge(chosen, runner, repeat, effort):

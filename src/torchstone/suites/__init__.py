@@ -1,4 +1,4 @@
-"""WHERE CASES COME FROM."""
+"""Suites: where cases come from."""
 
 from torchstone.suites.base import CaseQuery, ListedSuite, Mode, Suite, SuiteSize, names_operator, selects, size_of
 from torchstone.suites.selection import (

@@ -1,8 +1,8 @@
 """Attention as it is called on CUDA, for calls that were recorded on the CPU.
 
-torch has one operator for `scaled_dot_product_attention` on the CPU and several on CUDA, which one is chosen by dtype
-and mask. A model traced on the CPU calls the first; on CUDA the same model would call one of the others, with the
-arguments that are written here. Pure shapes: torch is not imported.
+torch has one operator for `scaled_dot_product_attention` on the CPU and several on CUDA, chosen by dtype and mask. A
+model traced on the CPU calls the first. On CUDA the same model would call one of the others, with the arguments that
+this module writes. It needs shapes only and does not import torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From a case of an operator to the case of its gradient.
 
-How many results there are, and which of them have a derivative, is asked of torch without memory (the meta device), or
-with values where an operator needs some.
+torch tells how many results there are and which of them have a derivative: without memory (the meta device), or with
+values where an operator needs some.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def backward_case(case: Case) -> Case:
     if not any(operators.torch_dtype(tensor.dtype).is_floating_point for tensor in tensors_of(case)):
         raise NoGradient("no argument is floating-point")
     if _has_number_for_tensor(case):
-        raise NoGradient("a number is given in the place of a tensor, which torch takes for its own operators alone")
+        raise NoGradient("a number is given instead of a tensor, which torch accepts only in its own operators")
     cotangents = tuple(_cotangent(result) for result in _results(case))
     if all(isinstance(item, Scalar) for item in cotangents):
         raise NoGradient("no result has a derivative")

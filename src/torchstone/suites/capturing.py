@@ -1,7 +1,7 @@
 """Records the calls of a running program, and makes a file of cases of them.
 
-Which values fit a call is found out when the block is left: the facts that were recorded are at hand, torch can be
-asked, and the file can be judged anywhere. A call that no values fit stays in the file, with the reason.
+When the block ends, values are found that fit each call. At that time the recorded facts are at hand, and torch can
+try a choice. So the file can be judged on any machine. A call that no values fit stays in the file, with the reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""How generated cases are drawn: by whoever makes the choices, one at a time, the simplest option first.
+"""How generated cases are drawn: one choice at a time, the simplest option first.
 
-A generator written against :class:`Choices` serves three: hypothesis, which shrinks every choice towards its first
-option (:mod:`torchstone.suites.strategies`); a seeded draw, the same in every process, for the stable suite; and a
-draw of ordinary sizes, for finding out how an operator can be called at all.
+A generator written against :class:`Choices` serves three callers:
+
+- hypothesis, which shrinks every choice towards its first option (:mod:`torchstone.suites.strategies`);
+- a seeded draw, the same in every process, for the stable suite;
+- a draw of ordinary sizes, to find out how an operator can be called at all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Families of shapes: how the tensor arguments of one call can belong together.
 
-Operators are not known one by one. Each family makes shapes for whatever tensor arguments there are, or says that it
-has none for them; torch decides which families an operator takes (:mod:`torchstone.suites.forms`). A family also
-fixes numbers that follow from the shapes, by the names that ATen uses for them.
+Operators are not known one by one. Each family makes shapes for any tensor arguments, or reports that it has none.
+torch decides which families an operator takes (:mod:`torchstone.suites.forms`). A family also sets numbers that
+follow from the shapes, by the names that ATen uses for them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""From a recorded call to a case: which values may its tensors be given, so that the call is valid and says something?
+"""From a recorded call to a case: which values make the call valid and its result informative?
 
-A recorded call had values of its own; a judge draws fresh ones. Most arguments take anything. Some are indices, some
-must be positive, some tell how others lie. Nothing here knows operators by name, but for those where equal indices
-leave the result open: choices go from the most open to the most cautious, and torch itself is asked. A choice counts
-if torch takes several draws of it, with every index as large as it may be, and gives no more NaN than the recorded
+A recorded call had values of its own; a judge draws new ones. Most arguments take anything. Some are indices, some
+must be positive, some describe the layout of others. No operator is known by name, except those where equal indices
+leave the result open. Choices go from the most open to the most cautious, and torch tries each one. A choice counts
+if torch takes several draws of it, with every index as large as it may be. It must give no more NaN than the recorded
 call did.
 """
 

@@ -1,8 +1,8 @@
 """How an operator can be called: found out by asking torch, then drawn from.
 
-A form is a family of shapes of one rank together with the dtypes, the layouts, the values and the ways of the other
-arguments that torch takes with it. Forms are learned once for each operator, on ordinary sizes, so that later draws,
-on sizes that are not ordinary, are seldom refused. A drawn case still counts only if torch takes it.
+A form is a family of shapes of one rank, with the dtypes, layouts, values and other arguments that torch takes with
+it. Forms are learned once for each operator, on ordinary sizes, so that torch seldom refuses later draws of unusual
+sizes. A drawn case still counts only if torch takes it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Form(NamedTuple):
     domain: schema.Fill = schema.Normal()
     """Where floating-point values lie, where nothing better is known."""
     specials: bool = False
-    """Whether infinities, NaN and the like are among the values that it defines."""
+    """Whether it defines results for infinities and NaN."""
 
 
 class Unfuzzable(Exception):  # noqa: N818 - an answer

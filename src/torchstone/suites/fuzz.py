@@ -53,7 +53,7 @@ class FuzzSuite:
         return dict(Counter(self._made(query)[1].values()))
 
     def _made(self, query: CaseQuery) -> tuple[tuple[Case, ...], Refused]:
-        """Once for what is asked of it: the other parts of a query are not this suite's."""
+        """The cases of these operators and dtypes, made once. The suite ignores the other parts of a query."""
         query = CaseQuery(query.operators, query.dtypes)
         if query not in self._known:
             self._known[query] = self._make(query)

@@ -1,7 +1,7 @@
 """The suite huggingface_100: the calls of 100 well-known models of the Hugging Face hub in a step of training.
 
-The calls were traced without weights by `tools/make_huggingface_100.py`, are kept in a file of this package, and have
-their values from what is known about the operators, like all traces. `MODELS_FILE` tells how each model was traced.
+`tools/make_huggingface_100.py` traced the calls without weights into a file of this package. Their values come from
+the facts that are known about the operators, as for all traces. `MODELS_FILE` tells how each model was traced.
 """
 
 from __future__ import annotations

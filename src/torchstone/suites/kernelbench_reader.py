@@ -27,8 +27,8 @@ _LOOKS = 2
 _MANY_ELEMENTS = 1 << 24
 """Of inputs and results: larger problems are run twice, on the device, instead of a dozen times on the host."""
 _FEW_INPUTS = 1 << 18
-"""Elements below which a problem is taken for a small one: to run a model on the meta device may import torch's
-compiler, which takes seconds."""
+"""Elements of the inputs below which a problem counts as small, and is run at once. Running a model on the meta device
+may import torch's compiler, which takes seconds."""
 _COPIES = 4
 """Inputs and results of a problem that exist at once while it is read, weights and temporaries apart."""
 

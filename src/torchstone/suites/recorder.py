@@ -95,11 +95,11 @@ class Written(NamedTuple):
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes down the calls made while it is entered. The calls are made as if it were not there.
+    """Records the calls made while it is entered. The calls run as if it were not there.
 
-    Modes belong to a thread. Autograd takes those of the thread that asks for a backward pass along to the threads in
-    which it makes one (`at::ThreadLocalState` of its `GraphTask`), which for several devices run at once: hence the
-    lock. Threads that the program itself starts are not watched.
+    Modes belong to a thread. A thread that asks for a backward pass hands its modes to autograd's threads
+    (`at::ThreadLocalState` of its `GraphTask`). With several devices these run at once: hence the lock. Threads that
+    the program itself starts are not recorded.
     """
 
     def __init__(

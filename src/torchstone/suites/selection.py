@@ -1,7 +1,7 @@
-"""From a query to cases, for any suite: what a suite has no use for is refused, and only the cases that an expression
-names, the largest, a sample, or those of given keys are kept.
+"""From a query to cases, for any suite: filters, the largest cases, a sample, given keys.
 
-Separate from the suites, so that none of them, and none of another package, can ignore an option.
+An option that a suite cannot use is refused. Separate from the suites, so that none of them, and none of another
+package, can ignore an option.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ def keep_largest(cases: Iterable[Case], count: int) -> tuple[Case, ...]:
 
 
 def keep_sample(cases: Iterable[Case], count: int) -> tuple[Case, ...]:
-    """So many cases, in their old order: every operator in turn gives one until there are enough.
+    """This many cases, in their old order: every operator in turn gives one until there are enough.
 
-    Which ones an operator gives depends on what they are alone, so that the sample is the same everywhere and a larger
-    one contains a smaller one.
+    An operator's choice depends on its cases alone. So the sample is the same everywhere, and a larger one contains a
+    smaller one.
     """
     listed = tuple(cases)
     ranks: Counter[str] = Counter()

@@ -1,8 +1,8 @@
 """The smoke suite: every kind of operator once or twice, small enough to be judged in a minute on two cores.
 
-Each operator is called empty, with one element, on strided or shifted memory and in several dtypes, and most
-also once or more on sizes where speed means something. The table below holds recipes, never values, and does not
-import torch. A dtype written ``FLOAT`` stands for the floating-point dtypes of the row or of the request.
+Each operator is called empty, with one element, on strided or shifted memory and in several dtypes. Most are also
+called on sizes where speed means something. The table below holds recipes, never values, and does not import torch. A
+dtype written ``FLOAT`` stands for the floating-point dtypes of the row or of the request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The text of a recorded call: ``((T([2, 3], f16), 1e-05), {'dtype': torch.float16})``, read and written.
 
-A grammar of its own, read by a parser of its own: the text comes from files that anybody may have made, and is never
-evaluated. What does not fit is an error that names line and column. Reading and writing are each other's inverse, up to
-spaces and to what Python leaves open (a trailing comma, the quotes around a string).
+The text comes from files of unknown authors, so a parser for this grammar reads it, and nothing is evaluated. Text
+that does not fit is an error with line and column. Reading and writing are inverse, up to spaces and to what Python
+leaves open (a trailing comma, the quotes around a string).
 """
 
 from __future__ import annotations

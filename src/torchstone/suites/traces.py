@@ -23,8 +23,8 @@ from torchstone.suites.telling import excuse
 from torchstone.suites.value_facts import fills_for
 
 TIMED_BYTES = 1 << 20
-"""Arguments of less are not timed: most calls of the dataset below it took less than three starts of an empty kernel
-(H100), and a speed there says more about starting than about the kernel."""
+"""Bytes of all arguments below which a call is not timed. Most smaller calls of the dataset took less than three starts
+of an empty kernel (H100), so their speed shows the cost of starting, not of the kernel."""
 SAME_CALL = "the same call as an earlier row, which counts for both"
 SYNTHETIC = "synthetic: seen in no model"
 UNEXPLAINED = "the source leaves it out and does not say why"

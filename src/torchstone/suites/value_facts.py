@@ -1,10 +1,10 @@
 """What the values of a recorded call must be like, where only shapes and dtypes were recorded.
 
-An index must lie within what it indexes, a variance is not negative, a logarithm wants positive numbers. One table of
-facts, by operator: the names of its arguments, and a function from the sizes of a call to the fills of those arguments
-that are not simply numbers. Everything else is filled by its dtype. Pure shapes: torch is not imported.
+An index must lie within what it indexes, a variance is not negative, a logarithm needs positive numbers. One table
+holds these facts by operator: names of arguments, and a function from the sizes of a call to the fills of those
+arguments. Other arguments are filled by their dtype. It needs shapes only and does not import torch.
 
-A call that makes no sense (a ``gather`` without an index) is no error here: torch's own operator will refuse it.
+An invalid call (a ``gather`` without an index) is no error here: torch's own operator will refuse it.
 """
 
 from __future__ import annotations
@@ -305,8 +305,11 @@ def _embedding_bag_per_sample_weights_backward(call: NamedCall) -> Fills:
 
 @_fact("_grouped_mm", "self mat2 offs bias out_dtype", jitter=False)
 def _grouped_mm(call: NamedCall) -> Fills:
-    """Where groups of rows end, or of what is summed over if both are matrices: never falling, the last at the end, and
-    in steps for which CUDA's kernels are aligned. Small groups first, large ones last."""
+    """Ends of groups of rows; of the summed dimension if both arguments are matrices.
+
+    They never fall, the last is the size, and the steps are aligned as CUDA's kernels need. Small groups come first,
+    large ones last.
+    """
     groups = call.elements("offs")
     matrices, stacked = len(call.shape("self")) == 2, len(call.shape("mat2")) == 3
     total = call.size("mat2", -1) if not matrices else call.size("self", 0 if stacked else -1)
@@ -322,10 +325,10 @@ def _gather(call: NamedCall) -> Fills:
 
 @_fact("scatter", "self dim index src")
 def _scatter(call: NamedCall) -> Fills:
-    """Of two writes to one place either may win: indices are distinct along the dimension where that can be said.
+    """Of two writes to one place either may win, so indices are distinct along the dimension where a recipe can do it.
 
-    It can along the last one. Along another, rows of one index cannot meet, and longer ones are left to chance: no
-    recipe makes columns distinct, and valid indices that sometimes meet tell more than none at all.
+    It can along the last dimension. Along another one, rows of one index cannot meet; longer ones are left to chance.
+    No recipe makes columns distinct, and valid indices that sometimes meet check more than none.
     """
     dim, index = call["dim"], call.shape("index")
     size = call.size("self", dim)
@@ -554,8 +557,11 @@ _ATTENTION = "query key value"
     jitter=False,
 )
 def _attention(call: NamedCall) -> Fills:
-    """Rows must be dense and heads of queries a multiple of those of keys. torch sees to both before it makes these
-    calls and not in them: other sizes and layouts give garbage, or end the process."""
+    """Rows must be dense, and the heads of queries a multiple of those of keys.
+
+    torch ensures both before it makes these calls, and does not check them inside. Other sizes and layouts give
+    garbage, or end the process.
+    """
     return {}
 
 

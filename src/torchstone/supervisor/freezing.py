@@ -1,36 +1,42 @@
 """How a worker is held still: every thread of every process below its warden, by tracing.
 
-Not by SIGSTOP, which ends with any SIGCONT, and there are a dozen ways to have the kernel send oneself one; not by a
-cgroup, which many containers do not let one make. A thread in a tracing stop leaves it in two ways only: its tracer
-lets it go, or SIGKILL ends it.
+SIGSTOP does not suffice: any SIGCONT ends it, and a process has a dozen ways to get one. A cgroup does not suffice:
+many containers do not allow one. A thread leaves a tracing stop in two ways only: its tracer lets it go, or SIGKILL
+ends it.
 
-**Why nothing is left running.** The tree is walked from the warden down, what is found is held, and then a pass is made
-over it from the bottom up, the warden last. For every thread the pass reads the children and, after that, the state. It
-counts only if each thread
+**The procedure.** The judge walks the tree from the warden down and holds every thread that it finds. Then it makes a
+pass over the tree from the bottom up, the warden last. For every thread the pass reads the children and, after that,
+the state. The pass counts only if each thread
 
-* was held before the pass began and is in a tracing stop whose tracer is this very thread, or was seen dead before the
-  pass began and still is (what is *written down* as held proves nothing: a thread that calls ``execve`` takes over the
-  number of the first one of its process, and runs), and
-* has no child that the walk did not meet.
+* has no child that the walk did not meet, and
+* was held before the pass began, and is in a tracing stop of this very thread; or was seen dead before the pass began,
+  and still is.
 
-If it does not count, everything is done again. Suppose that one counts and some thread runs all the same. It was not
-visited, so it belongs to a process that the walk did not meet, or descends from one that has ended since; call these
-*strays*. At every moment some stray is the child of a visited thread or of the warden, where all chains of parents end.
-What is held makes no children, so a stray stays below the parent it has until that ends, and then moves up, to
-another thread of the same process or to an ancestor that adopts orphans. Parents are read after all that is below them:
-at the latest the warden's list shows it. What could keep it off a list makes the pass void: a thread that is gone since
-it was listed; one that has died since the pass began, whose children may have moved to a thread that was read before;
-a list of the warden's that is another when it is read again (the kernel may skip entries while one is reaped).
+Otherwise everything is done again. The judge's own notes prove nothing: a thread that calls ``execve`` takes over the
+number of the first thread of its process, and runs.
 
-**What ends meanwhile.** Whoever traces a thread must take note of its end (``waitpid``) before its parent can. A thread
-that dies slowly (its memory is being cleared) counts as moving until it is dead. The first thread of a process may be
-dead while others live; that is never reported, but seen. Who dies *after* the pass was killed by a timer set
-beforehand, or from outside: :meth:`Hold.release` says so.
+**Why nothing is left running.** Suppose that a pass counts and some thread still runs. It was not visited, so its
+process was not met by the walk, or descends from a process that has ended since. Call these processes *strays*. All
+chains of parents end at the warden, so at every moment some stray is the child of a visited thread or of the warden.
 
-**Why it ends.** Each step has the same deadline; whoever is not still by then is not stopped but ended. That includes a
-parent that waits in ``vfork`` for a child that is held. One step can block in the kernel: a thread is not
-traced while its process is in ``execve``, which waits for threads that end only when we take note of it. Therefore an
-:class:`Alarm` ends the worker from another thread, and the system call returns.
+A held thread makes no children. So a stray stays below its parent until that ends. Then it moves up, to another
+thread of the same process or to an ancestor that adopts orphans. Parents are read after all that is below them, so
+that the warden's list shows the stray at the latest. Three things could keep it off a list, and each makes the pass
+void:
+
+* a thread is gone since it was listed;
+* a thread has died since the pass began; its children may have moved to a thread that was read before;
+* the warden's list differs when it is read again; the kernel may skip entries while one is reaped.
+
+**Threads that end meanwhile.** The tracer must take note of a thread's end (``waitpid``) before its parent can. A
+thread that dies slowly (its memory is being cleared) counts as moving until it is dead. The first thread of a process
+may be dead while others live; that is never reported, but seen. A thread that dies *after* the pass was killed by a
+timer set beforehand, or from outside: :meth:`Hold.release` says so.
+
+**Why it ends.** Each step has the same deadline. A process that is not still by then is ended. That includes a parent
+that waits in ``vfork`` for a held child. One step can block in the kernel: ``execve`` waits for threads that end only
+when the tracer takes note, and the thread is not traced meanwhile. Therefore an :class:`Alarm` ends the worker from
+another thread, and the system call returns.
 """
 
 from __future__ import annotations
@@ -48,9 +54,9 @@ _ALARM_SECONDS = 4.0
 MOST_PROCESSES = 4096
 """More are not looked at."""
 _GONE = -1
-"""In the place of a signal: the thread has ended."""
+"""Stands for a signal: the thread has ended."""
 _PATIENT_LOOKS = 256
-"""So many looks for a stop come at once; whoever has not stopped by then is dying, or waits for somebody."""
+"""Looks for a stop without a pause. A thread that has not stopped by then is dying, or waits for another one."""
 _PAUSE_SECONDS = 0.0002
 
 
@@ -214,8 +220,10 @@ class Hold:
                 return
 
     def _is_unreported(self, thread: int) -> bool:
-        """Whether it ended or stopped, but will not be reported: the first thread of a process is not while others
-        live, and the stop of one that took over a number may have been before. The next pass looks at it again.
+        """Whether it ended or stopped, but will not be reported. The next pass looks at it again.
+
+        The end of a process's first thread is not reported while others live. The stop of a thread that took over a
+        number may have been reported before.
         """
         with contextlib.suppress(OSError):
             state, tracer = _state(thread, thread)

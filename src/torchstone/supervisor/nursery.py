@@ -1,9 +1,8 @@
 """The nursery: one process that imports what zygotes import, and forks a zygote for every judge of a run.
 
-Importing torch and its compilers takes seconds of a core, and on a GPU every judge would have it done for its own
-zygote: a dozen judges would keep the machine busy for ten seconds with the same work. A fork takes milliseconds. Each
-judge still has a zygote to itself, which ends with it. Here is its other end; what it does is in
-``nursery_process.py``.
+Importing torch and its compilers takes seconds of a core. If every judge did that for its own zygote, a dozen judges
+would keep the machine busy for ten seconds with the same work. A fork takes milliseconds. Each judge still has a
+zygote to itself, which ends with it. This module is the caller's end; ``nursery_process.py`` is the process.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """How the judge reads results: where they lie, in the candidate's own memory, without asking it to hand them over.
 
-A candidate that had to copy its results out could save the copy, or do its work while copying; either would be speed
-that it does not have. So nothing is copied on the candidate's side. On the CPU the judge reads the memory of the worker
-while it stands still; on CUDA it opens the worker's allocations by their IPC handles and copies from them itself.
+A candidate that had to copy its results out could save the copy, or do its work while copying. Either would give it a
+speed that it does not have. So nothing is copied on the candidate's side. On the CPU the judge reads the memory of
+the worker while it stands still. On CUDA it opens the worker's allocations by their IPC handles and copies from them
+itself.
 
-Addresses are claims. A wrong one reads other bytes, which are then not the result, or cannot be read at all, which
-is reported as :class:`UnreadableError`; none can harm the judge. Afterwards the judge writes garbage over what it
-has read, as any caller may do with a tensor that it was given: a result that is kept for another call is lost.
+Addresses are claims, and none can harm the judge. A wrong one gives other bytes, which are not the result, or cannot be
+read: :class:`UnreadableError`. Afterwards the judge writes garbage over what it has read, as any caller may do with a
+tensor that it was given. A result that is kept for another call is lost.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ class HostReader:
     def complete_ns(self, spans: Sequence[Span]) -> int:
         """Have the system provide every page of these spans that is not there yet, and say how long that took.
 
-        Memory can be promised without being there: pages that are zeroed, or copied, when somebody first looks at them
-        or writes to them. That is work of whoever made the result, and would be done by who reads it.
+        Memory can be promised without being there: the system zeroes or copies such pages at the first access. That is
+        work of the kernel that made the result, and would otherwise be done by the reader.
         """
         promised = self._promised(spans)
         if not promised.size:

@@ -120,7 +120,7 @@ class Worker:
         self.pid = 0
         """The process that candidate code will run in, as the judge sees it. Known once it is ready."""
         self.reader: Reader | None = None
-        """How the judge reads its results; whoever reads first opens it."""
+        """How the judge reads its results; opened at the first read."""
         self.arenas: Arenas | None = None
         """What it sees of the judge's memory; likewise."""
         self.layers: tuple[Layer, ...] = ()

@@ -215,7 +215,7 @@ class WorkerPool:
             worker.prove()
             if self._options.device_type == "cpu":
                 from torchstone.supervisor.result_reading import (
-                    prove_readable,  # torch: whoever takes workers has imported it
+                    prove_readable,  # imports torch, as every user of workers has
                 )
 
                 prove_readable(worker.pid)

@@ -1,4 +1,4 @@
-"""SWEEPS: operations in several implementations over batch, sequence length and dimension; compared, then timed.
+"""Sweeps: operations in several implementations over batch, sequence length and dimension; compared, then timed.
 
 The public names. They are loaded when they are first used: importing them must not import torch.
 """

@@ -76,8 +76,10 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """torch's own switch. Without it a call of a compiled function is traced anew through this mode, fails, and is
-        never again run compiled; with it the compiled code runs, and the operators that it calls are seen.
+        """torch's own switch. With it compiled code runs, and the operators that it calls are seen.
+
+        Without it a call of a compiled function is traced again through this mode, fails, and never runs compiled
+        again.
         """
         return True
 

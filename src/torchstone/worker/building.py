@@ -152,8 +152,10 @@ def _build(source: SourceFiles, folder: Path) -> Path:
 
 
 def _bind(files: Sequence[Path], entry: str) -> list[Path]:
-    """Write the module's definition: into a file of its own where that can know the function, because nvcc takes much
-    longer for the headers than a C++ compiler; otherwise below the file that has the function. Returns the new file.
+    """Write the module's definition, and return the new file if there is one.
+
+    A file of its own is preferred, where it can know the function: nvcc takes much longer for the headers than a C++
+    compiler. Otherwise the definition goes below the text of the file that has the function.
     """
     texts = {file: file.read_text(encoding="utf-8") for file in files}
     if any(_OWN_BINDING in text for text in texts.values()):

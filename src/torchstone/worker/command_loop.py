@@ -171,7 +171,7 @@ class _Channel:
         return decode(b"".join(parts), Command), descriptors[0] if descriptors else None  # type: ignore[arg-type]
 
     def await_go(self) -> None:
-        """Look for the byte again and again: whoever sleeps is woken late, and not always equally late."""
+        """Look for the byte again and again: a sleeping process is woken late, by a varying time."""
         while True:
             try:
                 if self._commands.recv(1, socket.MSG_DONTWAIT) != GO:

@@ -1,10 +1,10 @@
 """What Triton does once per process, done once per zygote: nothing of it depends on a candidate or touches a device.
 
-A fresh process hashes Triton's own library (half a gigabyte), asks the assembler for its version, starts the compiler,
-and builds with the C compiler the module through which it talks to the driver: a second or two that would be paid again
-for every candidate. The zygote compiles a kernel of its own for the device's kind, which leaves all of that warm in
-every fork, and keeps the module's files, which a worker finds in its own cache folder. Whatever fails here is left to
-the worker, where it would have been done anyway.
+A fresh process hashes Triton's own library (half a gigabyte), asks the assembler for its version and starts the
+compiler. It also builds, with the C compiler, the module through which it talks to the driver. That is a second or
+two for every candidate. The zygote compiles a kernel of its own for the device's kind, which leaves all of that warm
+in every fork. It keeps the module's files, which a worker finds in its own cache folder. What fails here is done by
+the worker.
 
 Torch itself compiles some operators for a GPU (``polygamma``, ``lgamma``) when they are first called. What judges have
 compiled a worker finds in a folder of its own; nothing comes back from there.

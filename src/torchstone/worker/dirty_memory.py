@@ -48,9 +48,9 @@ def soil_for(outputs: Sequence[Output], device: torch.device) -> None:
 def have_ready(outputs: Sequence[Output], calls: int) -> None:
     """On the host, memory for the results of so many calls that are timed, and of those that are kept.
 
-    Otherwise the system provides it page by page whenever more results are about than ever before, on the clock, which
-    takes longer than small kernels do; and a process that has been there for longer has more of it. What is freed here
-    stays with the process.
+    Otherwise the system provides it page by page, while the clock runs, whenever more results exist than before. That
+    takes longer than small kernels do, and an older process would have more such memory than a new one. What is freed
+    here stays with the process.
     """
     new = [
         (output.shape or (), operators.torch_dtype(output.dtype))

@@ -1,7 +1,7 @@
 """A candidate's calls as one graph of the device: launched together, so that no launch stands between kernels.
 
-Runs in the worker, beside the candidate, and is therefore not trusted: the judge fills the arguments before every
-play, takes the time and verifies every result.
+Runs in the worker, beside the candidate, and is therefore not trusted. The judge fills the arguments before every play,
+takes the time and verifies every result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calls under torch's profiler, and their timeline as a Chrome trace. Runs in the worker; never timed, never judged.
 
-The trace goes into a memory file of the asking side's, sealed at its size: no path of the sandbox has to be read from
-outside, and a kernel cannot make it longer.
+The trace goes into a memory file of the caller, sealed at its size. So the caller reads no path of the sandbox, and a
+kernel cannot make the file longer.
 """
 
 from __future__ import annotations

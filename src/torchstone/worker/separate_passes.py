@@ -1,5 +1,7 @@
-"""Gradients whose passes are made apart, as where many layers share a kernel: who keeps what its backward pass needs in
-one place, or finds it again by an address or a shape, has another call's by then.
+"""Gradients whose forward and backward passes are apart, as where many layers share a kernel.
+
+A kernel may keep what its backward pass needs in one place, or find it by an address or a shape. Then it finds the
+values of another call.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The zygote: a process with torch imported and no device touched, which forks a worker on request.
 
-Started with a cleaned environment (what a fork inherits cannot be taken back, and API keys would lie on its
-stack). On a Spawn it forks a helper that enters the new namespaces and forks the *warden*, process 1 of the
-worker's pid namespace; the warden builds the file view and forks the worker proper. The warden stays outside the
-candidate's reach: it reports how the worker ended, and it ends, and with it every process of the namespace,
-as soon as the judge lets go of the leash. A judge that is killed lets go of it too.
+It starts with a cleaned environment: a fork inherits memory, and API keys would lie on its stack. On a Spawn it forks a
+helper that enters the new namespaces and forks the *warden*, process 1 of the worker's pid namespace. The warden builds
+the file view and forks the worker proper. It stays outside the candidate's reach and reports how the worker ended. When
+the judge lets go of the leash, the warden ends, and with it every process of the namespace. A judge that is killed lets
+go of it too.
 
 Single-threaded throughout: a fork copies one thread only, and Landlock binds one thread only.
 """
@@ -47,7 +47,7 @@ def prepare(device_type: str, preload: str, folder: str) -> None:
 
 
 def serve(control: socket.socket, staging: str) -> None:
-    """Fork workers for whoever has the other end, until it closes."""
+    """Fork workers for the other end of the socket, until it closes."""
     readable = sandbox.readable_paths()
     compiler_setup.keep_kernels_of_torch()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # helpers and wardens are reaped by the kernel

@@ -1,12 +1,16 @@
 """Can a case tell a wrong kernel from a right one? Trivial adversaries against the judge's own comparison.
 
-Each adversary hands in something that costs nothing or less than the operator: a constant, an input, another call's
-answer, a result with its end missing, a reduction that leaves a part out, inputs of the next lower precision. A case
-on which one of them agrees proves nothing about the kernels that agree on it. No worker is needed: adversaries are
-computed here, on the right results, and compared as a candidate's outputs are.
+Each adversary returns something that costs less than the operator:
 
-What it does not show: that cleverer adversaries fail. An adversary passes if it agrees on as many calls in a row as
-the quickest trial makes, so that what is met by chance (one boolean) is found too, most of the time.
+- a constant, an input, or another call's answer;
+- a result with its end missing, or a reduction that leaves a part out;
+- the result of inputs in the next lower precision.
+
+A case on which an adversary agrees proves nothing about the kernels that agree on it. No worker is needed:
+adversaries are computed here, from the right results, and compared like a candidate's outputs.
+
+It does not show that better adversaries fail. An adversary passes if it agrees on as many calls in a row as the
+quickest trial makes. So a result that is met by chance (one boolean) is mostly found too.
 """
 
 from __future__ import annotations
@@ -235,7 +239,7 @@ def _garbage(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _copy_of(position: int) -> Adversary:
-    """An argument in the place of a result of the same size, converted. Not where that is what the operator does."""
+    """An argument returned as a result of the same size, converted. Not where that is what the operator does."""
 
     def copied(leaf: Any, source: torch.Tensor) -> torch.Tensor | None:
         if not isinstance(leaf, torch.Tensor) or source.numel() != leaf.numel():

@@ -1,11 +1,15 @@
-"""Does what a call gave agree with what it must give?
+"""Does the result of a call agree with the expected one?
 
-Metadata first (number and kind of outputs, dtype, shape), then non-finite positions, then values against the bounds
-of :mod:`torchstone.judging.reference.bounds`, then the arguments that the operator writes to, then everything that it
-must leave alone, bit for bit. The first thing that is wrong is the answer.
+Checked in this order; the first difference is the answer:
+
+1. metadata: number and kind of outputs, dtype, shape;
+2. positions of NaN and infinities;
+3. values, against the bounds of :mod:`torchstone.judging.reference.bounds`;
+4. the arguments that the operator writes to;
+5. everything that it must not change, bit for bit.
 
 Many calls are first screened against torch's own results, all together; the others are compared in full, one by one.
-Aliasing of outputs is reported by the worker and judged in the trial; strides are not judged, unless the case has a
+The worker reports aliasing of outputs, and the trial judges it. Strides are judged only if the case has a
 ``memory_format``.
 """
 
@@ -104,10 +108,10 @@ def _compared(
 def compare_many(
     expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
 ) -> Agreement | Mismatch:
-    """Compare several calls of one case: in full those expected with bounds, the others as far as need be.
+    """Compare several calls of one case: in full those expected with bounds, the others as far as necessary.
 
-    A difference on planted values counts only if torch agrees with itself there; of a gradient, only where no slope
-    jumps: among drawn values, too, some are equal.
+    A difference on planted values counts only if torch agrees with itself there. In a gradient it counts only where
+    no slope jumps, because drawn values may be equal too.
     """
     errors = UNKNOWN
     for call in _not_passed(expected, outputs, inputs_after):
@@ -178,8 +182,10 @@ def _tied(expected: Expected, subject: Subject, outputs: Sequence[Any]) -> bool:
 
 
 def _see_whether_it_draws(expected: Expected) -> None:
-    """Though earlier calls did not. Compared by values, one that does would differ from torch's own in float64 as well
-    as from the candidate's, and what torch is off by widens a bound.
+    """Find out whether the reference draws random numbers in this call, although it did not in earlier ones.
+
+    A random result compared by value would differ from torch's own float64 result too, and that difference would
+    widen a bound.
     """
     lottery = expected.batch.reference.lottery
     if lottery is not None and lottery.idle:

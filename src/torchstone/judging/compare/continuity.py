@@ -1,13 +1,14 @@
-"""Where a result does not jump: of gradients and of complex numbers, another answer is wrong only there.
+"""Where a result is continuous: a gradient or complex result that differs is wrong only there.
 
-Autograd promises nothing where a slope jumps: at 0 the gradient of relu is 0, 1 or 1/2, and of equal values any may be
-the maximum. Complex functions jump at their cuts, on the side that the sign of a zero tells. So once an answer differs,
-torch is asked in float64 what it gives a little beside the values, on both sides and with any two of them moved by
-different steps. An element that moves by more than rounding does is open, unless it moves in proportion to the step;
-and on planted values so is every answer that a point beside gives.
+Autograd promises nothing where a slope jumps: at 0 the gradient of relu is 0, 1 or 1/2, and of equal values any may
+be the maximum. Complex functions jump at their cuts, on the side that the sign of a zero tells.
 
-Of gradients a jump leaves open even whether a number comes out: the root of a sum of squares, a norm as people write
-it, has none at 0. A complex function's own result is a number there if torch's is, on all sides.
+So after a difference, torch is evaluated in float64 a little beside the values: on both sides, and with any two of
+them moved by different steps. An element that moves by more than rounding is open, unless it moves in proportion to
+the step. On planted values every answer that a point beside gives is open too.
+
+For a gradient at a jump even finiteness is open: the root of a sum of squares, a norm as people write it, has no
+gradient at 0. A complex function's own result is finite there if torch's is, on all sides.
 
 Of complex results only gross errors count: formulas in honest use (``asin`` by a logarithm) lose digits of large
 numbers.

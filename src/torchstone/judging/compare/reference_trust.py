@@ -1,9 +1,9 @@
-"""Whether torch's own answer to a planted call holds: only then is a different answer wrong.
+"""Whether torch's own answer to a planted call can be trusted: only then is a different answer wrong.
 
-A planted value may lie where a sum loses every digit, or where torch's answer is an accident of its algorithm: an
-honest kernel could not meet it. So an answer is held against a candidate only if torch's own is what float64 gives on
-the same values: the same numbers within a bound that makes no allowance for torch, the same infinities and NaN, the
-same integers and booleans. This is checked only after a mismatch, which spares most calls their float64 evaluations.
+A planted value may lie where a sum loses every digit, or where torch's answer depends on its algorithm. An honest
+kernel could not match it. So a difference counts only if torch's own answer equals float64 on the same values:
+numbers within a bound without allowance for torch, and the same infinities, NaN, integers and booleans. This is
+checked only after a mismatch, which saves most calls their float64 evaluations.
 """
 
 from __future__ import annotations
@@ -69,8 +69,7 @@ def _decomposition_agrees(expected: Expected) -> bool:
 def _right_by_decomposition(expected: Expected) -> Tensors:
     """Where torch's decomposition of the operator gives the same, if there is one.
 
-    Its authors, too, had to decide what becomes of NaN and infinities. Where they decided otherwise nothing is
-    promised.
+    Its authors also decided about NaN and infinities. Where they decided otherwise, nothing is promised.
     """
     outputs, plan = _decomposed(expected), plan_of(expected.call)
     strictly = plan is not None and plan.policy.strict_non_finite

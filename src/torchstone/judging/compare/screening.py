@@ -1,7 +1,7 @@
-"""Many calls at once, against torch's own results: those that are certainly right need no float64 evaluation.
+"""Many calls at once, against torch's own results: calls that are certainly right need no float64 evaluation.
 
-Where bounds are asked for, only results equal to torch's own pass, which every bound accepts, and only once it is known
-how far torch itself is off. Whatever does not pass is compared in full.
+Where bounds are requested, only results equal to torch's own pass, because every bound accepts them. They pass only
+after torch's own error is known. Other calls are compared in full.
 """
 
 from __future__ import annotations

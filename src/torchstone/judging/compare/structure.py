@@ -1,7 +1,8 @@
 """Number and kind of outputs, dtypes, shapes, and values that are no tensors.
 
-How a result lies in memory is for the kernel to choose, unless the case says it: ``x.transpose(1, 2).contiguous()`` is
-there for the ``view`` that comes next, and would raise. A worker cannot lie about it: what it says is how it is read.
+The kernel chooses the memory layout of a result, unless the case states one: ``x.transpose(1, 2).contiguous()``
+precedes a ``view``, which would otherwise raise. A worker cannot lie about a layout: the judge reads the result by
+the layout that the worker names.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Indices of values that are equal: which of them is right where torch promises none.
+"""Indices of equal values: which of them are right where torch promises none.
 
 torch documents that max, min, argmax and argmin give the first of equal values, and that a stable sort keeps their
-order: those indices must be torch's own. For topk, sort, kthvalue, median, cummax, cummin and max pooling it promises
-nothing, so any index is right at which the right value stands: up to its own place for what accumulates, and where
-several are returned along the dimension, they must differ. mode is "a value which appears most often": any that comes
-as often as torch's own is right, and any index at which it stands.
+order. Those indices must be torch's own. It promises nothing for topk, sort, kthvalue, median, cummax, cummin and max
+pooling. There an index is right if the right value stands at it: for accumulating operators up to its own place, and
+distinct where several are returned along the dimension. mode is "a value which appears most often": any value as
+frequent as torch's own is right, and any index of it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _accepts_most_often(call: DrawnCall, got: torch.Tensor, native: torch.Tensor
 
 
 def _stands_at(call: DrawnCall, values: torch.Tensor, indices: torch.Tensor) -> bool:
-    """Whether the values stand where the indices say. Whether they are right is asked of themselves."""
+    """Whether the values stand where the indices say. Another check tells whether the values are right."""
     given = _arguments(call)
     source, dim = given["self"], given["dim"]
     if source.dim() == 0 or not _are_below(indices, source.shape[dim]):

@@ -1,12 +1,12 @@
-"""Are the values of a tensor near enough to what it must hold?
+"""Are the values of a tensor near enough to the expected ones?
 
-A floating-point element is accepted if it is within its bound of the exact value, or is torch's own value, or the
-exact value rounded to the dtype. So a result that overflows float16 may be infinite where torch's is, or finite
-where the exact value is; NaN stands only for NaN, and an infinity only for one of the same sign. Then all errors
-together are looked at.
+A floating-point element is accepted in three cases: it is within its bound of the exact value, it is torch's own
+value, or it is the exact value rounded to the dtype. So a result that overflows float16 may be infinite where torch's
+is, or finite where the exact value is. NaN matches only NaN, and an infinity only one of the same sign. Then all
+errors together are examined.
 
-Most results are plainly right, which :func:`tally` finds out without waiting for the device; the others get a closer
-look.
+Most results are plainly right, which :func:`tally` finds out without waiting for the device. The others are examined
+element by element.
 """
 
 from __future__ import annotations

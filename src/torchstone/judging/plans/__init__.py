@@ -1,8 +1,8 @@
 """Input plans: kinds of values that some checked calls get, never timed ones.
 
-Drawn values do not meet an operator's decision points by themselves: no normal number equals a bound of ``hardtanh``,
-is half an integer, overflows ``exp`` or is NaN, and no drawn index is negative. A kernel that is wrong there would
-agree. So a plan writes such values to random places of a drawn call; everything else keeps what was drawn.
+Drawn values rarely meet an operator's decision points. No normal number equals a bound of ``hardtanh``, is half an
+integer, overflows ``exp`` or is NaN, and no drawn index is negative. A kernel that is wrong there would agree. So a
+plan writes such values to random places of a drawn call; the other elements keep their drawn values.
 
 One class for each plan, in modules by what they vary; :mod:`~torchstone.judging.plans.catalogue` lists them, and
 :mod:`~torchstone.judging.planting.schedule` chooses among them.

@@ -1,8 +1,8 @@
 """Input plan: attention with dropout, where all values but those of one key are 0.
 
-Attention adds up the values of the keys that dropout keeps, and such a sum is judged as a distribution: an error of one
-percent, or a key that a mask should hide, is lost in the noise. But where only one key has values, an element of the
-result is either 0 or one number. Draws of the reference show which; where they are always 0, the key is masked.
+Attention adds up the values of the keys that dropout keeps. Such a sum is judged as a distribution, and its noise
+hides an error of one percent, or a key that a mask should hide. If only one key has values, an element of the result
+is either 0 or one number. Draws of the reference show which. Where they are always 0, the key is masked.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class When(Enum):
 
 
 class Positions(Enum):
-    """What becomes of a plan where results tell positions (``sort``, ``argmax``): equal values are ambiguous there."""
+    """How a plan applies where results tell positions (``sort``, ``argmax``): equal values are ambiguous there."""
 
     DISTINCT = auto()
     """The plan writes no value twice there. Records name it ``<name> once``."""
@@ -109,7 +109,7 @@ class Plan:
         return False
 
     def leaves_open(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
-        """Whether nothing of this call is held against a candidate."""
+        """Whether no difference in this call counts against a candidate."""
         return False
 
     def when(self, facts: CaseFacts) -> When:

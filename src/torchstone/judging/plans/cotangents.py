@@ -1,8 +1,8 @@
 """Input plans: cotangents of 0, and large cotangents.
 
-Drawn cotangents are never 0, and of the order of 1. In training they are 0 wherever something is padded, masked or
-ignored, and a loss that is scaled for float16 makes them 65 536 times as large. Gradients are linear in them, so
-torch's own answer is never in doubt.
+Drawn cotangents are never 0, and of the order of 1. In training they are 0 at padded, masked or ignored elements, and
+a loss scaled for float16 makes them 65 536 times as large. Gradients are linear in them, so torch's own answer is
+never in doubt.
 """
 
 from __future__ import annotations

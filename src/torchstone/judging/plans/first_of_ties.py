@@ -1,8 +1,8 @@
-"""Whether a model says which of equal values is meant: of ``argmax`` and its like torch promises the first.
+"""Whether a model says which of equal values is meant: torch promises the first for ``argmax`` and ``argmin``.
 
-Which of several a model's other whole numbers point at is nobody's promise, and what is computed before they are found
-need not be equal where arguments are. So a model is watched at work: it may move its arguments about and ask for the
-largest or the least, and nothing else.
+For other integer results of a model, torch promises no choice among equal values. And what is computed before them
+need not be equal where arguments are equal. So the model's operators are recorded: it may move its arguments and ask
+for the largest or the least value, and nothing else.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ _MOST_OF_COMPLEX = 0.45
 _MOST_OF_HALF = 0.75
 """The same for float16, where squares overflow at 256. Where torch itself gives an infinity, the result is open."""
 _TOPS = (4.0, 4.0, 10.0, 128.0)
-"""Powers of two that bound a call's magnitudes, one of them drawn, as far as the dtype goes. Where values meet, as in
-a softmax, larger ones would hide what becomes of those between 6 and 16."""
+"""Powers of two that bound a call's magnitudes, one of them drawn, as far as the dtype goes. Where values meet, as in a
+softmax, larger ones would hide values between 6 and 16."""
 _USUAL_EXPONENTS = (-6.0, 10.0)
 _OVERFLOWS = {
     torch.float16: (10.5, 12.5),

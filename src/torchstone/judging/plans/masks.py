@@ -1,8 +1,8 @@
-"""Input plans: masked scores, and masks that exclude the beginning or the end of rows, as padding does.
+"""Input plans: masked scores, and padding masks that exclude the beginning or the end of rows.
 
 Masks of scores are -inf, or the lowest number of the dtype, in some elements of a row and in all elements of a few
-rows. Padding masks whole blocks but never a whole row: a kernel that works block by block must handle a block with
-nothing in it.
+rows. Padding masks whole blocks but never a whole row. So a kernel that works block by block must handle a block in
+which everything is masked.
 """
 
 from __future__ import annotations

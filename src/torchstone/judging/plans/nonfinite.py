@@ -127,7 +127,7 @@ def _plant(call: DrawnCall, rng: PlanRng, table: Sequence[float]) -> None:
 
 
 def _share_infinities(call: DrawnCall) -> None:
-    """Copy the infinities of a tensor to one that it meets: an infinity is compared with its like."""
+    """Copy the infinities of a tensor to one that it meets, so that an infinity is compared with an infinity."""
     for one, other in itertools.combinations(call.tensors, 2):
         if may_take_from(one, other) and one.view.numel():
             values = other.view.expand(one.view.shape)

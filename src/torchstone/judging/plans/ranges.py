@@ -1,9 +1,9 @@
 """Input plans: values at the ends of a stated range, and outside of it.
 
 A suite states a range so that most answers are numbers: divisors from 1/8 to 8, probabilities between 0 and 1. The
-operator takes more: it divides by negative numbers, and defines the entropy of 0. Such values are held against a kernel
-only where torch's own answer is finite; if elements depend on one another, only if all of them are finite. Integers
-from 0 on may be indices, so only pointwise operators get integers outside of a stated range.
+operator takes more: it divides by negative numbers, and defines the entropy of 0. Such values count against a kernel
+only where torch's own answer is finite. If elements depend on one another, all answers must be finite. Integers from
+0 on may be indices, so only pointwise operators get integers outside of a stated range.
 
 Functions of mathematical physics are often written for positive arguments: these get the ends alone. Arguments of a
 backward pass are results of a forward pass: these get neither.

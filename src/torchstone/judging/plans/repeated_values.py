@@ -1,12 +1,12 @@
 """Input plans: few different values, each many times, for operators whose results tell positions.
 
-No value is drawn twice for ``sort``, ``topk``, ``median`` and the like, since torch does not promise which of equal
-values they mean. But it promises other things: no value gets lost, a stable sort keeps the order, argmax is the first,
-equal boundaries are passed together. So all values of a tensor become a few of its own. What torch leaves open is
-accepted in :mod:`torchstone.judging.compare.ties`.
+Drawn values are distinct for operators like ``sort``, ``topk`` and ``median``, since torch does not promise which of
+equal values they mean. But it promises other things: no value gets lost, a stable sort keeps the order, argmax is the
+first, equal boundaries are passed together. So all values of a tensor become a few of its own. What torch leaves open
+is accepted in :mod:`torchstone.judging.compare.ties`.
 
-In one of the plans the lowest of these few is -inf and the highest inf, and so are some whole rows, as in masked
-scores. A kernel that overwrites what it has found with an infinity, or pads with the largest number, finds it again.
+In one of the plans the lowest of these few is -inf and the highest inf. Some whole rows are too, as in masked scores.
+A kernel that marks found values with an infinity, or pads with the largest number, finds it again.
 
 Sorted arguments stay sorted: rows of boundaries become runs, and half of the searched values are found among them.
 """

@@ -35,8 +35,8 @@ class _Budget(NamedTuple):
     """Plans that come next, and use up nothing."""
     in_turn: int
     """How many of the others. Of a small case, those that always come are subtracted."""
-    afresh: bool = False
-    """Whether turns begin anew: a case that has variants would meet some plans twice that another case left over."""
+    restarts: bool = False
+    """Whether the turns start again. Otherwise a case with variants meets some plans twice that another case left."""
 
 
 def schedule(facts: CaseFacts, plans: Sequence[Plan], seed: int) -> list[Plan]:
@@ -57,7 +57,7 @@ def _budget(facts: CaseFacts, plans: Sequence[Plan], random_: random.Random) -> 
     used = sum(plan.when(facts) in always for plan in plans)
     of_large = next((count for most, count in _OF_LARGE if facts.elements <= most), _OF_LARGEST)
     in_turn = _OF_SMALL - used if small else of_large
-    return _Budget(always, frozenset({When.EVERY_CASE}), in_turn, afresh=facts.whole_case.jitter)
+    return _Budget(always, frozenset({When.EVERY_CASE}), in_turn, restarts=facts.whole_case.jitter)
 
 
 def _of_variant(facts: CaseFacts, random_: random.Random) -> _Budget:
@@ -71,7 +71,7 @@ def _within(budget: _Budget, facts: CaseFacts, plans: Sequence[Plan], seed: int)
     besides = [plan for plan in plans if plan.when(facts) in budget.besides]
     others = [plan for plan in plans if plan not in always and plan not in besides]
     operator = facts.whole_case.operator
-    return always + besides + _turns.take(operator, others, budget.in_turn, seed, afresh=budget.afresh)
+    return always + besides + _turns.take(operator, others, budget.in_turn, seed, restarts=budget.restarts)
 
 
 def _is_small(facts: CaseFacts) -> bool:
@@ -94,12 +94,12 @@ class _Turns:
         self._waiting: dict[str, list[Plan]] = {}
         self._given: dict[tuple[str, int, tuple[Plan, ...], int], list[Plan]] = {}
 
-    def take(self, operator: str, plans: Sequence[Plan], count: int, seed: int, *, afresh: bool) -> list[Plan]:
+    def take(self, operator: str, plans: Sequence[Plan], count: int, seed: int, *, restarts: bool) -> list[Plan]:
         key = operator, seed, tuple(plans), count
         if key not in self._given:
             if len(self._given) >= _REMEMBERED_TURNS:
                 self._given.pop(next(iter(self._given)))
-            if afresh:
+            if restarts:
                 self._waiting.pop(operator, None)
             self._given[key] = self._next(operator, plans, count, random.Random(seed))
         return self._given[key]

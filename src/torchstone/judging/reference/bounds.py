@@ -24,17 +24,17 @@ underflow    the smallest normal number where subnormals may be flushed (float32
              whose subnormals are in ordinary use, A halves of their spacing.
 
 There is no other absolute slack. In float64 the exact result is torch's own and errs like any other: A and B count
-four times. Without a float64 result the bound is around torch's own, twice as wide, with the slope and the noise of
-:mod:`torchstone.judging.reference.native_noise` in the places of s and of torch's error; where not even that is
-known, with its magnitude in the place of s.
+four times. Without a float64 result the bound is around torch's own, twice as wide. The slope and the noise of
+:mod:`torchstone.judging.reference.native_noise` then replace s and torch's error. If these are unknown, the magnitude
+of torch's result replaces s.
 
-A bound of 0, equality, is demanded where the operator is seen to only move values (s equals |e| and torch's error is 0
-everywhere, on at least 16 elements): copies, gathers, sorts, maxima, relu. So it is where torch is off by one step of
-the dtype everywhere (``nextafter``): rounding is off by half of one at most, so that this is what the operator is for,
-and float64 has other steps. Not in float64.
+A bound of 0, equality, applies where the operator only moves values: copies, gathers, sorts, maxima, relu. The
+evidence is that s equals |e| and torch's error is 0 everywhere, on at least 16 elements. Equality also applies where
+torch is off by one step of the dtype everywhere (``nextafter``). Rounding is off by at most half a step, so the step
+is the operator's purpose, and float64 has other steps. Neither applies in float64.
 
-A bound for every element lets errors pass that are small one by one and large together: a float32 sum of many
-positive terms whose inputs were rounded to tf32 has no element further off than the worst of a plain left-to-right
+A bound for every element lets errors pass that are small one by one and large together. An example is a float32 sum of
+many positive terms whose inputs were rounded to tf32: no element is further off than the worst of a plain left-to-right
 sum. So the errors of a whole result are bounded too. With each error divided by what is typical of honest kernels,
 
     z = (r - e) / w,    w = (A * u_out + B * u_acc) / 6 * (|e| + s)  +  underflow
@@ -182,7 +182,7 @@ def limits(native: torch.Tensor, probed: Float64Probe, terms: int, independent_s
 def limits_without_exact(
     native: torch.Tensor, rough: NativeNoise, terms: int, independent_share: float | None
 ) -> ElementBounds:
-    """The same around torch's own result: its noise in the place of its error, and everything twice as wide."""
+    """The same around torch's own result: its noise replaces its error, and everything is twice as wide."""
     own = _Own(native, native.to(wide_dtype(native.dtype)), rough.slope, rough.noise)
     return _limits(own, UNPROBED_MULTIPLE * share(native.dtype, terms), independent_share)
 

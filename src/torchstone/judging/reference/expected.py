@@ -1,8 +1,8 @@
-"""What calls must give: torch's own results at once, the exact ones and their bounds when they are asked for.
+"""What calls must give: torch's own results at once, the exact ones and their bounds on request.
 
-torch's own results are evaluated for many calls together. Most results that are right lie so close to them that
-nothing more is needed to accept them (:meth:`Reference.screen`); only where they do not, and for calls that are
-looked at on their own, is a call evaluated in float64 and probed.
+torch's own results are evaluated for many calls together. Most right results lie so close to them that they are
+accepted at once (:meth:`Reference.screen`). Other calls, and calls examined individually, are evaluated in float64
+and probed.
 """
 
 from __future__ import annotations
@@ -249,10 +249,11 @@ class Reference:
     def expect_many(self, calls: Sequence[DrawnCall], *, with_bounds: bool = False) -> list[Expected]:
         """What these calls must give, evaluated in batches.
 
-        With bounds, each is compared in full: a float64 evaluation and one to three pairs of probes, and the
-        errors are known afterwards; all but the first only if torch's own results are not met exactly, since these
-        are right within any bound. Without, only calls that do not come close to torch's own results are. What
-        "close" means is learnt from calls compared in full; before the first one it means equal.
+        With bounds, each call is compared in full: a float64 evaluation and one to three pairs of probes, and the
+        errors are known afterwards. All but the first are compared in full only if torch's own results are not met
+        exactly, since those are within any bound. Without bounds, only calls that do not come close to torch's own
+        results are compared in full. Calls compared in full teach what "close" means; before the first one it means
+        equal.
         """
         size = self._together
         groups = [calls[start : start + size] for start in range(0, len(calls), size)]

@@ -1,8 +1,8 @@
 """One call in float64, and how strongly its results depend on its inputs.
 
-The slope of a result is how far it moves when every float input element moves by a part of itself, up or down at
-random: a central difference, so that jumps (floor, sign, near ties) can be told from slopes. What a kernel's
-rounding errors do to a result is of the same kind, which is why bounds are built on it.
+The slope of a result is its movement when every float input element moves by a share of itself, up or down at random.
+It is a central difference, so that jumps (floor, sign, near ties) differ from slopes. Rounding errors of a kernel act
+on a result in the same way, which is why bounds are built on the slope.
 """
 
 from __future__ import annotations
@@ -255,8 +255,8 @@ def _moved(
 ) -> Sequence[torch.Tensor]:
     """One argument moved one way for every pair, then the other way: a storage if it is written, else dense values.
 
-    Arguments that are only read are moved element by element of the *view*: a kernel that reads an expanded
-    element twice makes independent errors with it, too. Written ones are moved in their storage, inside the view.
+    Arguments that are only read are moved element by element of the *view*, because a kernel that reads an expanded
+    element twice makes independent errors with it. Written ones are moved in their storage, inside the view.
     """
     written = evaluator.is_written(position)
     values = storage if written else _view(evaluator, position, storage)

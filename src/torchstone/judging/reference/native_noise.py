@@ -1,15 +1,15 @@
-"""How rough torch's own results are, for those that have no float64 evaluation to be measured against.
+"""How noisy torch's own results are, for results without a float64 evaluation to compare with.
 
 The operator is called in the dtype of the case on inputs moved up and down by a step h. For a smooth function
 
     n(x + h) - n(x - h)           is 2 h s, with s the slope that bounds are built on
     n(x + h) + n(x - h) - 2 n(x)  is h^2 times the curvature, and what rounding does to three evaluations
 
-With h the square root of the unit roundoff, the curvature's part is of the size of one rounding, so that the second
-difference over sqrt(6) is about torch's own random error, never much less. That is how the computational noise of a
-function is estimated where nothing better than the function itself is at hand (More and Wild, ECNoise).
+h is the square root of the unit roundoff, so that the curvature's part is of the size of one rounding. Then the
+second difference over sqrt(6) is about torch's own random error, never much less. This is the usual estimate of the
+computational noise of a function from its values alone (More and Wild, ECNoise).
 
-What it cannot see is an error that is the same on both sides: a bias of torch's own.
+It does not show an error that is the same on both sides: a bias of torch's own.
 """
 
 from __future__ import annotations

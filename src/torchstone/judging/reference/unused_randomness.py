@@ -1,8 +1,8 @@
 """Whether an operator that may draw random numbers draws any with the arguments of a case.
 
-Many do not: dropout that is not training, recurrent networks and attention without dropout. Their results are judged by
-their values, like any other's, and so is how much these tell. A lottery knows once a call was compared in full; whoever
-asks earlier has torch asked.
+Many do not: dropout that is not training, recurrent networks and attention without dropout. Their results are judged
+by their values, like any others, and so is the information in them. A comparison in full shows it. Before the first
+one, torch is called to find out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What the elements of a random result depend on: their inputs, and one another.
 
-Values may be distributed as torch's are and yet not be what the operator draws: those of other places, one random
-number stretched over many elements, indices that come twice where each may come once. Five things are looked at, in
-places that are drawn in secret for each call, and held against torch's own draws of the same call. The third and the
-fourth take turns in secret, unless a call is judged in full:
+Values may be distributed as torch's are, and still not be what the operator draws. They may be values of other
+places, one random number stretched over many elements, or indices that come twice where each may come once. Five
+things are compared with torch's own draws of the same call, in places that are drawn in secret for each call. The
+third and the fourth alternate in secret, unless a call is judged in full:
 
 inputs       how closely elements agree with a second draw of torch's at their place, by rank and by coincidence of
              values that are rare elsewhere
@@ -13,16 +13,18 @@ echoes       the angles of ranks, multiplied with those any number of places on:
              number (modulo the range) or mirrored
 coincidences how many values stand more than once in a row
 
-What chance does: given the inputs, an honest draw and torch's own might change places element by element, without
-changing anything else. So the first four differ by sums of terms of random sign, whose tails are known: Hoeffding for
-a sum, Hanson and Wright for a sum of squares over a grid (whose matrix is a Laplacian divided by its degrees, with no
-eigenvalue beyond 2; pairs are disjoint). Coincidences are counts: Chernoff, with the spread of torch's own. Together
-less than 1e-9 for a call, as computed. Elements that depend on one another make all of it wider; how much is measured
-on torch's own draws against each other, whenever a call is judged in full, and allowed for. Small results and rare
-differences show over many calls: sums are also kept over those of a trial.
+Probability of a false alarm: given the inputs, an honest draw and torch's own are exchangeable, element by element.
+So the first four differ by sums of terms of random sign, whose tails are known. For a sum the bound is Hoeffding's.
+For a sum of squares over a grid it is that of Hanson and Wright: the matrix is a Laplacian divided by its degrees,
+with no eigenvalue beyond 2, and pairs are disjoint. Coincidences are counts: Chernoff, with the spread of torch's
+own. Together this is less than 1e-9 for a call, as computed.
 
-Honest kernels may round otherwise, and may have generators with more or fewer values than torch's: coincidences of
-floating-point values may be half or twice as many, and as many as one of 2**20 values has.
+Elements that depend on one another widen all of these. Whenever a call is judged in full, the widening is measured on
+torch's own draws against each other, and allowed. Small results and rare differences show over many calls: sums are
+also kept over the calls of a trial.
+
+Honest kernels may round differently, and may have generators with more or fewer values than torch's. So coincidences
+of floating-point values may be half or twice as many, and as many as one of 2**20 values has.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ _SLACK = 0.25
 _FINEST = 16
 """Steps of the grid, each way."""
 _KEPT_PAIRS = 1 << 17
-"""Pairs that grids are added up over, before it begins anew: tiny differences of honest generators are none."""
+"""Pairs that grids are added up over before the sums start again, so that tiny differences of honest generators do not
+add up."""
 _STRETCH, _LONG_STRETCH = 1 << 13, 1 << 15
 _COUNTED, _COUNTED_IN_FULL = 1 << 14, 1 << 16
 """Elements among which coincidences are counted."""
@@ -215,8 +218,10 @@ def _rising(
 
 
 def _agreement(draw: _Draw, one: torch.Tensor, other: torch.Tensor, third: torch.Tensor) -> torch.Tensor:
-    """``(2, 3, rows)``: by rank and by coincidence, how much more ``other`` agrees with ``third`` than ``one`` does,
-    the sum of squares of what that is the sum of, and how much ``one`` agrees.
+    """``(2, 3, rows)``, by rank and by coincidence.
+
+    The three are: how much more ``other`` agrees with ``third`` than ``one`` does, the sum of squares of the terms of
+    that sum, and how much ``one`` agrees.
     """
     less, upto = draw.below(third)
     first, second, last = draw.ranks(one) - 0.5, draw.ranks(other) - 0.5, (less + upto) / 2 - 0.5

@@ -1,9 +1,9 @@
 """Random results: not equal to torch's, but drawn from the same distribution.
 
-A result is compared with several draws of torch's own on the same inputs. Six numbers are taken of it, and of each of
-torch's draws, and must not stand out among them; and the values of all elements together must pass a two-sample
-Kolmogorov-Smirnov test against torch's. The first four are of ranks among torch's values instead of values: one
-draw from a heavy tail (cauchy) must not decide.
+A result is compared with several draws of torch's own on the same inputs. Six numbers of the result must not stand
+out among those of torch's draws. The values of all elements together must pass a two-sample Kolmogorov-Smirnov test
+against torch's. The first four numbers use ranks among torch's values instead of values, so that one draw from a
+heavy tail (cauchy) does not decide.
 
 mean, deviation     of all elements
 follows             how strongly elements follow the mean of torch's draws at their place: bernoulli's probabilities
@@ -11,18 +11,21 @@ neighbours          the product of neighbouring elements: a draw repeated along 
 unseen              the share of elements with a value that none of torch's draws has there: dropout's wrong scale
 repeated            the share of elements equal to those of the call before: a draw that is kept stands out
 
-Thresholds: a number stands out when it is off by more than :data:`DEVIATIONS` standard deviations of torch's plus what
-:data:`SINGLES` elements at the far end of the range do, so that rare values (a bernoulli of 0.001) cannot make it, or
-as many groups of elements that change together;
-with at least 24 draws of normal numbers that is less than once in 5e9 calls (Student), as computed, not measured.
-Repeating too little is no fault.
-The Kolmogorov-Smirnov test is at 1e-13, and conservative where elements have different distributions or tie; where they
-depend on one another, so that torch's own draws lie farther apart, its bound is widened by as much.
+A number stands out if it is off by more than :data:`DEVIATIONS` standard deviations of torch's, plus an allowance.
+The allowance is what :data:`SINGLES` elements at the far end of the range do, or as many groups of elements that
+change together. It keeps rare values (a bernoulli of 0.001) from deciding. With at least 24 draws of normal numbers a
+false alarm is rarer than once in 5e9 calls (Student), as computed, not measured. Repeating too little is allowed.
 
-What this cannot tell: small differences, which show over many calls
-(:mod:`torchstone.judging.stochastic.value_rates`); dependence between elements that are no neighbours
-(:mod:`torchstone.judging.stochastic.dependence` does), between outputs (a mask that is not the one that was applied:
-:mod:`torchstone.judging.stochastic.result_relations`), and on a generator's state.
+The Kolmogorov-Smirnov test is at 1e-13. It is conservative where elements have different distributions or ties. Where
+elements depend on one another, torch's own draws lie farther apart, and the bound is widened by as much.
+
+What this does not detect:
+
+- small differences, which show over many calls: :mod:`torchstone.judging.stochastic.value_rates`;
+- dependence between distant elements: :mod:`torchstone.judging.stochastic.dependence`;
+- dependence between outputs (a mask other than the applied one):
+  :mod:`torchstone.judging.stochastic.result_relations`;
+- dependence on a generator's state.
 """
 
 from __future__ import annotations
@@ -223,7 +226,7 @@ def _numbers(
         *_moments(z), (z * others).mean(dim=1), _neighbours(z), _unseen_of_each(own, room), _equal_to_next(own),
     ])  # fmt: skip
     repeated = owns[-1].mean() if before is None else (result == before).double().mean()
-    drawn = own[1:]  # as many as each of torch's is held against
+    drawn = own[1:]  # as many as each of torch's is compared with
     unseen = ((drawn != result) & ((drawn - result).abs() > room * drawn.abs())).all(dim=0).double().mean()
     mean, deviation = _moments(y.unsqueeze(0))
     numbers = [mean[0], deviation[0], (y * place).mean(), _neighbours(y.unsqueeze(0))[0], unseen, repeated]

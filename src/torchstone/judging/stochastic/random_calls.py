@@ -1,13 +1,17 @@
-"""Calls of operators that draw random numbers: which of their results are judged by distribution, and against what.
+"""Calls of operators that draw random numbers: which results are judged by distribution, and against what.
 
-Separate from :mod:`torchstone.judging.stochastic.distribution`, which knows numbers and nothing of calls. Of the
-candidate's draws the last is kept, because a draw that is right once and returned for ever is not random; and of
-every other as much as :mod:`torchstone.judging.stochastic.reused_draws` needs, because a few of them in turn are not
-either, nor are those that always follow the same arguments (:mod:`torchstone.judging.stochastic.repeated_arguments`).
-What elements depend on is looked at in every call (:mod:`torchstone.judging.stochastic.dependence`), how often values
-lie where is counted over all of them (:mod:`torchstone.judging.stochastic.value_rates`), and so is what results have
-to do with each other (:mod:`torchstone.judging.stochastic.result_relations`). The first call of a case is judged in
-full, and of the others some that are drawn in secret.
+Separate from :mod:`torchstone.judging.stochastic.distribution`, which knows numbers and nothing of calls. The other
+checks of random results:
+
+- the candidate's last draw is kept: a draw that is right once and then returned for ever is not random;
+- parts of every draw are kept: :mod:`torchstone.judging.stochastic.reused_draws` finds a few draws returned in turn;
+- some arguments are repeated: :mod:`torchstone.judging.stochastic.repeated_arguments` finds draws that follow from
+  them;
+- in every call, :mod:`torchstone.judging.stochastic.dependence` examines what elements depend on;
+- over all calls, :mod:`torchstone.judging.stochastic.value_rates` counts how often values fall where;
+- over all calls, :mod:`torchstone.judging.stochastic.result_relations` compares the results with each other.
+
+The first call of a case is judged in full, and so are some others, drawn in secret.
 """
 
 from __future__ import annotations
@@ -138,7 +142,8 @@ class RandomResults:
         """Whether nothing is drawn with the arguments of this case, as far as calls judged in full have shown."""
 
     def with_repeats(self, calls: Sequence[DrawnCall]) -> list[DrawnCall]:
-        """The calls of a block, some of them in the place of others: for a draw that is a function of its arguments."""
+        """The calls of a block, some of them replaced by repeated ones: to find draws that follow from the
+        arguments."""
         return list(calls) if self.idle else self._repeats.put_among(calls)
 
     def wants_all(self) -> bool:

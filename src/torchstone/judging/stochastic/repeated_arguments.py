@@ -1,14 +1,14 @@
-"""The same arguments again: a draw that is a function of them is no draw.
+"""The same arguments again: a draw that is a function of them is not random.
 
-A hash of the input, or of where it lies, looks as random as any generator for as long as no input comes twice. So some
-calls of operators that draw are made again, bit for bit, in the same block and in later ones, half of those in the same
-place; which, nobody can foresee. What torch gives for them differs in many elements; what a candidate gives must differ
-in nearly as many.
+A hash of the input, or of its address, looks as random as any generator as long as no input comes twice. So some
+calls of operators that draw are made again, bit for bit, in the same block and in later ones. Half of those lie in
+the same place. A kernel cannot foresee which calls. torch's results for them differ in many elements; a candidate's
+must differ in nearly as many.
 
-What chance does: given the inputs, each element differs as probably between two draws of torch's as between two of an
-honest candidate's. So the difference of the two counts is a sum of terms of random sign, and beyond
-``sqrt(2 * EXPONENT * terms)`` with a probability of less than exp(-EXPONENT) (Hoeffding). Elements that change together
-count for one. Small results tell over many repeats: counts are also added up over those of a trial.
+Probability of a false alarm: given the inputs, an element differs as probably between two draws of torch's as between
+two of an honest candidate's. So the difference of the two counts is a sum of terms of random sign. It exceeds
+``sqrt(2 * EXPONENT * terms)`` with a probability of less than exp(-EXPONENT) (Hoeffding). Elements that change
+together count as one. For small results, counts are also added up over the repeats of a trial.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Repeats:
         self._comparisons = 0
 
     def put_among(self, calls: Sequence[DrawnCall]) -> list[DrawnCall]:
-        """These calls, with one of them or of an earlier block in the place of another, or both."""
+        """These calls, some replaced by another call of this block, of an earlier block, or both."""
         self._blocks += 1
         found = list(calls)
         if not found or (self._blocks > _ALWAYS and secrets.randbelow(_ONE_IN)):

@@ -1,19 +1,21 @@
-"""What the results of one random call have to do with each other, element by element, and with the inputs.
+"""Relations between the results of one random call, element by element, and with the inputs.
 
-Each result alone may be drawn as torch draws it, and yet a mask not be the one that was applied. So of every call the
-results and inputs of one shape are looked at together, in secret places: which of them are negative, zero and positive
-in an element, which of each two is larger, and whether one is the product of two others (times the factor that
-torch's draws of the first call show). Every combination is a cell, and what is counted is how many
-elements fall into each, of torch's draws and of the candidate's, over all calls of a trial. A cell that stays empty in
-all of torch's draws is something that the operator rules out: kept by the mask and zero, though the input is not.
+Each result alone may be drawn as torch draws it, and still a mask may not be the one that was applied. So for every
+call the results and inputs of one shape are examined together, in secret places. For each element it is noted which
+of them are negative, zero and positive, and which of each two is larger. It is also noted whether one is the product
+of two others, times the factor that torch's draws of the first call show.
 
-What chance does: where torch and the candidate fall into a cell equally often, all of ``k`` elements that fell there
-are the candidate's with a probability of ``(m / (m + n)) ** k`` if it has had ``m`` elements and torch ``n``. That must
-be less than exp(-EXPONENT), divided by the number of calls and cells. Elements that change together count for one.
-A class that torch hardly draws at all tells nothing of what it goes with.
+Every combination is a cell. Over all calls of a trial, the elements in each cell are counted, of torch's draws and of
+the candidate's. A cell that stays empty in all of torch's draws is something that the operator rules out: kept by the
+mask and zero, though the input is not.
 
-What is not demanded: numbers that are equal but for some roundings count as equal, and those too small to be normal as
-zero; what is not finite is left out; and a generator of 2**20 values may meet a limit that torch's hardly ever does.
+Probability of a false alarm: let the candidate have had ``m`` elements and torch ``n``, and let both fall into a cell
+equally often. Then all ``k`` elements of the cell are the candidate's with a probability of ``(m / (m + n)) ** k``.
+That must be less than exp(-EXPONENT), divided by the number of calls and cells. Elements that change together count
+as one. A class that torch hardly draws at all shows nothing about its combinations.
+
+Allowances: numbers that differ by some roundings count as equal, and subnormal ones as zero. NaN and infinities are
+left out. A generator of 2**20 values may meet a limit that torch's hardly ever does.
 """
 
 from __future__ import annotations

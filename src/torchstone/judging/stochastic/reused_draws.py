@@ -1,7 +1,7 @@
-"""Draws that come again: whether a random result is made of what earlier calls of the same trial returned.
+"""Draws that come again: whether a random result is made of earlier results of the same trial.
 
-A kernel that stores a few draws and hands them out in turn, changed a little, is right call by call and random in no
-sense. Three things are kept of every draw, none of which the kernel can know, and compared with those of every other:
+A kernel that stores a few draws and returns them in turn, changed a little, is right in every call and not random.
+Three things are kept of every draw, none of which the kernel can know, and compared with those of every other:
 
 likeness     elements in up to 1024 secret places, as angles: their rank among torch's values, once around the circle.
              The product of two draws' angles adds up if one is the other, one minus the other, or the other plus a
@@ -11,15 +11,16 @@ neighbours   of the differences between neighbours, rounded: the least hash of a
              A window is so long that its values do not come again by chance.
 values       the least hash of a single value, likewise: the same for whatever order of the elements.
 
-What chance does is told by torch's own draw of the same call in the candidate's stead, against the same earlier calls.
-Given the inputs, an honest draw and torch's own might change places element by element, so the difference of their
-likenesses is a sum of terms of random sign, and beyond :data:`DEVIATIONS` times the root of the sum of their squares
-with a probability of less than exp(-DEVIATIONS**2 / 2) (Hoeffding). With 1024 remembered calls, 10 000 calls, two
-results and four products of either sign that is 1e-9 a trial. Elements that depend on one another (attention with
-dropout) make the sum wider; how much is measured on torch's own draws, and allowed for.
-Single values coincide by chance where a dtype or a generator has few. A generator may have as few as 2**20 where
-torch's has more: the bound is that for these, or for what torch's own draws share if that is more. There are up to ten
-million comparisons in a trial, so that it grows with their number (Chernoff): all together less than 1e-9.
+Probability of a false alarm: torch's own draw of the same call is compared with the same earlier calls. Given the
+inputs, an honest draw and torch's own are exchangeable, element by element. So the difference of their likenesses is
+a sum of terms of random sign. It exceeds :data:`DEVIATIONS` times the root of the sum of their squares with a
+probability of less than exp(-DEVIATIONS**2 / 2) (Hoeffding). With 1024 remembered calls, 10 000 calls, two results
+and four products of either sign that is 1e-9 a trial. Elements that depend on one another (attention with dropout)
+widen the sum; this is measured on torch's own draws, and allowed.
+
+Single values coincide by chance where a dtype or a generator has few. A generator may have as few as 2**20 values
+where torch's has more. The bound is that of 2**20 values, or what torch's own draws share if that is more. A trial
+makes up to ten million comparisons, so the bound grows with their number (Chernoff): all together less than 1e-9.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from torchstone.judging.tail_bound import unlikelihood
 PLACES = 1024
 CLASSES = 256
 REMEMBERED = 1024
-"""Calls; beyond, a new one takes the place of any other."""
+"""Calls that are remembered; then a new one replaces a random earlier one."""
 DEVIATIONS = 9.0
 EXPONENT = 24.0
 """The n-th comparison of single values is beyond chance with a probability of less than exp(-EXPONENT) / n."""

@@ -1,20 +1,20 @@
-"""How often random values fall where: counted over all calls of a trial, since no single call says it closely.
+"""How often random values fall where, counted over all calls of a trial: a single call shows it too roughly.
 
-A rate of 0.094 in the place of 0.1, or a tail that ends at three and a half deviations, is lost in the noise of one
-result. So thresholds are taken from torch's own draws of the first call: quartiles, and the tenth, hundredth, down to
-the hundred thousandth part at either end, as far as torch's draws tell them; and the value that is most frequent, if it
-is a twentieth of all. Of every call it is counted how many elements of the candidate's and of torch's lie beyond each,
-in secret places, and the differences are added up.
+A rate of 0.094 instead of 0.1, or a tail that ends at three and a half deviations, is lost in the noise of one
+result. So thresholds are taken from torch's own draws of the first call. They are quartiles and the tenth, hundredth,
+down to the hundred thousandth part at either end, as far as torch's draws show them. The most frequent value is
+another one, if it is a twentieth of all. For every call, the elements of the candidate's and of torch's results
+beyond each threshold are counted, in secret places. The differences are added up.
 
-What chance does: given the inputs both counts have the same mean, and a variance of at most ``n p (1 - p)`` for the
-mean chance ``p`` of all elements. Their differences are sums of bounded terms: Bernstein, with an exponent that grows
-by the logarithm of the number of calls, so that all calls of a trial and all thresholds together refuse an honest
-kernel less than once in 1e9 trials. Elements that depend on one another make counts of torch's own spread more; that is
-measured on all of its draws that calls judged in full have, and allowed for.
+Probability of a false alarm: given the inputs both counts have the same mean. Their variance is at most ``n p (1 -
+p)`` for the mean chance ``p`` of all elements. Their differences are sums of bounded terms: Bernstein, with an
+exponent that grows by the logarithm of the number of calls. So all calls of a trial and all thresholds together
+refuse an honest kernel less than once in 1e9 trials. Elements that depend on one another make counts of torch's own
+spread more. That is measured on all of its draws in calls judged in full, and allowed.
 
-What is not demanded: rates need not be closer than :data:`RESOLUTION`, which is what 16 random bits give, of attention
-8 bits, which is what torch's own kernels have; nor the rarest tails closer than by half; nor, of what is rounded to
-fewer bits than that, closer than its rounding.
+Allowances: rates need not be closer than :data:`RESOLUTION`, the resolution of 16 random bits. For attention 8 bits
+suffice, as in torch's own kernels. The rarest tails need not be closer than by half. Values rounded to fewer bits
+need not be closer than their rounding.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Variants with arguments that are expanded: one row in memory, which is read as many.
+"""Variants with expanded arguments: one row in memory, which is read as many.
 
-Models make such arguments all the time (masks, positions, states of a beam), and a kernel that multiplies by strides
-without looking is wrong for them. But a reduction over elements that are one and the same has a result of nothing but
-rounding errors, so only dimensions are expanded along which the operator does the same for each slice, apart from all
-others. Nothing here knows operators: torch is asked. If everything but one slice changes, the same slice of each
-result must stay what it was. The first and the last slice are tried: a running sum leaves one of them alone.
+Models often make such arguments (masks, positions, states of a beam), and a kernel that multiplies by strides without
+checking is wrong for them. But a reduction over identical elements gives only rounding errors. So a dimension is
+expanded only if the operator treats each slice of it alike and separately. No table of operators tells that; torch
+does. If everything but one slice changes, the same slice of each result must stay the same. The first and the last
+slice are tried, because a running sum leaves one of them alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torchstone.judging.variants.memory import FILLS_PER_ELEMENT
 
 _MOST_TRIES = 4
 _SEED = 1
-"""Of what torch is asked. The answer is remembered and must not depend on who asks first."""
+"""Seed of the trial calls. The answer is remembered, so it must not depend on which job asks first."""
 _LEAST_ELEMENTS = 16
 """Of a slice of whole numbers: fewer stay the same by chance."""
 _FEW = 8

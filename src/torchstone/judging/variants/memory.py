@@ -29,10 +29,10 @@ def on_plain_memory(case: schema.Case) -> schema.Case:
 
 
 def relaid(case: schema.Case, random_: random.Random) -> schema.Case:
-    """The stated sizes on other memory that torch's kernels read everywhere: the last dimension as it was.
+    """The stated sizes on other memory that torch's kernels read everywhere: the last dimension stays.
 
-    Others permuted, as those of attention heads are; of tensors that are only read, rows further apart as well, and of
-    matrices always; and not at the beginning of the memory. Given values stay where they are.
+    Other dimensions are permuted, as those of attention heads are. Tensors that are only read also get rows further
+    apart; matrices always do. They do not begin at the start of their memory. Given values stay where they are.
     """
     written = operators.contract_of(case).mutated
     position = -1
@@ -93,8 +93,10 @@ def laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = Fal
 def on_other_memory(
     tensor: schema.Tensor, random_: random.Random, *, expandable: bool = False, scattered: bool = False
 ) -> schema.Tensor:
-    """Its rows, or what else its memory consists of, further apart; its dimensions in another order, perhaps further
-    apart as well; with a step of two, shifted, or expanded along one dimension.
+    """A random memory layout for this tensor.
+
+    Rows, or the other dense parts of its memory, lie further apart. Or its dimensions have another order, perhaps
+    further apart as well. Or it has a step of two, is shifted, or is expanded along one dimension.
     """
     plain = operators.contiguous_strides(tensor.shape)
     layouts = [] if scattered and tensor.shape else ["shifted"]

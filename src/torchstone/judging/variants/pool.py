@@ -1,9 +1,9 @@
 """Which hidden variants a job gets: some drawn on the spot, most remembered from earlier jobs of the same case.
 
-Separate from :mod:`torchstone.judging.variants.sizes`, which makes variants. Making one means letting torch try it,
-which costs as much as judging it; in a run of many kernels, or of many tries of one, a case comes again and again. So
-what was found valid is kept and handed out again, never all of it, and something new comes in all the time: no job
-can know from earlier ones what it will meet. Values are no part of a variant: each call draws its own.
+Separate from :mod:`torchstone.judging.variants.sizes`, which makes variants. To make one, torch must try it, which
+costs as much as judging it. In a run of many kernels, or of many tries of one, a case comes again and again. So valid
+variants are kept and handed out again. No job gets all of them, and new ones come in all the time: no job can know
+from earlier ones what it will meet. Values are no part of a variant: each call draws its own.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def _on_other_memory(case: schema.Case, random_: random.Random) -> list[schema.C
 def with_other_numbers(case: schema.Case, random_: random.Random) -> list[schema.Case]:
     """The stated case with other floating-point scalars and nothing else, if it has any and is small.
 
-    Variants that have others differ in size or memory as well: a kernel that keeps what it has compiled, numbers
-    included, by sizes, strides and dtypes is right on all of them.
+    Other variants with new scalars differ in size or memory as well. A kernel that stores compiled code with its
+    scalars, by sizes, strides and dtypes, is right on all of those.
     """
     if not (case.jitter or case.layouts):
         return []
@@ -105,10 +105,10 @@ def with_other_numbers(case: schema.Case, random_: random.Random) -> list[schema
 
 
 def stated_size_cases(case: schema.Case, random_: random.Random) -> list[list[schema.Case]]:
-    """For a case that is larger than any variant: some as large as it is, each in the ways it can be meant.
+    """For a case that is larger than any variant: some as large as it is, each in several possible forms.
 
-    A kernel has a way for much work, and smaller variants never meet that. Not tried beforehand, which would take long:
-    whoever calls them takes the first way that torch takes.
+    A kernel may treat large work separately, and smaller variants never meet that. They are not tried beforehand,
+    which would take long: the caller uses the first form that torch takes.
     """
     elements = sum(math.prod(tensor.shape) for tensor in schema.tensors_of(case))
     if not case.jitter or (elements > _MOST_UNTIMED and not case.timed):

@@ -1,11 +1,11 @@
-"""Variants of a gradient's case: not every argument asks for one, and results count as they do in training.
+"""Variants of a gradient's case: not every argument requests one, and results count as they do in training.
 
-``loss.sum().backward()`` hands a backward pass one number, expanded to the shape of the result; a transposition hands
-it one that is turned; of several results only some are used; frozen weights ask for nothing. In a stated case
-cotangents are contiguous, and all arguments ask.
+``loss.sum().backward()`` hands a backward pass one number, expanded to the shape of the result. A transposition hands
+it a transposed tensor. Of several results only some are used. Frozen weights request nothing. In a stated case
+cotangents are contiguous, and all arguments request gradients.
 
-An expanded cotangent may leave nothing but rounding errors (a softmax's gradients add up to zero): such variants are
-told by float64, of which torch's own result then has no digit right, and are not used.
+An expanded cotangent may leave nothing but rounding errors, as in softmax, whose gradients add up to zero. Float64
+shows this: torch's own result then has no correct digit. Such variants are not used.
 """
 
 from __future__ import annotations
@@ -96,8 +96,10 @@ def _counting(cotangents: tuple[schema.Argument, ...], random_: random.Random) -
 
 
 def _otherwise_laid(cotangent: schema.Tensor, random_: random.Random) -> schema.Tensor:
-    """Expanded to the whole shape, as a sum does it, or along some of its dimensions, as a mean over rows does; or on
-    other memory, as what comes after a transposition or a concatenation does.
+    """The cotangent in another layout that training produces.
+
+    Expanded to the whole shape, as by a sum, or along some of its dimensions, as by a mean over rows. Or on other
+    memory, as after a transposition or a concatenation.
     """
     if len(cotangent.shape) > 1 and random_.random() < _TURNED:
         return on_other_memory(cotangent, random_, scattered=True)

@@ -1,12 +1,12 @@
-"""Variants of a case with other numbers: what an ``eps`` is for shows only where it is another one than always.
+"""Variants of a case with other scalars: the effect of an ``eps`` shows only if it differs from its usual value.
 
-Floating-point scalars among the arguments, and whole ones in the place of such, are multiplied by powers of two, so
-that products with them stay as exact as they were, each by its own: who takes one number for another, or its sign for
-granted, is right as long as all change together. Their order stays, because some are limits. Small numbers only grow:
-an epsilon that is smaller still protects from nothing, and results would be rounding errors.
+Floating-point scalars among the arguments, and integers given for such, are multiplied by powers of two. So products
+with them stay as exact as they were. Each scalar gets its own factor: a kernel that mistakes one for another is right
+as long as all change together. Their order stays, because some are limits. Small numbers only grow: with a smaller
+epsilon, results would be rounding errors.
 
-No factor changes zero or an infinity, and nobody can multiply what is left out. So some variants have ordinary numbers
-there, and in the place of defaults: a kernel is asked for the operator, not for the case.
+No factor changes zero or an infinity, or an argument that is left out. So some variants have ordinary numbers for
+those and for defaults: a kernel must implement the operator, not the case.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class _Number(NamedTuple):
 
 
 def rescalings(case: schema.Case, random_: random.Random, *, boldly: bool) -> list[schema.Case]:
-    """With other floating-point scalars, the best first: whoever asks takes the first that torch takes.
+    """With other floating-point scalars, the best first. The caller uses the first that torch takes.
 
-    ``boldly``: ordinary numbers for zeros, infinities and defaults that are not stated, too. Where there are no other
-    numbers, so is every variant.
+    ``boldly``: also ordinary numbers for zeros, infinities and defaults that are not stated. Without any other
+    scalars, every variant is bold.
     """
     filled = _with_defaults(case)
     bold = [_apart(filled, random_, boldly=True), _apart(case, random_, boldly=True)]
@@ -150,7 +150,7 @@ def _draws(case: schema.Case) -> bool:
 
 
 def _is_floating(case: schema.Case) -> bool:
-    """Whole numbers have no room for a half: what becomes of it there is nobody's promise."""
+    """Whether tensors are floating-point: for integers, torch does not define the effect of a fractional scalar."""
     dtypes = [operators.torch_dtype(recipe.dtype) for recipe in schema.tensors_of(case)]
     return any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
 

@@ -1,10 +1,10 @@
-"""Variants of a case: the stated one with other sizes and other memory, which no candidate is told beforehand.
+"""Variants of a case: the stated one with other sizes and other memory, which no candidate sees beforehand.
 
 A kernel may be exact on the shapes that a suite states and wrong one element further. Most variants change every
-dimension of one size together (what was equal stays equal, but for :mod:`torchstone.judging.variants.unequal_sizes`),
-and what else goes with it: lists and numbers that equal the size, ranges of indices. Nothing here knows operators: a
-variant counts only if torch's own operator takes it, tried on the CPU, where an index out of range is an error and
-not the end of the device's context.
+dimension of one size together, with the lists, numbers and index ranges that equal it. What was equal stays equal,
+except in :mod:`torchstone.judging.variants.unequal_sizes`. No table of operators is needed: a variant counts only if
+torch's own operator takes it. That is tried on the CPU, where an index out of range is an error and does not end the
+device's context.
 """
 
 from __future__ import annotations
@@ -67,12 +67,11 @@ def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schem
 
 
 def large_options(case: schema.Case, random_: random.Random) -> list[list[schema.Case]]:
-    """Two variants of the stated magnitude, likewise; none of a case that is small enough for the others.
+    """Two variants of the stated magnitude; none of a case that is small enough for the others.
 
-    One more or less of everything: once on memory as it is stated, which is what a kernel's quickest way is made for,
-    once on other memory. Whole numbers that are drawn may be indices, and without a trial nobody knows into what: where
-    there are any, sizes only grow and their ranges stay, so that what they point at is still there, and on other memory
-    nothing changes.
+    All sizes grow or shrink by one: once on memory as stated, for which a kernel's fastest path is made, once on
+    other memory. Drawn integers may be indices, and without a trial their target is unknown. So with drawn integers,
+    sizes only grow and index ranges stay, which keeps every index valid; on other memory nothing changes.
     """
     symbols = _symbols(case)
     if not symbols or not _too_large(case, {size: size for size in symbols}):
@@ -96,17 +95,17 @@ def _kept(sizes: Sizes, random_: random.Random) -> Sizes:
 
 
 def _uneven(sizes: Sizes, random_: random.Random) -> Sizes:
-    """What is equal does not stay so: the stated sizes, likewise, of which some places then get others."""
+    """Keep the stated sizes, but make some equal dimensions differ."""
     return sizes
 
 
 def rows_apart(sizes: Sizes, random_: random.Random) -> Sizes:
-    """The stated sizes, likewise, on memory with gaps between its rows."""
+    """Keep the stated sizes, on memory with gaps between rows."""
     return sizes
 
 
 def whole_blocks(sizes: Sizes, random_: random.Random) -> Sizes:
-    """Powers of two, or multiples of one, on plain memory: who is careful about what is left over has nothing left."""
+    """Powers of two, or multiples of one, on plain memory: catches tail code that mishandles a remainder of 0."""
 
     def draw(new: int) -> int:
         power = 1 << (max(2, new).bit_length() - 1)

@@ -1,16 +1,23 @@
 """Variants in which sizes differ that are equal in the stated case: a kernel may be right for square matrices only.
 
-Which dimensions must agree is a matter of the operator, and nothing here knows operators. So ways to part the places of
-one size are tried on torch's own, on zeros first, which takes microseconds. (Not on tensors without memory: many
-operators are written in Python there, and import torch's compiler.) What is taken is parted further, the next size and
-what is still equal, so that one variant has as few equal sizes as torch takes. Numbers that equal the size go with
-either part, ranges of indices are the smaller of the two. No part has a size of one, which would broadcast. And where a
-list has one number several times (strides, paddings), one of them becomes another, if torch takes that.
+The operator decides which dimensions must agree. No table of operators is needed: ways to separate the places of one
+size are tried on torch's own operator, on zeros first, which takes microseconds. (Not on tensors without memory: many
+operators are written in Python there, and import torch's compiler.)
 
-What torch calls only from within leaves it to its callers to check that shapes go together, and would read beside its
-memory. It is tried where nothing has to go together (one tensor, and no number that equals the size), where each item
-of a list is done for itself, where torch's iterators check (pointwise operators), and where what the operator is made
-of, which does check, takes the same shapes. Likewise left alone is ``out=``, which would be given another shape.
+A separation that torch takes is separated further, the next size and the remaining equal ones, so that one variant
+has as few equal sizes as possible. Numbers that equal the size follow either part, and ranges of indices are the
+smaller of the two. No part has a size of one, which would broadcast. If a list has one number several times (strides,
+paddings), one of them changes, if torch takes that.
+
+Operators that torch calls only internally leave shape checks to their callers, and would read beside their memory.
+These are tried only
+
+- where nothing has to agree: one tensor, and no number that equals the size;
+- where each item of a list is processed separately;
+- where torch's iterators check: pointwise operators;
+- where the operator's decomposition, which does check, takes the same shapes.
+
+``out=`` is left alone too, because it would get another shape.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How much work a case is: the bytes that any kernel must move, and the arithmetic that it takes.
+"""How much work a case is: the bytes that any kernel must move, and its arithmetic.
 
-Counted from the case and torch's own operator on tensors without memory, never from a candidate: nobody can look
-closer to the limit by doing less, or busier by doing more. Everything here is a lower bound as far as torch's schema
-tells. What depends on the values (which rows an index touches) is bounded by the size of the result.
+Counted from the case and torch's own operator on tensors without memory, never from a candidate. So a candidate
+cannot come closer to the limit by doing less, or seem busier by doing more. Everything here is a lower bound, as far
+as torch's schema tells. Work that depends on the values (which rows an index touches) is bounded by the size of the
+result.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ _NO_WORK = Work(0, 0, 0, 0, "none", None)
 def work_of(case: schema.Case, new: Sequence[torch.Tensor] | None = None) -> Work:
     """Count the work of a case. Depends on nothing but the case and the version of torch.
 
-    `new` are torch's own results in memory of their own, where they are at hand: only their shapes are looked at, and
-    it saves asking the meta device, whose first use in a process takes seconds.
+    `new` are torch's own results in memory of their own, if there are any. Only their shapes are used. They save a
+    call on the meta device, whose first use in a process takes seconds.
     """
     if operators.is_view(case.operator):
         return _NO_WORK

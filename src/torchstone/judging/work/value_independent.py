@@ -1,12 +1,12 @@
-"""How much of what a call moves are results that are the same whatever the values.
+"""How much of a call's results is the same whatever the values are.
 
-A gradient that is zero but for a row, the padding around a picture, the lower half of an upper triangle: a kernel can
-write such parts into memory of its own before its clock runs, and hand that memory out call by call. The results are
-right, and their time is not what they cost. Nobody can tell that from a fast kernel by looking at it; so a speed counts
-only as far as it is more than what could have been saved that way.
+Examples are a gradient that is zero but for a row, the padding around a picture, and the lower half of an upper
+triangle. A kernel can write such parts into memory of its own before its clock runs, and return that memory in call
+after call. The results are right, and their time is too short. From outside, that looks like a fast kernel. So a
+speed counts only as far as it exceeds what could be saved that way.
 
-What is the same most of the time will do: of a gradient that is zero but for a few rows, other ones each time, a kernel
-needs to write those. Memory is written by lines of 64 bytes; single elements that stay as they are save nothing.
+Parts that are the same most of the time count too: for a gradient that is zero except in a few varying rows, a kernel
+needs to write those rows only. Memory is written in lines of 64 bytes; single constant elements save nothing.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def preparable_share(reference: Reference) -> float:
 
 
 def _constant_share(tensors: list[torch.Tensor]) -> float:
-    """Of one result, what could be written before these calls: the elements that are the same in all of them, or the
-    lines that are mostly, if that is more.
+    """The share of one result that could be written before these calls.
+
+    It is the elements that are the same in all calls, or the lines that mostly are, whichever is more.
     """
     if not tensors[0].numel():
         return 0.0
