@@ -6,7 +6,7 @@ import pytest
 
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
-from torchstone.measuring.statistics import speedup_in_long_blocks
+from torchstone.measuring import timing
 from torchstone.schema import (
     Agrees,
     Case,
@@ -104,7 +104,7 @@ def test_who_is_faster_is_so_in_chains(name: str, records: dict[str, Record]) ->
     assert isinstance(verdict, Agrees), explain(verdict)
     measurement = records[name].measurement
     assert measurement is not None
-    speedup, _ = speedup_in_long_blocks(measurement.blocks)
+    speedup = timing(measurement).speedup
     if speedup is None or speedup.outcome != "faster":
         pytest.skip("on this machine no speed was seen that could be confirmed, in several tries")
     assert chained(records[name]) == {"candidate", "reference", "shim"}

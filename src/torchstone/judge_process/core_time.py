@@ -1,6 +1,6 @@
 """The time for which a worker had its core in a block, by the system's own counters.
 
-On a busy machine a block takes longer than the work in it: the worker waits for its core, and so does the judge that is
+On a busy machine a block takes longer than the work in it. The worker waits for its core, and so does the judge that is
 to notice the reply. The system counts these waits, and the time for which the worker ran (``/proc/PID/schedstat``). No
 candidate reaches these counters. They count only if nothing else could have worked for the candidate meanwhile. Its
 worker had one thread when it was let go, and when it stood still again. And no process or thread was made on the whole

@@ -36,7 +36,7 @@ from torchstone.measuring.student import Z_95, student_t_95
 from torchstone.schema import Block, Measurement, Party, Way
 
 METHOD = "short-blocks"
-PLACEMENT_DOUBT = 0.04
+PLACEMENT_DOUBT = 0.05
 """Relative difference of the same code in two processes, for as long as both live: their memory lies elsewhere. No
 number of blocks shows it. From benchmarks/cpu_number.py."""
 MOST_HALF_WIDTH = 0.25
