@@ -1,8 +1,8 @@
 """How a worker is held still where the machine refuses ptrace: by SIGSTOP. Weaker, and the record says so.
 
 Every process below the warden gets SIGSTOP until a look at all of them finds each thread stopped and no process that
-is new. Any SIGCONT ends a stop, and a candidate can have the system send it one, by a timer for example. So a kernel that
-means to can run while it should not. Honest kernels stand still.
+is new. Any SIGCONT ends a stop, and a candidate can have the system send it one, by a timer for example. So a kernel
+that means to can run while it should not. Honest kernels stand still.
 """
 
 from __future__ import annotations
