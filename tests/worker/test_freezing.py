@@ -150,7 +150,7 @@ def test_what_takes_over_the_number_of_a_held_thread_is_held_too(
     """A thread that started after the judge had listed its process calls execve once the first one is held."""
     load(worker, TICKING.format(more=TAKES_OVER))
     (child,) = set(descendants(worker.pid)) - {worker.pid}
-    threads = freezing._threads
+    threads = freezing.threads_of
     listings = 0
 
     def late(pid: int) -> list[int]:
@@ -164,7 +164,7 @@ def test_what_takes_over_the_number_of_a_held_thread_is_held_too(
             wait_until(lambda: Path(f"/proc/{child}/comm").read_text() == "sh\n")
         return threads(pid)
 
-    monkeypatch.setattr(freezing, "_threads", late)
+    monkeypatch.setattr(freezing, "threads_of", late)
     worker.freeze()
     assert listings > 2
     assert ticks(worker, 0.1) == 0
