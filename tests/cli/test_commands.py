@@ -326,7 +326,7 @@ def test_ctrl_c_keeps_what_is_done_and_exits_130(
 def test_ctrl_c_before_the_run_has_begun_exits_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def press(*arguments: Any) -> None:
+    def press(*arguments: Any, **more: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("torchstone.runs.run.collect", press)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from torchstone.errors import DeviceUnavailableError, UsageError
-from torchstone.runs import devices, machine, manifest
+from torchstone.executors import machine
+from torchstone.runs import devices, manifest
 from torchstone.runs.request import RunRequest, canonical_dtypes, check, configuration
 from torchstone.schema import Deadlines, Gpu, Manifest, decode, difference, encode
 

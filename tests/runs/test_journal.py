@@ -204,3 +204,19 @@ def test_a_crash_between_the_two_files_of_a_compaction_doubles_nothing(tmp_path:
         written.compact(set())
     assert list(read(tmp_path / SUPERSEDED).records) == [moved]
     assert read(tmp_path / RECORDS).records == ()
+
+
+def test_records_of_versions_that_did_not_name_the_machine_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path, some(2))
+    old = []
+    for line in path.read_bytes().splitlines():
+        record = msgspec.json.decode(line)
+        for name in ("node", "device_uuid", "device_model"):
+            record.pop(name, None)
+        for name in ("held", "results"):
+            record["isolation"].pop(name, None)
+        old.append(msgspec.json.encode(record))
+    path.write_bytes(b"\n".join(old) + b"\n")
+    found = read(path).records
+    assert [(record.node, record.device_uuid, record.device_model) for record in found] == [("", "", "")] * 2
+    assert {(record.isolation.held, record.isolation.results) for record in found} == {("traced", "read")}

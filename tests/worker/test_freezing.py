@@ -154,7 +154,7 @@ def test_what_takes_over_the_number_of_a_held_thread_is_held_too(
     """A thread that started after the judge had listed its process calls execve once the first one is held."""
     load(worker, TICKING.format(more=TAKES_OVER))
     (child,) = set(descendants(worker.pid)) - {worker.pid}
-    threads = freezing._threads
+    threads = freezing.threads_of
     wait_until(lambda: len(threads(child)) == 2)  # one that is held before it has started the other waits for ever
     listings = 0
 
@@ -169,7 +169,7 @@ def test_what_takes_over_the_number_of_a_held_thread_is_held_too(
             wait_until(lambda: Path(f"/proc/{child}/comm").read_text() == "sh\n", _LONG_SECONDS)
         return threads(pid)
 
-    monkeypatch.setattr(freezing, "_threads", late)
+    monkeypatch.setattr(freezing, "threads_of", late)
     # The wait for execve is part of holding here, and beside other work it may be longer than that is given.
     monkeypatch.setattr(freezing, "_STILL_SECONDS", 2 * _LONG_SECONDS)
     monkeypatch.setattr(freezing, "_ALARM_SECONDS", 3 * _LONG_SECONDS)

@@ -47,7 +47,8 @@ def cache_key(jobs: Sequence[Job], settings: Settings, device: str) -> str:
     machine = hardware()
     names = [gpu.name for gpu in machine.gpus] if device.startswith("cuda") else [machine.cpu]
     versions = [own_version(), *map(_version, ("torch", "triton"))]
-    setup = (settings.isolation, settings.limits, settings.threads, settings.executor)
+    where = (settings.executor, settings.ray_address, settings.gpu, settings.results)
+    setup = (settings.isolation, settings.limits, settings.threads, *where)
     patience = (settings.deadlines, settings.try_every_case)
     return content_key([job.key for job in jobs], *patience, setup, device, names, versions)
 

@@ -34,6 +34,8 @@ _SURVEY_SECONDS = 120.0
 _START_SECONDS = 300.0
 """For an actor to be ready: it may wait for a GPU that other programs of the cluster use."""
 _POLL_SECONDS = 1.0
+_KEEP_SECONDS = 15.0
+"""An actor without a job for this long gives its slot back, while others of the run still have some."""
 _REST_SECONDS = 10.0
 """A slot whose actor was lost is tried again after this time, so that its jobs go elsewhere first."""
 _TYPE_PREFIX = "accelerator_type:"
@@ -214,6 +216,7 @@ class RayJudge:
         self.width = options.judges_per_device
         self.started_at = time.monotonic()
         self.in_hand = 0
+        self._idle_since = self.started_at
         self.admitted = False
         """Whether its node has been found to be like the others."""
         own = msgspec.structs.replace(options, node=slot.node_name)
@@ -237,6 +240,11 @@ class RayJudge:
 
     def _answered(self, done: Future[str]) -> None:
         self.in_hand -= 1
+        self._idle_since = time.monotonic()
+
+    def is_kept(self, now: float) -> bool:
+        """Whether it is busy, or was not long ago."""
+        return self.in_hand > 0 or now - self._idle_since < _KEEP_SECONDS
 
     def end(self) -> None:
         """Kill the actor. Its judge ends with the pipe that the actor held, and every worker with the judge."""
@@ -263,6 +271,7 @@ class RayFleet:
         self._hosts: dict[str, str] | None = None
         self._last_fault = ""
         self._poll_at = 0.0
+        self._known_ledger: Any = None
 
     def judges(self, wanted: int) -> Sequence[RemoteJudge]:
         now = time.monotonic()
@@ -299,8 +308,11 @@ class RayFleet:
         for key in self._judges.keys() - slots.keys():  # its node is gone; what it had in hand will say so
             if not self._judges[key].in_hand:
                 self._let_go(self._judges[key])
-        held = len(self._judges)  # without work they stay for a while, unless another run needs them
-        count = -(-wanted // self._options.judges_per_device) if wanted else held
+        now = time.monotonic()
+        needed = -(-wanted // self._options.judges_per_device) if wanted >= 0 else 0
+        # Without work they stay for a while, unless another run needs them: to start one takes seconds.
+        kept = sum(not wanted or judge.is_kept(now) for judge in self._judges.values()) if wanted >= 0 else 0
+        count = max(needed, kept)
         granted = set(self._granted(list(slots), count))
         for key, judge in list(self._judges.items()):
             if key in slots and key not in granted:
@@ -330,11 +342,15 @@ class RayFleet:
             asked = self._ledger().poll.remote(self._run, slots, held, max(0, wanted))
             return list(self._ray.get(asked, timeout=5.0))
         except Exception:  # noqa: BLE001 - the run that had started it has ended: the next question starts another
+            self._known_ledger = None
             return held
 
     def _ledger(self) -> Any:
-        actor = self._ray.remote(num_cpus=0, max_restarts=0)(SlotLedger)
-        return actor.options(name=_LEDGER, namespace=_NAMESPACE, get_if_exists=True).remote()
+        """Whichever run came first starts it. It lives as long as that run has this handle."""
+        if self._known_ledger is None:
+            actor = self._ray.remote(num_cpus=0, max_restarts=0)(SlotLedger)
+            self._known_ledger = actor.options(name=_LEDGER, namespace=_NAMESPACE, get_if_exists=True).remote()
+        return self._known_ledger
 
     # ---- actors
 

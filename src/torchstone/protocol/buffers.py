@@ -13,6 +13,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -216,8 +217,9 @@ class MirroredMemory:
 Arena = HostArena | DeviceArena
 
 
+@cache
 def can_share(device: torch.device) -> bool:
-    """Whether memory of this device can be opened in another process: CUDA IPC may be missing in a container."""
+    """Whether memory of this device can be exported to another process: a container may refuse CUDA IPC. Tried once."""
     driver = Driver()
     try:
         pointer = driver.allocate(_GRANULARITY)

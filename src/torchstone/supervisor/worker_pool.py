@@ -20,7 +20,7 @@ from torchstone.errors import InfrastructureError, IsolationUnavailableError
 from torchstone.isolation.sandbox import Policy
 from torchstone.protocol.environment import Preload, start_apart
 from torchstone.protocol.messages import Failed, Open, Spawn, frame
-from torchstone.schema import IsolationLevel, Layer, Limits, ResultReading, encode
+from torchstone.schema import Holding, IsolationLevel, Layer, Limits, ResultReading, encode
 from torchstone.supervisor.pausing import PausableWorker
 from torchstone.supervisor.worker_handle import (
     PIPE_BYTES,
@@ -168,6 +168,8 @@ class WorkerPool:
         os.chmod(self._folder, 0o711)  # a worker of another uid walks through it to its scratch folder
         self._zygote = Zygote(self._folder, options.device_type, options.preload, nursed, options.judge_cores)
         self._spares: deque[PausableWorker] = deque()
+        self._access: tuple[Holding, ResultReading] | None = None
+        """How the first worker was held and read: all others must be alike."""
         self._policy = Policy(
             level=options.isolation,
             limits=options.limits,
@@ -242,6 +244,14 @@ class WorkerPool:
             from torchstone.supervisor.result_reading import is_readable  # imports torch, as every user of workers has
 
             worker.results = "read" if is_readable(worker.pid) else "copied"
+        access = worker.holding, worker.results
+        self._access = self._access or access
+        if access != self._access:  # no candidate may bring the judge to take the weaker way
+            worker.kill()
+            raise InfrastructureError(
+                "the judge may no longer stop or read its workers as it could before. "
+                "Allow ptrace for the whole run (in a container: --cap-add SYS_PTRACE)."
+            )
 
     def open_device(self, worker: PausableWorker) -> None:
         """The device of a worker that has been taken without. Takes a fifth of a second on a GPU, one after another."""
