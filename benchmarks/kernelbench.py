@@ -4,13 +4,15 @@
 
 FOLDER holds problem files (``19_ReLU.py``), which are not part of this repository. Each problem's own ``Model`` is
 judged as its solution, at effort quick. After ``--seconds`` the run is interrupted, and a second call with ``--resume``
-goes on with it; both print what is known so far. Exit code 0: every problem agrees or is unsupported with a reason.
+goes on with it; both print what is known so far. Problems that are too large for the machine are left out or
+unsupported, and the reason names the bytes. Exit code 0: every problem agrees, is unsupported, or is left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -19,26 +21,30 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+_LEFT_OUT = re.compile(r"suite 'kernelbench' leaves out 1: (.*)")
 _ENDING_SECONDS = 30.0
 """For the run to close its journal after it was interrupted."""
 
 
 def main() -> int:
     options = _options()
-    seconds = _run(options)
+    seconds, left_out = _run(options)
     records = _records(options.output_dir / options.run_id / "records.jsonl")
     total = sum(1 for path in options.folder.rglob("*.py"))
     verdicts = Counter(record["verdict"]["type"] for record in records)
     print(f"{len(records)} of {total} problem files have a record; this call took {seconds:.0f} s")
+    print(f"  {'left out':12} {len(left_out)}")
     for verdict, count in verdicts.most_common():
         print(f"  {verdict:12} {count}")
     for record in records:
         if record["verdict"]["type"] != "agrees":
             said = record["verdict"].get("reason") or record["verdict"].get("message") or ""
             print(f"  {_name(record)}: {record['verdict']['type']}: {str(said)[:200]}")
+    for line in left_out:
+        print(f"  left out: {line}")
     _print_seconds(records)
     wrong = len(records) - verdicts["agrees"] - verdicts["unsupported"]
-    return 0 if len(records) == total and not wrong else 1
+    return 0 if len(records) + len(left_out) == total and not wrong else 1
 
 
 def _options() -> argparse.Namespace:
@@ -54,14 +60,16 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(options: argparse.Namespace) -> float:
-    """The backend aten offers, for a problem, the problem's own model."""
+def _run(options: argparse.Namespace) -> tuple[float, list[str]]:
+    """Seconds, and the problems that were left out. The backend aten offers, for a problem, the problem's own model."""
     command = [sys.executable, "-m", "torchstone", "run", "--suite", "kernelbench", "--source", str(options.folder)]
     command += ["--backend", "aten", "--effort", "quick", "--device", options.device, "--judges", str(options.judges)]
     command += ["--run-id", options.run_id, "--output-dir", str(options.output_dir), "--quiet"]
     command += ["--no-measure"] * options.no_measure + ["--resume"] * options.resume
     began = time.monotonic()
-    with subprocess.Popen(command) as process:
+    options.output_dir.mkdir(parents=True, exist_ok=True)
+    told = options.output_dir / f"{options.run_id}.stderr"
+    with told.open("wb") as stderr, subprocess.Popen(command, stderr=stderr) as process:
         try:
             process.wait(options.seconds)
         except subprocess.TimeoutExpired:
@@ -70,7 +78,7 @@ def _run(options: argparse.Namespace) -> float:
                 process.wait(_ENDING_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
-    return time.monotonic() - began
+    return time.monotonic() - began, _LEFT_OUT.findall(told.read_text(errors="replace"))
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
