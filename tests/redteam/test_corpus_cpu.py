@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.redteam import Fixture, FixtureResult, judge_corpus, read_corpus
 from torchstone.redteam.run import LIMITS
+from torchstone.schema import Effort
 
 pytestmark = pytest.mark.adversary
 
+THREAT_MODEL = Path(__file__).parents[2] / "docs" / "threat-model.md"
 FIXTURES = [fixture for fixture in read_corpus() if fixture.device == "cpu"]
 _BY_ID = {fixture.id: fixture for fixture in FIXTURES}
 _LONG = {
@@ -44,6 +47,9 @@ _LONG = {
     "h_slower",
 }
 """Measured for long, and others of their families are not."""
+_AT_QUICK = THREAT_MODEL.read_text().partition("### At quick")[2].partition("###")[0]
+MAY_AGREE_AT_QUICK = frozenset(re.findall(r"^\| `(\w+)` \|", _AT_QUICK, re.MULTILINE))
+"""Listed in the threat model: what is wrong with them shows on variants and plans that a quick job meets by chance."""
 _MOST_OF_FAMILY = 4
 """Fixtures of one family that every run of the tests judges: there are up to 74, and all take six minutes."""
 _MOST_HONEST = 20
@@ -92,10 +98,14 @@ def slow_findings() -> Findings:
 
 
 def judged(ids: set[str]) -> Findings:
-    """One run for all: starting a judge costs more than judging a fixture. Two judges; one at a time measures."""
+    """Few runs for all: starting a judge costs more than judging a fixture. Two judges; one at a time measures.
+
+    Quickly, but for those that may agree then.
+    """
     side_by_side = LocalExecutor(ExecutorOptions(device="cpu", limits=LIMITS, judges_per_device=2))
-    found = judge_corpus("cpu", ids, executor=side_by_side, effort="quick")
-    return {(each.fixture, each.case): each for each in found}
+    parts: list[tuple[Effort, set[str]]] = [("quick", ids - MAY_AGREE_AT_QUICK), ("normal", ids & MAY_AGREE_AT_QUICK)]
+    found = (judge_corpus("cpu", part, executor=side_by_side, effort=effort) for effort, part in parts if part)
+    return {(each.fixture, each.case): each for some in found for each in some}
 
 
 @pytest.mark.parametrize(("name", "case"), _QUICK_CASES, ids=[f"{name}-{case}" for name, case in _QUICK_CASES])
@@ -114,6 +124,12 @@ def test_every_family_is_judged_without_the_slow_ones() -> None:
     families = {number for fixture in FIXTURES if fixture.id not in _SLOW for number in fixture.families}
     assert families == {number for fixture in FIXTURES for number in fixture.families}
     assert {fixture.id for fixture in FIXTURES if _shows_a_speed(fixture)} - _SLOW, "an honest speed is seen, too"
+
+
+def test_what_may_agree_at_quick_is_in_the_corpus() -> None:
+    assert len(MAY_AGREE_AT_QUICK) > 5
+    assert _BY_ID.keys() >= MAY_AGREE_AT_QUICK
+    assert all(_BY_ID[name].kind == "cheat" for name in MAY_AGREE_AT_QUICK)
 
 
 def expect(fixture: Fixture, found: FixtureResult) -> None:
