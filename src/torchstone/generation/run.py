@@ -204,10 +204,16 @@ class _Run:
         except asyncio.CancelledError:
             if not self._interrupted:
                 raise
+        except OSError as error:
+            raise InfrastructureError(
+                f"cannot write to {self.folder}: {error.strerror or error}. Mend that, then go on with: "
+                f"{resuming_command(self.folder)}"
+            ) from error
         finally:
             await judge.close()
             await asker.close()
-            self._write_summary()
+            with contextlib.suppress(OSError):  # a full disk was told already
+                self._write_summary()
         return GenerationResult(
             self.folder, self.run, self._journal.records, asker.budget.spent, self._interrupted, self.spent
         )
