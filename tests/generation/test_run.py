@@ -176,6 +176,21 @@ def test_a_machine_that_fails_loses_no_reply(tmp_path: Path) -> None:
     assert result.all_right
 
 
+def test_a_folder_that_cannot_be_written_is_one_line_that_says_how_to_go_on(tmp_path: Path) -> None:
+    def in_the_way(request: ModelRequest) -> str:
+        (tmp_path / "mine" / "relu" / "relu_attempt_1.py").mkdir()
+        return kernel(1, True)
+
+    with pytest.raises(
+        InfrastructureError, match=r"cannot write to .*mine: .* go on with: torchstone generate --resume"
+    ):
+        carry_out(in_the_way, tmp_path)
+    (tmp_path / "mine" / "relu" / "relu_attempt_1.py").rmdir()
+    result, asked = carry_out(lambda request: "", tmp_path, resume=True)
+    assert result.all_right
+    assert asked.requests == []
+
+
 def test_nothing_of_a_model_runs_where_the_sandbox_does_not_hold(tmp_path: Path) -> None:
     seen: list[str] = []
 

@@ -60,7 +60,9 @@ def test_evolution_begins_with_three_and_then_joins_the_two_best() -> None:
     slow, fast = judged(True, 0.5), judged(True, 2.0)
     assert next_asks("evolve", fast, WRONG, slow) == (Ask(4, (1, 3)), Ask(5, (1, 3)))
     assert next_asks("evolve", fast, WRONG, slow, goal=Goal(5, 1.5)) == ()
-    assert next_asks("evolve", fast, running=(2, 3, 4)) == ()
+    assert next_asks("evolve", fast, running=(2, 3)) == ()  # the first three are waited for
+    assert next_asks("evolve", fast, WRONG, slow, running=(4,)) == (Ask(5, (1, 3)),)
+    assert next_asks("evolve", fast, WRONG, slow, running=(4, 5, 6), goal=Goal(9)) == ()
 
 
 def test_the_best_is_right_then_fastest_by_the_lower_end() -> None:

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 import torchstone
 from torchstone.errors import UsageError
@@ -77,6 +78,18 @@ def test_a_prompt_is_the_same_every_time_and_has_no_seed() -> None:
     prompts = {prompt_for("aten.relu.default", smoke("relu"), "triton") for _ in range(2)}
     assert len(prompts) == 1
     assert not re.search(r"seed", prompts.pop(), re.IGNORECASE)
+
+
+def test_every_operator_of_torch_has_a_prompt_of_bounded_length() -> None:
+    packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten)]
+    overloads = [
+        getattr(packet, name) for packet in packets if hasattr(packet, "overloads") for name in packet.overloads()
+    ]
+    names = [str(overload) for overload in overloads][::4]
+    assert len(names) > 500
+    for name in names:
+        full = name if name.count(".") == 2 else f"{name}.default"
+        assert 1000 < len(prompt_for(full, [Case("mine", full, ())], "triton")) < 10_000, full
 
 
 def test_models_of_problem_files_and_unknown_languages_are_refused_in_one_line() -> None:

@@ -4,41 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shlex
-import signal
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-from torchstone import registry
 from torchstone.api import Judge
 from torchstone.durable import write_atomically
-from torchstone.errors import InfrastructureError, UsageError
+from torchstone.errors import InfrastructureError
 from torchstone.generation.asking import Asker, AskingLimits, NoAnswerError
 from torchstone.generation.budget import Budget, added
 from torchstone.generation.judging import REQUIRED_LAYERS, KernelJudge, open_judge
 from torchstone.generation.operator_task import OperatorTask, Terms
-from torchstone.generation.providers import Provider, ProviderOptions
+from torchstone.generation.preparing import cases_by_operator, provider_for, require_runnable
+from torchstone.generation.providers import Provider
 from torchstone.generation.request import IDENTITY, OUTPUT_DIR, GenerationRequest, checked, configuration
 from torchstone.generation.run_folder import ATTEMPTS, OperatorFolder, attempt_key, write_best
 from torchstone.generation.strategies import Goal, strategy_named
 from torchstone.generation.summary import METADATA, README, SUMMARY, metadata_text, readme_text, summary_text
+from torchstone.generation.tasks import all_or_first_error, interruptible
 from torchstone.generation.transcript import read_exchanges
 from torchstone.prompting import Language, kernel_folder, language_named, limits_of, prompt_for
-from torchstone.runs import RunRequest
 from torchstone.runs import folder as folders
-from torchstone.runs.devices import device_type, resolve_device
+from torchstone.runs.devices import resolve_device
 from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
-from torchstone.runs.request import check as check_run_request
-from torchstone.runs.run import choose_cases
-from torchstone.schema import Case, Manifest, decode, encode, forward_operator, is_model
+from torchstone.schema import Case, Manifest, decode, encode
 from torchstone.schema.generation import GENERATION, Attempt, GenerationRun, Usage
 
 _FAILURES_IN_A_ROW = 10
@@ -110,22 +105,6 @@ def generate(
         return asyncio.run(run.complete(lambda: KernelJudge(judge(run.request, run.device), required_layers)))
 
 
-def provider_for(request: GenerationRequest) -> Provider:
-    """The provider of a checked request; raises one clear line if its key, model or SDK is missing."""
-    options = ProviderOptions(
-        model=request.model,
-        base_url=request.base_url,
-        max_output_tokens=request.max_output_tokens,
-        temperature=request.temperature,
-        stream=request.stream,
-        timeout_seconds=request.request_timeout_seconds,
-        replay=request.replay,
-        environment=os.environ,
-    )
-    made: Provider = registry.providers.factory(str(request.provider))(options)
-    return made
-
-
 def _prepared(request: GenerationRequest, provider: Provider | None) -> _Run:
     """All that can be refused is refused here: before a folder is made, a judge started, or a token paid."""
     if provider is not None and request.provider is None:
@@ -133,42 +112,12 @@ def _prepared(request: GenerationRequest, provider: Provider | None) -> _Run:
     request = checked(request)
     device = resolve_device(request.device)
     language = language_named(request.dsl)
-    _require_runnable(language, device)
+    require_runnable(language, device)
     free = getattr(provider, "is_free", False) or request.provider == "replay"
     if request.budget_usd is not None and request.price is None and not free:
         Budget(usd=request.budget_usd)  # refuses
     asked = provider or provider_for(request)
-    return _Run(request, device, language, asked, _cases_by_operator(request, device))
-
-
-def _require_runnable(language: Language, device: str) -> None:
-    """A kernel that cannot run here would be paid for in vain."""
-    if device_type(device) in language.devices:
-        return
-    if language.name == "triton" and os.environ.get("TRITON_INTERPRET") == "1":
-        return
-    if device_type(device) != "cpu":
-        raise UsageError(f"kernels in {language.title} run only on the CPU. Use --device cpu, or another --dsl.")
-    hint = ", TRITON_INTERPRET=1 for Triton's interpreter," if language.name == "triton" else ""
-    raise UsageError(
-        f"kernels in {language.title} do not run on the CPU. Use --device cuda{hint} or --dsl cpp or pytorch."
-    )
-
-
-def _cases_by_operator(request: GenerationRequest, device: str) -> dict[str, tuple[Case, ...]]:
-    shared = ("suite", "operators", "dtypes", "source", "largest", "sample")
-    wanted = check_run_request(RunRequest(**{name: getattr(request, name) for name in shared}))
-    cases = choose_cases(wanted, device, registry.suites.factory(wanted.suite)())
-    found: dict[str, list[Case]] = {}
-    for case in cases:
-        found.setdefault(forward_operator(case.operator), []).append(case)
-    models = [operator for operator in found if is_model(operator)]
-    if models:
-        raise UsageError(
-            f"suite '{request.suite}' has models of problem files, such as {models[0]}; kernels are generated for "
-            "operators of torch. Choose another --suite."
-        )
-    return {operator: tuple(own) for operator, own in found.items()}
+    return _Run(request, device, language, asked, cases_by_operator(request, device))
 
 
 class _Run:
@@ -250,15 +199,21 @@ class _Run:
         asker = Asker(self._provider, self._asking_limits(), self._budget())
         judge = open_kernel_judge()
         try:
-            with _interruptible(asyncio.current_task(), self._interrupt):
+            with interruptible(asyncio.current_task(), self._interrupt):
                 await self._all_operators(asker, judge)
         except asyncio.CancelledError:
             if not self._interrupted:
                 raise
+        except OSError as error:
+            raise InfrastructureError(
+                f"cannot write to {self.folder}: {error.strerror or error}. Mend that, then go on with: "
+                f"{resuming_command(self.folder)}"
+            ) from error
         finally:
             await judge.close()
             await asker.close()
-            self._write_summary()
+            with contextlib.suppress(OSError):  # a full disk was told already
+                self._write_summary()
         return GenerationResult(
             self.folder, self.run, self._journal.records, asker.budget.spent, self._interrupted, self.spent
         )
@@ -268,7 +223,7 @@ class _Run:
         if left:
             judge.begin(min(self._cases[left[0]], key=lambda case: len(encode(case))))
         terms = self._terms()
-        await _all_or_first_error([self._operator(operator, terms, asker, judge) for operator in self._cases])
+        await all_or_first_error([self._operator(operator, terms, asker, judge) for operator in self._cases])
 
     async def _operator(self, operator: str, terms: Terms, asker: Asker, judge: KernelJudge) -> None:
         folder = self._operator_folder(operator)
@@ -376,38 +331,3 @@ def resuming_command(folder: Path) -> str:
     """The command that goes on with this run; its options are remembered."""
     where = ["--output-dir", str(folder.parent)] if folder.parent != OUTPUT_DIR else []
     return shlex.join(["torchstone", "generate", "--resume", "--run-id", folder.name, *where])
-
-
-async def _all_or_first_error(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """All at the same time. The first error ends the others, which finish what they are writing."""
-    tasks = [asyncio.create_task(each) for each in work]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextlib.contextmanager
-def _interruptible(task: asyncio.Task[Any] | None, told: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM cancel the task, between two writes. A second one is Python's own."""
-    if task is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-
-    def stop() -> None:
-        told()
-        for number in numbers:
-            loop.remove_signal_handler(number)
-        task.cancel()
-
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)

@@ -75,10 +75,13 @@ class Evolve:
         free = _free(attempts, running, goal)
         if goal.target_speedup is not None and any(map(goal.is_met, attempts)):
             return ()
-        places = min(len(free), _POPULATION - len(running))
+        first = tuple(Ask(number) for number in free if number <= _POPULATION)
+        if first or any(number <= _POPULATION for number in running):
+            return first
+        places = _POPULATION - len(running)
         judged = [attempt for attempt in attempts if isinstance(attempt.outcome, Judged)]
         best = tuple(sorted(attempt.number for attempt in sorted(judged, key=rank)[-_PARENTS:]))
-        return tuple(Ask(number, () if number <= _POPULATION else best) for number in free[: max(places, 0)])
+        return tuple(Ask(number, best) for number in free[: max(places, 0)])
 
 
 STRATEGIES: dict[str, type[Strategy]] = {"refine": Refine, "best-of-n": BestOfN, "evolve": Evolve}
