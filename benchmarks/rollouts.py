@@ -164,21 +164,27 @@ def _gpu() -> Any:
 async def run_all(
     evaluator: Watched, kernels: list[Kernel], turns: int, sampler: Sampler, seconds: float
 ) -> list[Seen]:
-    """Every rollout at once. Each submits its kernel in as many turns, so that every turn's text is new."""
-    ends = time.monotonic() + seconds
+    """Every rollout at once. Each submits its kernel in as many turns, so that every turn's text is new.
+
+    What is not judged after so many seconds is withdrawn.
+    """
     found: list[Seen] = []
 
     async def one(kernel: Kernel) -> None:
         rollout = Rollout(evaluator, "relu")
         for turn in range(turns):
-            if time.monotonic() > ends:
-                return
             reply = f"```python\n{kernel.source}\n# turn {turn}\n```"
             result = await rollout.answer(reply)
             sampler.judged += 1
             found.append(Seen(kernel, result, evaluator.evaluations.get(result.code or "")))
 
-    await asyncio.gather(*map(one, kernels))
+    tasks = [asyncio.create_task(one(kernel)) for kernel in kernels]
+    done, late = await asyncio.wait(tasks, timeout=None if seconds == float("inf") else seconds)
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
+    for task in done:
+        task.result()
     return found
 
 
@@ -279,7 +285,9 @@ def main() -> int:
     parser.add_argument("--rollouts", type=int, default=1000)
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--judges", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no turn begins after this time")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="end after this time; what is not judged is withdrawn"
+    )
     parser.add_argument("--check-only", action="store_true", help="time nothing")
     parser.add_argument("--require-authored", action="store_true", help="kernels may not call torch's operators")
     parser.add_argument("--largest", type=int, help="only so many cases for each kernel")
