@@ -173,6 +173,8 @@ async def run_all(
     async def one(kernel: Kernel) -> None:
         rollout = Rollout(evaluator, "relu")
         for turn in range(turns):
+            if rollout.is_done:  # the machine could not judge the turn before
+                return
             reply = f"```python\n{kernel.source}\n# turn {turn}\n```"
             result = await rollout.answer(reply)
             sampler.judged += 1
