@@ -35,11 +35,13 @@ from torchstone.gym import Evaluator, Rollout, TurnResult
 QUEUE = 64
 """Kernels that may wait or be under way: far fewer than there are rollouts."""
 GROWTH_ALLOWED = 1.25
-"""Memory of all processes in the last quarter of the time over that in the second. Workers come and go, so that single
+"""Memory of all processes in the last quarter of the time over that in the first. Workers come and go, so that single
 samples differ by more."""
+WARM_KERNELS = 50
+"""Judged before memory is looked at: until then processes start."""
 SAMPLE_SECONDS = 0.5
-LEAST_SAMPLES = 120
-"""For a statement about memory: in a shorter run most of the time is the start of processes."""
+LEAST_SAMPLES = 60
+"""For a statement about memory."""
 
 PROLOGUE = """import glob, os, sys
 _others = [name for name in sys.modules if name.startswith("torchstone_candidate") and name != __name__]
@@ -117,23 +119,22 @@ class Sampler:
         began = time.monotonic()
         gpu = _gpu() if self._device == "cuda" else None
         while not self._ends.wait(SAMPLE_SECONDS):
-            self.memory_bytes.append(tree_bytes(os.getpid()))
+            if self.judged >= WARM_KERNELS:
+                self.memory_bytes.append(tree_bytes(os.getpid()))
             self.in_flight.append(self._evaluator.judge.in_flight)
             if gpu is not None:
                 self.utilisation.append(gpu())
-            if len(self.memory_bytes) % 20 == 0:
+            if len(self.in_flight) % 20 == 0:
                 seconds = time.monotonic() - began
                 print(f"  {self.judged} judged after {seconds:.0f} s", file=sys.stderr, flush=True)
 
     @property
     def growth(self) -> float | None:
-        """Median memory of the last quarter of the time over that of the second quarter: the first starts processes."""
+        """Median memory of the last quarter of the time over that of the first; None for a short run."""
         quarter = len(self.memory_bytes) // 4
         if len(self.memory_bytes) < LEAST_SAMPLES:
             return None
-        return statistics.median(self.memory_bytes[-quarter:]) / statistics.median(
-            self.memory_bytes[quarter : 2 * quarter]
-        )
+        return statistics.median(self.memory_bytes[-quarter:]) / statistics.median(self.memory_bytes[:quarter])
 
 
 def tree_bytes(root: int) -> int:
@@ -164,21 +165,29 @@ def _gpu() -> Any:
 async def run_all(
     evaluator: Watched, kernels: list[Kernel], turns: int, sampler: Sampler, seconds: float
 ) -> list[Seen]:
-    """Every rollout at once. Each submits its kernel in as many turns, so that every turn's text is new."""
-    ends = time.monotonic() + seconds
+    """Every rollout at once. Each submits its kernel in as many turns, so that every turn's text is new.
+
+    What is not judged after so many seconds is withdrawn.
+    """
     found: list[Seen] = []
 
     async def one(kernel: Kernel) -> None:
         rollout = Rollout(evaluator, "relu")
         for turn in range(turns):
-            if time.monotonic() > ends:
+            if rollout.is_done:  # the machine could not judge the turn before
                 return
             reply = f"```python\n{kernel.source}\n# turn {turn}\n```"
             result = await rollout.answer(reply)
             sampler.judged += 1
             found.append(Seen(kernel, result, evaluator.evaluations.get(result.code or "")))
 
-    await asyncio.gather(*map(one, kernels))
+    tasks = [asyncio.create_task(one(kernel)) for kernel in kernels]
+    done, late = await asyncio.wait(tasks, timeout=None if seconds == float("inf") else seconds)
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
+    for task in done:
+        task.result()
     return found
 
 
@@ -279,7 +288,9 @@ def main() -> int:
     parser.add_argument("--rollouts", type=int, default=1000)
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--judges", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no turn begins after this time")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="end after this time; what is not judged is withdrawn"
+    )
     parser.add_argument("--check-only", action="store_true", help="time nothing")
     parser.add_argument("--require-authored", action="store_true", help="kernels may not call torch's operators")
     parser.add_argument("--largest", type=int, help="only so many cases for each kernel")

@@ -120,3 +120,39 @@ def test_the_packages_own_validation_passes(programs: Path, tmp_path: Path) -> N
     found = json.loads(summary.read_text())
     assert found["outcomes"]["valid"] == found["total"] == 2
     assert found["checks"]["gold"]["valid"] == found["checks"]["noop"]["valid"] == 2
+
+
+UNJUDGED = """
+import asyncio, json, sys
+from verifiers.v1.cli.eval.runner import run_eval
+from verifiers.v1.configs.cli.eval import EvalConfig
+from torchstone.errors import InfrastructureError
+from torchstone.gym import Evaluator
+
+
+async def fails(self, code, operator):
+    raise InfrastructureError("the device is lost.")
+
+
+Evaluator.evaluate = fails
+config = {
+    "env": {"taskset": {"id": "torchstone-kernels", "ops": ["relu"], "num_turns": 2, "settings": {"device": "cpu"}}},
+    "client": {"type": "eval", "base_url": sys.argv[1], "api_key_var": "SCRIPTED_KEY"},
+    "model": "scripted", "push": False, "rich": None, "select": {"limit": 1}, "output_dir": "out",
+}
+for episode in asyncio.run(run_eval(EvalConfig.model_validate(config))):
+    print("EPISODE", episode.model_dump_json())
+"""
+
+
+def test_a_rollout_that_the_machine_could_not_judge_fails_and_has_no_reward(programs: Path, tmp_path: Path) -> None:
+    with chat_server(lambda messages: reply(RIGHT)) as url:
+        told = call(str(programs / "python"), "-c", UNJUDGED, url, cwd=tmp_path, path=programs)
+    (episode,) = (
+        json.loads(line.removeprefix("EPISODE ")) for line in told.splitlines() if line.startswith("EPISODE ")
+    )
+    assert not episode["ok"]
+    assert "the device is lost" in json.dumps(episode["errors"])
+    (trace,) = episode["traces"]
+    assert [turn["reward"] for turn in trace["info"]["turns"]] == [None]
+    assert not any(trace["rewards"].values())

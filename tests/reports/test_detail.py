@@ -90,6 +90,11 @@ def test_what_a_record_does_not_have_takes_no_line() -> None:
     assert set(told(msgspec.structs.replace(made, implementation=nowhere))) == {"job", "verdict"}
 
 
+def test_imports_that_were_added_are_named() -> None:
+    added = msgspec.structs.replace(making.record(), added_imports=("import math", "import triton.language as tl"))
+    assert told(added)["added"] == "import math; import triton.language as tl"
+
+
 def test_a_failure_says_why() -> None:
     verdict = Disagrees("check", "values", "at [0]: got 1, expected 2")
     assert "got 1, expected 2" in told(making.record(verdict))["verdict"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import msgspec
 import verifiers.v1 as vf
 from pydantic import Field
 
@@ -101,7 +102,5 @@ class KernelTaskset(vf.Taskset[KernelTask, KernelsConfig]):
 
 def plain(config: EvaluatorConfig) -> dict[str, Any]:
     """The configuration as JSON has it."""
-    import msgspec
-
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(config))
     return found

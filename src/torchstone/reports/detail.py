@@ -57,6 +57,8 @@ def _lines(result: CaseResult) -> Iterator[tuple[str, str]]:
     yield "job", record.job_key
     if record.implementation.where:
         yield "kernel", record.implementation.where
+    if record.added_imports:
+        yield "added", "; ".join(record.added_imports)
     verdict = verdict_name(record.verdict)
     yield "verdict", verdict if verdict == "agrees" else f"{verdict}: {explain(record.verdict)}"
     yield from _speed_lines(result)
