@@ -15,7 +15,7 @@ from torchstone.errors import InfrastructureError, IsolationUnavailableError, Us
 from torchstone.executors import ExecutorOptions, fake_record, remote_session
 from torchstone.executors.node_judge import Judged, Refused, packed
 from torchstone.executors.remote_session import MOST_ATTEMPTS, RemoteJudge, RemoteSession
-from torchstone.schema import Agrees, Crashed, ErrorStatistics, Job, Record, Unjudged, decode, encode
+from torchstone.schema import Agrees, Crashed, ErrorStatistics, Job, Record, TimedOut, Unjudged, decode, encode
 
 RIGHT = Agrees(ErrorStatistics(), 1)
 Body = Callable[[tuple[Job, ...]], str]
@@ -149,6 +149,17 @@ def test_a_crash_of_a_candidate_is_a_verdict_and_never_tried_again() -> None:
     (record,) = judged(ScriptedFleet(judge), [job("crashes")])
     assert isinstance(record.verdict, Crashed)
     assert len(judge.messages) == 1
+
+
+def test_a_kernel_that_timed_out_twice_is_not_sent_again() -> None:
+    def hang(jobs: tuple[Job, ...]) -> str:
+        verdict = TimedOut("compile", 60.0, 60.0)
+        return encode(Judged(tuple(fake_record(each, verdict) for each in jobs))).decode()
+
+    judge = ScriptedJudge("a", hang)
+    records = judged(ScriptedFleet(judge), [job("hangs", number) for number in range(6)])
+    assert len(judge.messages) == 2
+    assert [bool(record.verdict.not_tried) for record in records] == [False] * 2 + [True] * 4  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from torchstone import errors
 from torchstone.executors.base import Answer, ExecutorOptions, ticket_of
 from torchstone.executors.node_judge import Judged, packed, unpacked
 from torchstone.executors.queue import JobQueue, Waiting
-from torchstone.schema import Isolation, Job, Record, Unjudged
+from torchstone.schema import Isolation, Job, Record, Unjudged, Verdict
 
 MOST_ATTEMPTS = 3
 """Faults after which a job ends `unjudged`."""
@@ -246,6 +246,8 @@ class RemoteSession:
                 continue
             self._unjudged_in_a_row.clear()
             self._answers.append(Answer(job, msgspec.structs.replace(record, attempts=record.attempts + lost)))
+            given_up = self._queue.judged(job, record.verdict)
+            self._answers += (Answer(each, self._without_judge(each, verdict, 0)) for each, verdict in given_up)
         if missing:
             self._lost(_Message(message.judge, missing), "an answer without these jobs")
 
@@ -257,21 +259,24 @@ class RemoteSession:
             if lost + 1 < MOST_ATTEMPTS:
                 self._queue.put_back(job, lost + 1)
                 continue
-            self._answers.append(Answer(job, self._unjudged(job, lost + 1, words)))
+            verdict = Unjudged(f"lost {lost + 1} times by the infrastructure; the last time on {words}")
+            self._queue.judged(job, verdict)
+            self._answers.append(Answer(job, self._without_judge(job, verdict, lost + 1)))
             self._unjudged_in_a_row.add(job.implementation.key)
         if len(self._unjudged_in_a_row) >= _MOST_UNJUDGED_IN_A_ROW and not self._messages:
             raise errors.InfrastructureError(f"one job after another is lost; the last one: {words}")
 
-    def _unjudged(self, job: Job, lost: int, words: str) -> Record:
+    def _without_judge(self, job: Job, verdict: Verdict, attempts: int) -> Record:
+        """The record of a job that no judge has answered."""
         return Record(
             job_key=job.key,
             case=job.case,
             implementation=job.implementation.reference,
-            verdict=Unjudged(f"lost {lost} times by the infrastructure; the last time on {words}"),
+            verdict=verdict,
             manifest_key=self._options.manifest_key,
             device=self._options.device,
             isolation=Isolation(self._options.isolation),
-            attempts=lost,
+            attempts=attempts,
             shapes=job.shapes,
         )
 

@@ -156,7 +156,7 @@ def _wrong(wrong: WrongElements, case: FailedCase) -> Iterator[str]:
     if wrong.worst_index is not None and wrong.got:
         there = ", ".join(f"{name} = {value}" for name, value in wrong.inputs.items())
         inputs = f", where {there}" if there else ""
-        yield f"worst at {list(wrong.worst_index)}: got {wrong.got}, expected {wrong.expected}{inputs}"
+        yield f"for example at {list(wrong.worst_index)}: got {wrong.got}, expected {wrong.expected}{inputs}"
     errors = _errors(case)
     if errors:
         yield errors
@@ -182,7 +182,7 @@ def _span(wrong: WrongElements) -> str:
 def _errors(case: FailedCase) -> str:
     parts = []
     if case.max_abs_error:
-        parts.append(f"largest error {case.max_abs_error:.3g}")
+        parts.append(f"largest absolute error of the result {case.max_abs_error:.3g}")
     if case.max_rel_error and case.max_rel_error < _LARGE_ERROR:
         parts.append(f"relative {case.max_rel_error:.2g}")
     if parts and case.times_allowed is not None and case.times_allowed != "inf":
