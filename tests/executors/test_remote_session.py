@@ -8,14 +8,28 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import msgspec
 import pytest
-from jobs import job
+from jobs import RELU, job
 
 from torchstone.errors import InfrastructureError, IsolationUnavailableError, UsageError
 from torchstone.executors import ExecutorOptions, fake_record, remote_session
 from torchstone.executors.node_judge import Judged, Refused, packed
 from torchstone.executors.remote_session import MOST_ATTEMPTS, RemoteJudge, RemoteSession
-from torchstone.schema import Agrees, Crashed, ErrorStatistics, Job, Record, TimedOut, Unjudged, decode, encode
+from torchstone.schema import (
+    Agrees,
+    Case,
+    Crashed,
+    ErrorStatistics,
+    Job,
+    Normal,
+    Record,
+    Tensor,
+    TimedOut,
+    Unjudged,
+    decode,
+    encode,
+)
 
 RIGHT = Agrees(ErrorStatistics(), 1)
 Body = Callable[[tuple[Job, ...]], str]
@@ -157,7 +171,8 @@ def test_a_kernel_that_timed_out_twice_is_not_sent_again() -> None:
         return encode(Judged(tuple(fake_record(each, verdict) for each in jobs))).decode()
 
     judge = ScriptedJudge("a", hang)
-    records = judged(ScriptedFleet(judge), [job("hangs", number) for number in range(6)])
+    cases = [Case("test", RELU.operator, (Tensor((5, size), "float32", Normal()),)) for size in range(1, 7)]
+    records = judged(ScriptedFleet(judge), [msgspec.structs.replace(job("hangs"), case=case) for case in cases])
     assert len(judge.messages) == 2
     assert [bool(record.verdict.not_tried) for record in records] == [False] * 2 + [True] * 4  # type: ignore[union-attr]
 
