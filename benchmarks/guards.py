@@ -36,7 +36,7 @@ from torchstone.judge_process.reference_alone import Beforehand
 from torchstone.judge_process.resources import JudgeResources
 from torchstone.measuring import procedure
 from torchstone.measuring.ceilings import DeviceCeilings
-from torchstone.measuring.device import DeviceProbe
+from torchstone.measuring.device_state import DeviceProbe
 from torchstone.measuring.kept_ceilings import KeptCeilings
 from torchstone.measuring.procedure import Inspections
 from torchstone.schema import (

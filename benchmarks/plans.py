@@ -55,7 +55,7 @@ from torchstone.judging.variants.scalars import rescalings
 from torchstone.judging.variants.unequal_sizes import more_and_fewer_keys
 from torchstone.judging.variants.validity import is_valid
 from torchstone.measuring.ceilings import DeviceCeilings
-from torchstone.measuring.device import DeviceProbe
+from torchstone.measuring.device_state import DeviceProbe
 from torchstone.measuring.kept_ceilings import KeptCeilings
 from torchstone.redteam import Fixture, read_corpus
 from torchstone.redteam.cases import CASES

@@ -28,7 +28,7 @@ from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judge_process.resources import JudgeResources
 from torchstone.measuring import Speedup, Timing, timing
 from torchstone.measuring.ceilings import DeviceCeilings
-from torchstone.measuring.device import DeviceProbe
+from torchstone.measuring.device_state import DeviceProbe
 from torchstone.measuring.kept_ceilings import KeptCeilings
 from torchstone.schema import (
     Agrees,

@@ -93,8 +93,8 @@ backends = Registry(
         "kernelbench": "torchstone.backends.solutions:SolutionsBackend",
         "liger": "torchstone.backends.liger:LigerBackend",
         "llm": "torchstone.backends.generated:GeneratedBackend",
-        "torchstone-cuda": "torchstone.backends.builtin_kernels:BuiltInCuda",
-        "torchstone-triton": "torchstone.backends.builtin_kernels:BuiltInTriton",
+        "torchstone-cuda": "torchstone.backends.torchstone_kernels:BuiltInCuda",
+        "torchstone-triton": "torchstone.backends.torchstone_kernels:BuiltInTriton",
     },
     aliases={"pregenerated": "directory"},
 )

@@ -16,7 +16,7 @@ import pytest
 
 from torchstone.executors import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
-from torchstone.measuring.device import DeviceProbe, disturbances
+from torchstone.measuring.device_state import DeviceProbe, disturbances
 from torchstone.schema import Agrees, Attribution, Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor
 
 pytestmark = pytest.mark.gpu

@@ -28,8 +28,8 @@ from torchstone.judging import (
     worst_of,
 )
 from torchstone.judging.compare import agreement
-from torchstone.judging.hidden_tag import HIDDEN
 from torchstone.judging.reference.float64 import Float64Probe, probe
+from torchstone.judging.variant_tag import HIDDEN
 from torchstone.schema import (
     Booleans,
     Case,

@@ -11,11 +11,11 @@ import torch
 
 from torchstone import models
 from torchstone.judging import Mismatch, Reference, compare_many, draw_call, plant, planted_calls
-from torchstone.judging.hidden_tag import HIDDEN
 from torchstone.judging.plans.first_of_ties import says_which_of_equals
 from torchstone.judging.plans.one_sided_values import Above, Below
 from torchstone.judging.plans.whole_arguments import NoneTrue, Whole
 from torchstone.judging.reference.expected import states_format
+from torchstone.judging.variant_tag import HIDDEN
 from torchstone.judging.variants.pool import hidden_cases
 from torchstone.judging.variants.sizes import whole_blocks
 from torchstone.redteam.cases import CASES

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from judging.cases import case, tensor
 from torchstone import operators
-from torchstone.judging.hidden_tag import is_hidden
+from torchstone.judging.variant_tag import is_hidden
 from torchstone.judging.variants.memory import relaid
 from torchstone.judging.variants.pool import hidden_cases, stated_size_cases, with_other_numbers
 from torchstone.schema import Case, Given, Normal, Scalar, Sequence, Tensor, tensors_of

@@ -13,7 +13,7 @@ from judging.cases import case, tensor
 from torchstone.errors import UsageError
 from torchstone.judging import DrawnCall, Reference, draw_call, inputs_of, plant, planted_calls
 from torchstone.judging.plans import PLANS, CaseFacts, Catalogue, Plan, Policy, Positions, When, catalogue
-from torchstone.judging.plans.rng import PlanRng
+from torchstone.judging.plans.plan_randomness import PlanRng
 from torchstone.judging.planting import planted_calls as planting
 
 CPU = torch.device("cpu")

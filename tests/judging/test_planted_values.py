@@ -25,7 +25,7 @@ from torchstone.judging import (
     planted_calls,
 )
 from torchstone.judging.compare.reference_trust import stands_by
-from torchstone.judging.hidden_tag import HIDDEN
+from torchstone.judging.variant_tag import HIDDEN
 from torchstone.schema import Argument, Booleans, Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform
 
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ import torch
 import torchstone
 from torchstone import kernels, registry
 from torchstone.backends import BackendOptions
-from torchstone.backends.builtin_kernels import BACKENDS, BuiltInCuda, BuiltInTriton
+from torchstone.backends.torchstone_kernels import BACKENDS, BuiltInCuda, BuiltInTriton
 from torchstone.errors import UsageError
 from torchstone.kernels.catalogue import LANGUAGES
 from torchstone.schema import SourceFiles

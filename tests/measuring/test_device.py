@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchstone.measuring.device import DeviceProbe, Glance, Watch, disturbances
+from torchstone.measuring.device_state import DeviceProbe, Glance, Watch, disturbances
 from torchstone.measuring.processor import Processor
 from torchstone.schema import DeviceState, Disturbance
 

@@ -21,7 +21,7 @@ from torchstone.schema import Case, Given, Scalar, Sequence, Uniform, tensors_of
 from torchstone.suites import CaseQuery, input_bytes, select_cases
 from torchstone.suites.attention import BACKWARD, FORWARD, on_cuda
 from torchstone.suites.huggingface import CALLS_FILE, MODELS_FILE, HuggingFaceSuite
-from torchstone.suites.sources import Recorded, read_source
+from torchstone.suites.recorded_call_files import Recorded, read_source
 from torchstone.suites.trace_text import TracedCall, TracedTensor
 from torchstone.suites.traces import TIMED_BYTES
 from torchstone.suites.value_facts import fills_for

@@ -27,7 +27,7 @@ from torchstone.errors import MissingExtraError, UsageError
 from torchstone.schema import Case, JudgedDevice, Normal, Scalar, Sequence, Tensor, decode, encode, tensors_of
 from torchstone.suites import CaseQuery, input_bytes
 from torchstone.suites.device_bound import CUDA_ONLY
-from torchstone.suites.sources import DEFAULT_SOURCE, Row, identity_of, read_source
+from torchstone.suites.recorded_call_files import DEFAULT_SOURCE, Row, identity_of, read_source
 from torchstone.suites.traces import (
     NOT_DOMINATED,
     SAME_CALL,
@@ -296,7 +296,7 @@ class Hub(BaseHTTPRequestHandler):
 def test_a_file_is_fetched_from_a_hub_once_and_what_is_not_there_is_said(tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub")
     code = (
-        "import sys; from torchstone.suites.sources import read_source\n"
+        "import sys; from torchstone.suites.recorded_call_files import read_source\n"
         "from torchstone.errors import InfrastructureError\n"
         "for source in sys.argv[1:]:\n"
         "    try: print(len(read_source(source)))\n"

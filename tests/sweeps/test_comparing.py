@@ -7,8 +7,8 @@ import torch
 
 from torchstone.schema.sweep import SweepPoint
 from torchstone.sweeps.comparing import exact_results, mismatch
+from torchstone.sweeps.forward_backward import Passes, make_gradients
 from torchstone.sweeps.operations import BUILT_IN, leaves
-from torchstone.sweeps.passes import Passes, make_gradients
 from torchstone.sweeps.tensor_pool import TensorPool
 
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ import pytest
 from torchstone.errors import IsolationUnavailableError
 from torchstone.isolation import sandbox
 from torchstone.isolation.sandbox import Policy
-from torchstone.protocol.environment import clean_environment
+from torchstone.protocol.worker_environment import clean_environment
 from torchstone.schema import Limits
 from torchstone.supervisor import worker_pool as pool_module
 from torchstone.supervisor.worker_handle import Worker, descendants

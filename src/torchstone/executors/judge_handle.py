@@ -22,7 +22,7 @@ from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.devices import Device
 from torchstone.executors.workload import Workload
 from torchstone.judge_process.process import Announcement, JudgeSettings, Opened, receive, send
-from torchstone.protocol.environment import FEW_QUEUES, clean_environment
+from torchstone.protocol.worker_environment import FEW_QUEUES, clean_environment
 from torchstone.schema import Job, Record, decode
 from torchstone.supervisor.nursery import Nursery
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, get_args
 
-from torchstone.protocol.environment import Preload
+from torchstone.protocol.worker_environment import Preload
 from torchstone.schema import Implementation, Job, SourceFiles
 
 _PRELOADS: tuple[Preload, ...] = get_args(Preload)

@@ -16,7 +16,7 @@ from torchstone.prompting import language_named
 from torchstone.runs.request import check_run_id
 from torchstone.schema import Deadlines, Effort, IsolationLevel, Limits, NonFiniteInputs, Shapes
 from torchstone.schema.generation import Strategy
-from torchstone.suites.sources import identity_of
+from torchstone.suites.recorded_call_files import identity_of
 
 OUTPUT_DIR = Path("generated_kernels")
 """Where run folders are made unless told otherwise."""

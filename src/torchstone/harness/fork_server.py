@@ -20,7 +20,7 @@ from typing import Self
 from torchstone.errors import InfrastructureError
 from torchstone.processes import BoundedLog, Ends, Peer
 from torchstone.processes.peer import PIPE_BYTES
-from torchstone.protocol.environment import start_apart
+from torchstone.protocol.worker_environment import start_apart
 
 DETERMINISTIC = b"deterministic"
 """Asks for a side of which deterministic algorithms will be asked."""

@@ -12,8 +12,8 @@ from typing import Literal, Self
 import torch
 
 from torchstone.backends import BackendOptions, Problem, folder_name, operator_name
-from torchstone.backends.builtin_kernels import BACKENDS, is_built_in
 from torchstone.backends.directory import DirectoryBackend, served_by
+from torchstone.backends.torchstone_kernels import BACKENDS, is_built_in
 from torchstone.errors import DeviceUnavailableError, UsageError, unknown_name
 from torchstone.installing import slots
 from torchstone.installing.loading import KernelLoadError, load_kernel

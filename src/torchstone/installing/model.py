@@ -18,7 +18,7 @@ from typing import Self
 
 import msgspec
 
-from torchstone.backends.builtin_kernels import is_built_in
+from torchstone.backends.torchstone_kernels import is_built_in
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.installing.comparison import (
     Difference,

@@ -22,7 +22,7 @@ from torchstone.errors import InfrastructureError, IsolationUnavailableError
 from torchstone.isolation.sandbox import Policy
 from torchstone.processes.framing import HEADER_BYTES, frame, length_in
 from torchstone.processes.peer import ending_in_words
-from torchstone.protocol.environment import clean_environment
+from torchstone.protocol.worker_environment import clean_environment
 from torchstone.schema import IsolationLevel, Layer, Limits, encode
 
 _START_SECONDS = 120.0

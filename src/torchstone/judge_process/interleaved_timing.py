@@ -23,8 +23,7 @@ from torchstone.judge_process.bound_worker import BoundWorker
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_session import FAILURES, HOUSEKEEPING_SECONDS, CandidateSession, VerdictError
 from torchstone.judge_process.layout_cost import relaying_ns
-from torchstone.judge_process.measurement_guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
-from torchstone.judge_process.participants import (
+from torchstone.judge_process.measured_parties import (
     CandidateCalls,
     CandidateChain,
     CandidateGraphs,
@@ -36,10 +35,11 @@ from torchstone.judge_process.participants import (
     can_be_chained,
     lost,
 )
+from torchstone.judge_process.measurement_guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
 from torchstone.judge_process.short_block_timing import ShortBlockTiming
 from torchstone.judging import Reference, UncapturableError, Work
 from torchstone.measuring import is_precise_enough, needs_confirmation, procedure
-from torchstone.measuring.device import Watch
+from torchstone.measuring.device_state import Watch
 from torchstone.protocol.messages import Load
 
 Parties = dict[schema.Party, procedure.Contestant]

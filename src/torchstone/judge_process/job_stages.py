@@ -38,8 +38,8 @@ from torchstone.judge_process.large_cases import (
     require_memory,
     require_memory_for_arguments,
 )
+from torchstone.judge_process.measured_parties import ReferenceLostError
 from torchstone.judge_process.measurement_guards import DeviceBusyError
-from torchstone.judge_process.participants import ReferenceLostError
 from torchstone.judge_process.reference_alone import (
     Beforehand,
     CameTooSoonError,

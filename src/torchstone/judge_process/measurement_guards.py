@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from torchstone.measuring.device import BY_THE_HOST
+from torchstone.measuring.device_state import BY_THE_HOST
 from torchstone.schema import Block, Cheated, Measurement, Party
 
 Floats = NDArray[np.float64]

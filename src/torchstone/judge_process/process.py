@@ -22,8 +22,8 @@ import msgspec
 
 from torchstone.errors import DeviceUnavailableError, TorchstoneError
 from torchstone.judge_process.measuring_lane import MeasuringLane
-from torchstone.protocol.environment import Preload
 from torchstone.protocol.messages import HEADER_BYTES, frame, frame_length
+from torchstone.protocol.worker_environment import Preload
 from torchstone.schema import IsolationLevel, Job, Limits, Record, ResultReading, decode
 from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 
@@ -187,7 +187,7 @@ def _open(charge: JudgeSettings, pool: WorkerPool, lane: MeasuringLane, options:
     from torchstone import models
     from torchstone.judge_process.resources import JudgeResources
     from torchstone.measuring.ceilings import DeviceCeilings
-    from torchstone.measuring.device import DeviceProbe
+    from torchstone.measuring.device_state import DeviceProbe
     from torchstone.measuring.kept_ceilings import KeptCeilings
 
     if options.judge_cores:  # not before: judge and zygote import torch side by side

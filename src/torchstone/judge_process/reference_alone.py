@@ -29,7 +29,7 @@ from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_session import CandidateSession
 from torchstone.judge_process.idle_cores import IdleCores
 from torchstone.judge_process.interleaved_timing import Parties, own_bound_worker
-from torchstone.judge_process.participants import FreshCalls, ReferenceCalls, ReferenceGraphs
+from torchstone.judge_process.measured_parties import FreshCalls, ReferenceCalls, ReferenceGraphs
 from torchstone.judge_process.short_block_timing import BurstDraws, most_calls, own_parties, timed
 from torchstone.judging import Reference
 from torchstone.measuring import (

@@ -22,7 +22,7 @@ from torchstone.judge_process.sandboxed_models import SandboxedModels
 from torchstone.judging import DrawnCall, Expected, Reference, Work, calls_to_tell, draw_call, preparable_share, work_of
 from torchstone.measuring import timing
 from torchstone.measuring.ceilings import DeviceCeilings
-from torchstone.measuring.device import DeviceProbe
+from torchstone.measuring.device_state import DeviceProbe
 from torchstone.protocol.peak_memory import PeakMemory
 from torchstone.supervisor.pausing import PausableWorker
 from torchstone.supervisor.worker_pool import WorkerPool

@@ -19,7 +19,7 @@ from torchstone import schema
 from torchstone.judge_process.block_results import BlockResults
 from torchstone.judge_process.bound_worker import BoundWorker
 from torchstone.judge_process.candidate_session import FAILURES, HOUSEKEEPING_SECONDS, CandidateSession
-from torchstone.judge_process.participants import (
+from torchstone.judge_process.measured_parties import (
     CandidateCalls,
     CandidateChain,
     FreshCalls,
@@ -31,7 +31,7 @@ from torchstone.judge_process.participants import (
 )
 from torchstone.judging import DrawnCall, Expected, Reference, UncapturableError
 from torchstone.measuring import needs_single_calls, short_blocks, short_rounds
-from torchstone.measuring.device import Watch
+from torchstone.measuring.device_state import Watch
 from torchstone.measuring.procedure import Contestant, Inspections, Times
 
 _WARM_BYTES = 12 << 20

@@ -8,7 +8,6 @@ from torchstone.judging.budget import BUDGETS
 from torchstone.judging.call_series import Series, UncapturableError
 from torchstone.judging.calls_needed import calls_to_tell
 from torchstone.judging.compare.agreement import compare, compare_many
-from torchstone.judging.hidden_tag import is_hidden
 from torchstone.judging.outcome import Agreement, Mismatch, worst_of
 from torchstone.judging.plans import Plan, inputs_of, plant
 from torchstone.judging.planting.planted_calls import Planting, plans_among_timed, plant_some, planted_calls
@@ -20,6 +19,7 @@ from torchstone.judging.self_agreement import (
     has_the_kinds_of,
     says_it_races,
 )
+from torchstone.judging.variant_tag import is_hidden
 from torchstone.judging.variants.pool import hidden_cases, stated_size_cases, with_other_numbers
 from torchstone.judging.work.counting import Work, work_of
 from torchstone.judging.work.value_independent import preparable_share

@@ -17,7 +17,7 @@ import msgspec
 from torchstone.profiling.base import LOG_CHARACTERS, Subject, unavailable, with_kernels
 from torchstone.profiling.order import MOST_SAID_BYTES, ORDER, SAID, BenchmarkFile, ProfileOrder, Said
 from torchstone.profiling.tools import Ended, find_tool, run, version_of
-from torchstone.protocol.environment import clean_environment
+from torchstone.protocol.worker_environment import clean_environment
 from torchstone.runs.folder import writing_to
 from torchstone.schema import ProfiledKernel, ProfilerResult, decode, encode
 

@@ -24,7 +24,7 @@ from torchstone.schema import (
     Shapes,
 )
 from torchstone.suites import Mode
-from torchstone.suites.sources import HUB, identity_of
+from torchstone.suites.recorded_call_files import HUB, identity_of
 
 DTYPES = (
     "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",

@@ -97,7 +97,7 @@ class Disturbance(msgspec.Struct, frozen=True):
 
     round: int
     reasons: tuple[str, ...]
-    """Named in ``measuring/device.py``: ``power cap``, ``waited for a core`` and so on."""
+    """Named in ``measuring/device_state.py``: ``power cap``, ``waited for a core`` and so on."""
 
 
 class Measurement(msgspec.Struct, frozen=True):

@@ -17,8 +17,8 @@ from torchstone import registry
 from torchstone.errors import TorchstoneError, UsageError
 from torchstone.schema import Case, decode, encode
 from torchstone.suites.base import CaseQuery
+from torchstone.suites.recorded_call_files import HUB
 from torchstone.suites.selection import known_operators
-from torchstone.suites.sources import HUB
 
 _MOST_SOURCE_BYTES = 64 << 20
 """Of a source that travels to a node. The recorded calls of 150 models are 3 MB."""

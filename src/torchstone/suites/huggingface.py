@@ -13,7 +13,7 @@ import msgspec
 
 from torchstone.suites.attention import BACKWARD, FORWARD, on_cuda
 from torchstone.suites.base import CaseQuery
-from torchstone.suites.sources import Recorded, read_source
+from torchstone.suites.recorded_call_files import Recorded, read_source
 from torchstone.suites.trace_text import format_call
 from torchstone.suites.traces import TraceSuite
 

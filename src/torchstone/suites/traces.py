@@ -1,7 +1,8 @@
 """The suite of recorded calls: which operators real models call, with which shapes and dtypes, and how often.
 
-The rows come from a file (:mod:`torchstone.suites.sources`), their values from what is known about the operators
-(:mod:`torchstone.suites.value_facts`). Every row becomes a case or is left out for a reason that has a name.
+The rows come from a file (:mod:`torchstone.suites.recorded_call_files`), their values from what is known about the
+operators (:mod:`torchstone.suites.value_facts`). Every row becomes a case or is left out for a reason that has a
+name.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from torchstone.schema import Case, content_key, tensors_of
 from torchstone.suites.base import CaseQuery, names_operator, selects
 from torchstone.suites.device_bound import reason_against
 from torchstone.suites.layouts import may_be_laid_out
+from torchstone.suites.recorded_call_files import DEFAULT_SOURCE, Recorded, read_source
 from torchstone.suites.selection import input_bytes
-from torchstone.suites.sources import DEFAULT_SOURCE, Recorded, read_source
 from torchstone.suites.telling import excuse
 from torchstone.suites.value_facts import fills_for
 

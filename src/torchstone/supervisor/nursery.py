@@ -11,7 +11,7 @@ import socket
 import subprocess
 from collections.abc import Mapping
 
-from torchstone.protocol.environment import Preload, start_apart
+from torchstone.protocol.worker_environment import Preload, start_apart
 from torchstone.schema import encode
 
 _STOP_SECONDS = 5.0

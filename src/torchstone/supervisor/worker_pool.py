@@ -18,8 +18,8 @@ import msgspec
 
 from torchstone.errors import InfrastructureError, IsolationUnavailableError
 from torchstone.isolation.sandbox import Policy
-from torchstone.protocol.environment import Preload, start_apart
 from torchstone.protocol.messages import Failed, Open, Spawn, frame
+from torchstone.protocol.worker_environment import Preload, start_apart
 from torchstone.schema import Holding, IsolationLevel, Layer, Limits, ResultReading, encode
 from torchstone.supervisor.pausing import PausableWorker
 from torchstone.supervisor.worker_handle import (

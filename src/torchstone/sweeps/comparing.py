@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from torchstone.judging.reference.bounds import MAX_TERMS, share
+from torchstone.sweeps.forward_backward import Gradients, Passes
 from torchstone.sweeps.operations import Function
-from torchstone.sweeps.passes import Gradients, Passes
 
 ALLOWANCE = 4.0
 """Times what an honest implementation may be off by the judge's rules: without probing, nothing finer is known."""

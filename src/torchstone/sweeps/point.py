@@ -18,10 +18,10 @@ from torchstone.schema.sweep import SweepPoint, SweepRecord, SweepSkip, SweepTim
 from torchstone.sweeps import rows
 from torchstone.sweeps.comparing import exact_results, mismatch
 from torchstone.sweeps.estimate import estimate
+from torchstone.sweeps.forward_backward import Gradients, Passes, make_gradients
 from torchstone.sweeps.light import DOUBTFUL_PERCENT, Light
 from torchstone.sweeps.memory import Footprint, fitting_copies, host_cache_bytes, too_large
 from torchstone.sweeps.operations import Function, Inputs, Moved, Operation, dtype_of, leaves, shape_of
-from torchstone.sweeps.passes import Gradients, Passes, make_gradients
 from torchstone.sweeps.tensor_pool import TensorPool
 from torchstone.sweeps.timing import Block, Call, Clock, CpuClock, CudaClock, take_samples
 

@@ -27,7 +27,6 @@ from torchstone.isolation import sandbox
 from torchstone.links import Links, leading
 from torchstone.models import ModelFunction
 from torchstone.protocol.buffers import HostMemory, Memory, MirroredMemory, OpenedDeviceMemory
-from torchstone.protocol.environment import FEW_QUEUES
 from torchstone.protocol.messages import (
     GO,
     HEADER_BYTES,
@@ -73,6 +72,7 @@ from torchstone.protocol.messages import (
     sent_plain,
     span_elements,
 )
+from torchstone.protocol.worker_environment import FEW_QUEUES
 from torchstone.schema import decode, tensors_of
 from torchstone.worker import compiler_setup
 from torchstone.worker.attribution import attribute
@@ -229,7 +229,7 @@ class _Server:
     def _model_calls(self, command: CallModel | MakeWeights | FetchResults, descriptor: int | None) -> Reply:
         """Imported late, as candidates have no need of it."""
         if self._models is None:
-            from torchstone.worker.model_calls import ModelCalls
+            from torchstone.worker.problem_models import ModelCalls
 
             self._models = ModelCalls(self._candidate, self._device)
         reply: Reply = self._models.answer(command, descriptor)

@@ -14,7 +14,7 @@ from torchstone.calls.drawing import DrawnCall
 from torchstone.calls.evaluation import ResultPosition
 from torchstone.judging.plans.facts import CaseFacts
 from torchstone.judging.plans.forward_part import forward_call
-from torchstone.judging.plans.rng import PlanRng
+from torchstone.judging.plans.plan_randomness import PlanRng
 
 
 class When(Enum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from torchstone.calls.drawing import DrawnTensor
-from torchstone.judging.plans.rng import PlanRng
+from torchstone.judging.plans.plan_randomness import PlanRng
 
 _ZEROS_IN = 4
 """One number in so many is 0."""

@@ -14,7 +14,7 @@ from torchstone.calls.drawing import DrawnCall, overlaps
 from torchstone.calls.evaluation import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import CaseFacts, is_unbounded
-from torchstone.judging.plans.rng import PlanRng
+from torchstone.judging.plans.plan_randomness import PlanRng
 
 _ROWS_EVERY = 8
 _FLAT = (1.0, -1.0, 0.5, 2.0, -2.0, 3.0, 4.0)

@@ -13,7 +13,7 @@ from torchstone.calls.drawing import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import CaseFacts
 from torchstone.judging.plans.forward_part import cotangents
-from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in
+from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in
 
 _EVERY = 4
 _ALL_BUT_ONE = 0.2

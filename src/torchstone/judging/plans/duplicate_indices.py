@@ -14,7 +14,7 @@ from torchstone import operators, schema
 from torchstone.calls.drawing import DrawnCall, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import CaseFacts
-from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in, unravelled
+from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in, unravelled
 
 _EVERY = 2
 _INDICES = ("index", "indices")

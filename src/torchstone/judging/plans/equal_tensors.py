@@ -18,7 +18,7 @@ from torchstone import operators, schema
 from torchstone.calls.drawing import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import CaseFacts
-from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in
+from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in
 
 _EVERY_CHANGED, _EVERY_NONFINITE = 64, 16
 _CHANGED_EXPONENTS = (-10.0, -1.0)

@@ -12,7 +12,7 @@ from torchstone import operators, schema
 from torchstone.calls.drawing import DrawnCall, DrawnTensor
 from torchstone.judging.plans.base import Plan, Policy, When
 from torchstone.judging.plans.facts import CaseFacts, is_normal
-from torchstone.judging.plans.rng import PlanRng, elements, place_extremes, unravelled
+from torchstone.judging.plans.plan_randomness import PlanRng, elements, place_extremes, unravelled
 
 _FURTHER = 1.25
 """Factor by which an extreme exceeds all other magnitudes."""

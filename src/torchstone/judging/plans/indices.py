@@ -8,7 +8,7 @@ from torchstone import operators, schema
 from torchstone.calls.drawing import DrawnCall
 from torchstone.judging.plans.base import Plan, Policy, When
 from torchstone.judging.plans.facts import CaseFacts, may_be_index
-from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in, plant_where
+from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in, plant_where
 
 _EVERY_NEGATIVE = 4
 _EVERY_MARKED = 16

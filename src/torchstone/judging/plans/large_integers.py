@@ -14,7 +14,7 @@ from torchstone import operators, schema
 from torchstone.calls.drawing import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy
 from torchstone.judging.plans.facts import INTEGERS, CaseFacts
-from torchstone.judging.plans.rng import PlanRng, count_of, elements, place_extremes, places_in
+from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, place_extremes, places_in
 from torchstone.operators.traits import may_be_index
 
 _EVERY = 4

@@ -17,7 +17,7 @@ from torchstone.judging.plans.complex_values import in_parts
 from torchstone.judging.plans.extreme_positions import place_ends
 from torchstone.judging.plans.facts import CaseFacts, is_complex, is_unbounded
 from torchstone.judging.plans.forward_part import forward_call
-from torchstone.judging.plans.rng import DrawValues, PlanRng, plant_where
+from torchstone.judging.plans.plan_randomness import DrawValues, PlanRng, plant_where
 
 _EVERY_HUNDRED = 16
 _EVERY_MAGNITUDE = 4

@@ -17,7 +17,7 @@ from torchstone.calls.drawing import DrawnCall, overlaps
 from torchstone.calls.evaluation import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, Positions, When, is_pointwise
 from torchstone.judging.plans.facts import CaseFacts
-from torchstone.judging.plans.rng import PlanRng, plant_into
+from torchstone.judging.plans.plan_randomness import PlanRng, plant_into
 
 _EVERY_MASKED = 8
 _ROWS_EVERY = 16

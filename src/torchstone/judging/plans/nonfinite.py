@@ -23,7 +23,7 @@ from torchstone.calls.drawing import DrawnCall
 from torchstone.calls.evaluation import OPERATOR_ERRORS, ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, When, is_pointwise
 from torchstone.judging.plans.facts import CaseFacts, is_normal, is_unbounded
-from torchstone.judging.plans.rng import PlanRng, plant_into
+from torchstone.judging.plans.plan_randomness import PlanRng, plant_into
 from torchstone.judging.plans.simple_values import may_take_from
 
 _EVERY = 64

@@ -16,7 +16,7 @@ from torchstone.calls.drawing import DrawnCall, DrawnTensor
 from torchstone.calls.evaluation import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import FLOATS, CaseFacts, is_unbounded
-from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in
+from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in
 
 _TABLE = (math.nan, math.inf, -math.inf)
 _EVERY = 16

@@ -13,7 +13,7 @@ from torchstone import operators, schema
 from torchstone.calls.drawing import DrawnCall, DrawnTensor
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import CaseFacts
-from torchstone.judging.plans.rng import PlanRng, elements
+from torchstone.judging.plans.plan_randomness import PlanRng, elements
 
 _LEAST_OF_FILL = 1e-3
 """A range that begins nearer to 0 than this excludes no more than 0 itself."""

@@ -14,7 +14,7 @@ from torchstone import operators, schema
 from torchstone.calls.drawing import DrawnCall
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import FLOATS, CaseFacts
-from torchstone.judging.plans.rng import PlanRng
+from torchstone.judging.plans.plan_randomness import PlanRng
 
 _OF_MODEL = (torch.float32, torch.float64)
 """In fewer bits two magnitudes may be equal, and no model promises which of equal values it means."""

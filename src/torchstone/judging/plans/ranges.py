@@ -21,7 +21,7 @@ from torchstone.calls.drawing import DrawnCall, DrawnTensor
 from torchstone.calls.evaluation import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, When, is_pointwise
 from torchstone.judging.plans.facts import INTEGERS, CaseFacts, is_bounded, is_unbounded
-from torchstone.judging.plans.rng import PlanRng, count_of, elements, places_in
+from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in
 
 _EVERY, _EVERY_POINTWISE = 4, 2
 _FRACTIONS = tuple(sign * 2.0**-k for k in (1, 2, 4, 6) for sign in (1.0, -1.0))

@@ -23,7 +23,7 @@ from torchstone.calls.drawing import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.facts import FLOATS, INTEGERS, CaseFacts
 from torchstone.judging.plans.first_of_ties import says_which_of_equals
-from torchstone.judging.plans.rng import PlanRng, elements, places_in
+from torchstone.judging.plans.plan_randomness import PlanRng, elements, places_in
 
 _LEVELS = (3, 4, 5, 16)
 _SAMPLED = 64

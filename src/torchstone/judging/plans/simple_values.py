@@ -16,7 +16,7 @@ from torchstone.calls.drawing import DrawnCall, DrawnTensor, next_up, overlaps
 from torchstone.judging.plans.base import Plan, Policy
 from torchstone.judging.plans.complex_values import complex_numbers
 from torchstone.judging.plans.facts import CaseFacts, is_complex, is_unbounded, takes_numbers
-from torchstone.judging.plans.rng import PlanRng, count_of, places_in, plant_where
+from torchstone.judging.plans.plan_randomness import PlanRng, count_of, places_in, plant_where
 
 _EVERY = 16
 """One element in so many is planted, and at least one."""

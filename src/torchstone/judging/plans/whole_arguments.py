@@ -14,7 +14,7 @@ from torchstone import operators, schema
 from torchstone.calls.drawing import DrawnCall, overlaps
 from torchstone.judging.plans.base import Plan, Policy, When
 from torchstone.judging.plans.facts import CaseFacts
-from torchstone.judging.plans.rng import PlanRng
+from torchstone.judging.plans.plan_randomness import PlanRng
 
 _INDICES = (torch.int32, torch.int64)
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from torchstone.judging.budget import CheckBudget
-from torchstone.judging.hidden_tag import HIDDEN
 from torchstone.judging.plans.base import Plan, When
 from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.variant_tag import HIDDEN
 
 _FEW_ELEMENTS = 1 << 14
 """Elements of a call's tensors up to which a stated case is small."""

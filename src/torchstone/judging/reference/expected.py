@@ -29,12 +29,12 @@ from torchstone.calls.evaluation import (
 )
 from torchstone.judging.budget import BUDGETS
 from torchstone.judging.copy_operators import only_moves
-from torchstone.judging.hidden_tag import HIDDEN
 from torchstone.judging.plans import plan_of
 from torchstone.judging.reference import bounds
 from torchstone.judging.reference.float64 import FEW_ELEMENTS, Float64Probe, piece_elements, probe
 from torchstone.judging.reference.native_noise import NativeNoise, roughness
 from torchstone.judging.stochastic.random_calls import RandomResults
+from torchstone.judging.variant_tag import HIDDEN
 
 _PLANTED_MULTIPLE = 16.0
 """Precision is judged on ordinary values. Rows that hold a planted one are worse conditioned than slopes can show."""

@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from torchstone import schema
-from torchstone.judging.hidden_tag import hidden
+from torchstone.judging.variant_tag import hidden
 from torchstone.judging.variants.expanded_memory import expanded, is_read_by_its_strides
 from torchstone.judging.variants.memory import relaid
 from torchstone.judging.variants.requested_gradients import (

@@ -16,7 +16,7 @@ import torch
 
 from torchstone import schema
 from torchstone.calls.resizing import Sizes, resized
-from torchstone.judging.hidden_tag import hidden
+from torchstone.judging.variant_tag import hidden
 from torchstone.judging.variants.memory import apart, laid_out, on_plain_memory
 from torchstone.judging.variants.unequal_sizes import uneven
 
