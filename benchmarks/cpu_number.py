@@ -54,10 +54,10 @@ class Injected(NamedTuple):
 
     name: str
     step: str
-    """An idempotent operator: applied again, it does its work again and changes nothing."""
+    """What is computed of `x`. Mostly arithmetic: another pass over memory that lies in caches would be quicker."""
     shape: tuple[int, ...]
     candidate: int
-    """How often the kernel applies it."""
+    """How often the kernel computes it."""
     reference: int
 
     @property
@@ -66,17 +66,17 @@ class Injected(NamedTuple):
 
 
 INJECTED = (
-    Injected("relu 1024x512", "torch.relu", (1024, 512), 1, 1),
-    Injected("relu 1024x512", "torch.relu", (1024, 512), 2, 1),
-    Injected("relu 1024x512", "torch.relu", (1024, 512), 1, 2),
-    Injected("relu 1024x512", "torch.relu", (1024, 512), 1, 3),
-    Injected("floor 256x512", "torch.floor", (256, 512), 2, 1),
-    Injected("floor 256x512", "torch.floor", (256, 512), 1, 2),
+    Injected("mm 256", "torch.mm(x, x)", (256, 256), 1, 1),
+    Injected("mm 256", "torch.mm(x, x)", (256, 256), 2, 1),
+    Injected("mm 256", "torch.mm(x, x)", (256, 256), 1, 2),
+    Injected("mm 256", "torch.mm(x, x)", (256, 256), 1, 3),
+    Injected("tanh 128x512", "torch.tanh(x)", (128, 512), 2, 1),
+    Injected("tanh 128x512", "torch.tanh(x)", (128, 512), 1, 2),
 )
 
 
 def job(pair: Injected) -> Job:
-    """The kernel applies the step `candidate` times, the problem that is its reference `reference` times."""
+    """The kernel computes the step `candidate` times, the problem that is its reference `reference` times."""
     problem = SourceFiles((SourceFile("problem.py", _problem(pair)),), "Model", "problem")
     kernel = SourceFiles((SourceFile("kernel.py", _model("ModelNew", pair.step, pair.candidate)),), "ModelNew", "test")
     operator = "kernelbench.cpu_number.default"
@@ -91,8 +91,10 @@ def _problem(pair: Injected) -> str:
 
 
 def _model(name: str, step: str, times: int) -> str:
-    body = "\n".join([f"        x = {step}(x)"] * times)
-    return f"import torch\n\n\nclass {name}(torch.nn.Module):\n    def forward(self, x):\n{body}\n        return x\n"
+    body = "\n".join([f"        found = {step}"] * times)
+    return (
+        f"import torch\n\n\nclass {name}(torch.nn.Module):\n    def forward(self, x):\n{body}\n        return found\n"
+    )
 
 
 @contextlib.contextmanager

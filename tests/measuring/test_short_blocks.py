@@ -126,6 +126,13 @@ def test_a_speed_that_chains_refute_is_capped_and_says_so() -> None:
     assert found.speedup.outcome != "faster"
 
 
+def test_a_cap_makes_no_kernel_slower_than_the_reference() -> None:
+    chained = beside(3e5, 1e5, way="chained", first=100, seed=2)
+    found = timing(measurement(beside(4e4, 1e5), chained))
+    assert found.speedup is None
+    assert "contradictory" in found.unresolved
+
+
 @pytest.mark.parametrize("way", ["alone", "beforehand"])
 def test_a_reference_that_was_slow_only_beside_the_candidate_caps_the_speed(way: Way) -> None:
     chained = beside(1e5, 2e5, way="chained", first=100, seed=2)

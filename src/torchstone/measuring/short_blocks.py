@@ -183,6 +183,8 @@ def _as_confirmed(measurement: Measurement) -> tuple[Speedup | None, str]:
 def _unless_too_wide(speedup: Speedup) -> tuple[Speedup | None, str]:
     if _is_too_wide(speedup):
         return None, f"its interval, {speedup.low:.2f} to {speedup.high:.2f}, is too wide"
+    if speedup.capped and speedup.ratio < 1 / ALLOWANCE:  # no kernel is called slower for a speed that it claims
+        return None, f"contradictory: {speedup.capped}"
     return speedup, ""
 
 

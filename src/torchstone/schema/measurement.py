@@ -32,7 +32,8 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     party: Party
     calls: int
     elapsed_ns: int
-    """By the judge's clock, from releasing the worker until it stood still again."""
+    """By the judge's clock, from releasing the worker until it stood still again. Short blocks: less the time for which
+    worker and judge waited for their cores, where nothing else can have worked for the candidate."""
     claimed_ns: int
     """By the worker's clock, which the candidate could have changed. A claim."""
     way: Way = "called"
@@ -104,7 +105,8 @@ class Measurement(msgspec.Struct, frozen=True):
     """Raw samples in nanoseconds and how they were taken."""
 
     method: str
-    """``blocks-less-shim``: long blocks in random order, minus the shim's time, per call."""
+    """``blocks-less-shim``: long blocks in random order, minus the shim's time, per call. ``short-blocks``, on the CPU:
+    pairs of short blocks, of which the lowest third of each party's counts."""
     blocks: tuple[Block, ...]
     began_unix_ns: int
     ended_unix_ns: int
@@ -138,5 +140,5 @@ class Measurement(msgspec.Struct, frozen=True):
     """Per call, the time to copy results into the memory order of torch's own. Their next reader pays for it, so a
     speed counts only as far as it exceeds it."""
     never_alone: str = ""
-    """Why the reference could not be timed `alone` although a speed needed it; the speed then counts as 1.00. Empty: it
-    was timed, or there was no such speed."""
+    """Why the reference could not be timed `alone` although a speed needed it. The speed then counts as 1.00 on CUDA,
+    and is undecided on the CPU. Empty: it was timed, or there was no such speed."""
