@@ -147,10 +147,6 @@ def test_kept_verdicts_are_used_again_but_never_those_of_a_failed_machine(tmp_pa
         kept.write_text("[")
         verdicts += [AGREES, AGREES]
         assert not judge.check(text(0), verdict_cache=tmp_path).from_cache, "a broken file is judged again"
-        file = tmp_path / "no folder"
-        file.touch()
-        verdicts += [AGREES, AGREES]
-        assert judge.check(text(0), verdict_cache=file).agrees
 
 
 def test_a_verdict_cache_that_cannot_be_written_is_a_warning_and_the_result_stands(tmp_path: Path) -> None:

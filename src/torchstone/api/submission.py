@@ -47,8 +47,12 @@ class Submission:
         if not self.future.set_running_or_notify_cancel():
             return
         evaluation = self.evaluation()
-        if self.keep is not None:
-            self.keep(evaluation)
+        try:
+            if self.keep is not None:
+                self.keep(evaluation)
+        except Exception as error:  # noqa: BLE001 - a warning made an error, for example; the caller must not wait for ever
+            self.future.set_exception(error)
+            return
         self.future.set_result(evaluation)
 
 

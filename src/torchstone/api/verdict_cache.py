@@ -14,7 +14,7 @@ from torchstone.api.settings import Settings
 from torchstone.durable import write_atomically
 from torchstone.executors.machine import hardware
 from torchstone.executors.versions import own_version
-from torchstone.schema import Job, Record, Unjudged, content_key, decode, encode
+from torchstone.schema import Job, Record, TimedOut, Unjudged, Verdict, content_key, decode, encode
 
 
 class VerdictCache:
@@ -33,13 +33,18 @@ class VerdictCache:
 
     def keep(self, key: str, evaluation: Evaluation) -> None:
         """What the machine could not judge is not kept. If the folder cannot be written, warn: the result stands."""
-        if not evaluation.records or any(isinstance(each.verdict, Unjudged) for each in evaluation.records):
+        if not evaluation.records or any(_is_no_verdict(each.verdict) for each in evaluation.records):
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self._folder / f"{key}.json", encode(evaluation.records))
         except OSError as error:
             warnings.warn(f"the verdict cache cannot be written to '{self._folder}': {error}.", stacklevel=2)
+
+
+def _is_no_verdict(verdict: Verdict) -> bool:
+    """Whether nothing was tried: the machine failed, or other submissions of the kernel had timed out."""
+    return isinstance(verdict, Unjudged) or (isinstance(verdict, TimedOut) and bool(verdict.not_tried))
 
 
 def cache_key(jobs: Sequence[Job], settings: Settings, device: str) -> str:

@@ -86,7 +86,10 @@ def definitions_in(text: str) -> Definitions | None:
     if tree is None:
         return None
     functions = tuple(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
-    return Definitions(functions, frozenset(_bound(tree.body)))
+    try:
+        return Definitions(functions, frozenset(_bound(tree.body)))
+    except RecursionError:  # a thousand branches of one `if` lie in each other
+        return None
 
 
 def _parsed(text: str) -> ast.Module | None:

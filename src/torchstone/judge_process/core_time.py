@@ -15,6 +15,8 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 _MOST_BYTES = 256
@@ -38,7 +40,7 @@ class CoreTime:
     def __init__(self, pid: int) -> None:
         names = f"/proc/{pid}/task/{pid}/schedstat", _schedstat_of_this_thread(), "/proc/loadavg"
         self._files = [descriptor for name in names if (descriptor := _opened(name)) is not None]
-        self._is_known = len(self._files) == len(names)
+        self._is_known = len(self._files) == len(names) and _numbers_are_counted()
         self._before: Counters | None = None
 
     def begin(self, threads: int) -> None:
@@ -51,6 +53,8 @@ class CoreTime:
         if before is None or after is None or before.last_number != after.last_number:
             return elapsed_ns
         ran_ns = after.worker_ran_ns - before.worker_ran_ns
+        if ran_ns <= 0:  # an emulated /proc
+            return elapsed_ns
         waited_ns = after.worker_waited_ns - before.worker_waited_ns + after.judge_waited_ns - before.judge_waited_ns
         return min(elapsed_ns, max(ran_ns, elapsed_ns - waited_ns - _HANDLING_NS))
 
@@ -66,6 +70,18 @@ class CoreTime:
         while self._files:
             os.close(self._files.pop())
         self._is_known = False
+
+
+@cache
+def _numbers_are_counted() -> bool:
+    """Whether a new thread changes the last number. An emulated /proc may show a number that stands still."""
+    with suppress(OSError, IndexError):
+        before = Path("/proc/loadavg").read_text().split()[4]
+        thread = threading.Thread(target=lambda: None)
+        thread.start()
+        thread.join()
+        return Path("/proc/loadavg").read_text().split()[4] != before
+    return False
 
 
 def _schedstat_of_this_thread() -> str:

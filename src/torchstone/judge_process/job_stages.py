@@ -48,6 +48,7 @@ from torchstone.judge_process.reference_alone import (
 )
 from torchstone.judge_process.replay_file import save_call
 from torchstone.judge_process.resources import JobOutcome, JudgeResources
+from torchstone.judge_process.sandboxed_models import ModelLostError
 from torchstone.judge_process.variant_checks import HiddenVariants
 from torchstone.judging import BUDGETS, DrawnCall, Expected, Reference, ReferenceFailure, desk_of, draw_calls, plant
 from torchstone.protocol.messages import Failed
@@ -311,6 +312,9 @@ def judge(
                 break
         except CameTooSoonError:
             continue  # with a fresh worker: the next time it was not there before
+        except ModelLostError as lost:
+            verdict = schema.Unjudged(str(lost))
+            room.dismiss_candidate()  # it may have taken the model's time or memory
         except (ReferenceLostError, DeviceBusyError, DeviceLostError) as lost:
             verdict = schema.Unjudged(str(lost))
         except WorkerLostError:

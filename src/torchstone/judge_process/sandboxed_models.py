@@ -1,7 +1,9 @@
 """Problem files' models for the judge, run by workers in the sandbox: the judge executes no third-party code.
 
 Arguments go to the worker in memory that the judge owns, and results come back in such memory. A model that takes too
-long, needs too much memory or ends its process has no answer: that is torch's refusal, not the judge's failure.
+long, needs too much memory or ends its process has no answer: that is torch's refusal, not the judge's failure. If it
+has answered before, its loss is :class:`ModelLostError` instead. A candidate that slows or kills the worker must not be
+excused by it.
 """
 
 from __future__ import annotations
@@ -38,6 +40,10 @@ _ALIGNMENT = 512
 _LOST = (OverLimitError, WorkerEndedError, BadReplyError)
 
 
+class ModelLostError(Exception):
+    """A model that has answered before was lost or took too long. It says nothing about the candidate."""
+
+
 class SandboxedModels:
     """Runs models of cases, one problem at a time. See :class:`torchstone.models.ModelHost`."""
 
@@ -46,6 +52,8 @@ class SandboxedModels:
         self._device = device
         self._worker: PausableWorker | None = None
         self._loaded: schema.SourceFiles | None = None
+        self._has_answered: set[schema.SourceFiles] = set()
+        """Problems whose model has answered a call."""
         self.call_seconds = 60.0
         """The longest time of a call."""
 
@@ -68,7 +76,7 @@ class SandboxedModels:
         args, _ = operators.build_arguments(case, given, torch.device("meta"))
         try:
             return self._call(case, args[0], args[1:], counts_flops=True)[1].flops
-        except RuntimeError:  # shapes that hang on values, operators that the meta device lacks
+        except (RuntimeError, ModelLostError):  # shapes that hang on values, operators that the meta device lacks
             return None
 
     def peak_bytes(self, case: schema.Case, args: Sequence[Any]) -> int | None:
@@ -156,6 +164,8 @@ class SandboxedModels:
         reply = self._answer(command, descriptor)
         if not isinstance(reply, ModelResults):
             raise RuntimeError("the process of the model gave another answer than was asked for")
+        assert case.model is not None
+        self._has_answered.add(case.model)
         return reply
 
     def _load(self, case: schema.Case) -> None:
@@ -168,16 +178,17 @@ class SandboxedModels:
 
     def _answer(self, command: Command, descriptor: int | None, seconds: float | None = None) -> object:
         assert self._worker is not None
+        lost = ModelLostError if self._loaded in self._has_answered else RuntimeError
         limit_seconds = self.call_seconds if seconds is None else seconds
         try:
             reply = self._worker.ask(command, time.monotonic() + limit_seconds, descriptor)
             self._worker.freeze()
         except OverranError:
             self.close()
-            raise RuntimeError(f"the model took longer than {limit_seconds:g} s for one call") from None
+            raise lost(f"the model took longer than {limit_seconds:g} s for one call") from None
         except _LOST as error:
             self.close()
-            raise RuntimeError(f"the process of the model was lost: {error}") from None
+            raise lost(f"the process of the model was lost: {error}") from None
         if isinstance(reply, Failed):
             _raise(reply, self._device)
         return reply

@@ -193,8 +193,8 @@ class ShortBlockTiming:
     def hold(self) -> tuple[list[schema.Block], int]:
         """Every block, and how many calls a block has."""
         bounds = self.bound, self.other, self._blank
-        # All by the same clock: a candidate of several threads may have others work while its first one waits.
-        single = self.bound.worker.held_threads == 1
+        # All by the same clock: in a worker of several threads others may work while the first one waits.
+        single = all(each.worker.held_threads == 1 for each in bounds)
         with timed(bounds, self._session.job.cache, by_core_time=single):
             return self._blocks()
 

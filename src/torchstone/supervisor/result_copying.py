@@ -46,7 +46,10 @@ class CopyingReader:
         if self._memory is not None and self._memory.size_bytes >= size_bytes:
             return self._memory, None
         self.close()
-        self._memory = HostArena(max(_LEAST_BYTES, 2 * size_bytes))
+        try:
+            self._memory = HostArena(max(_LEAST_BYTES, 2 * size_bytes))
+        except (OSError, OverflowError, ValueError) as error:  # the size is the worker's claim
+            raise UnreadableError(f"results of {size_bytes} bytes do not fit into memory: {error}") from error
         return self._memory, self._memory.descriptor
 
     def _copy(

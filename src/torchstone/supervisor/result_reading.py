@@ -13,6 +13,7 @@ tensor that it was given. A result that is kept for another call is lost.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -177,6 +178,10 @@ class HostReader:
             self._pages = None
 
 
+_REFUSALS = frozenset({errno.EPERM, errno.EACCES, errno.ENOSYS})
+"""What a system answers that does not let the judge read other processes."""
+
+
 def is_readable(pid: int) -> bool:
     """Whether the judge may read a worker, asked while that holds nothing but our own code.
 
@@ -190,7 +195,12 @@ def is_readable(pid: int) -> bool:
             reader.read([Span(address, 1)])
         finally:
             reader.close()
-    except (UnreadableError, OSError, StopIteration):
+    except StopIteration:
+        return False
+    except (UnreadableError, OSError) as error:
+        refused = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(refused, OSError) and refused.errno not in _REFUSALS:
+            raise  # out of memory, for example: it says nothing about what the machine allows
         return False
     return True
 
