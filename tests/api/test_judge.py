@@ -205,7 +205,9 @@ def test_a_kernel_that_hangs_costs_two_deadlines_and_is_tried_again_when_it_come
 
 
 def test_a_kernel_that_does_not_load_is_tried_again_when_it_comes_again() -> None:
-    slow = "import time\ntime.sleep(0.8)\ndef relu(x): return x.clamp(min=0)\n"
+    # By the time of the processor: a worker that stands still while another judge measures must not get nearer its end.
+    wait = "import time\nend = time.process_time() + 0.8\nwhile time.process_time() < end: pass\n"
+    slow = f"{wait}def relu(x): return x.clamp(min=0)\n"
     hurried, patient = (torchstone.Deadlines(seconds, 20, 20, 20) for seconds in (0.4, 20))
     with torchstone.Judge(device="cpu", effort="quick", cases=CASES) as judge:
         first, second = (judge.check(slow, RELU, deadlines=hurried) for _ in range(2))
