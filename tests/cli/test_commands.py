@@ -424,6 +424,9 @@ def test_the_help_line_of_each_command_is_the_commands_own() -> None:
         (["run", "--quiet", "-v"], "--quiet or --verbose, not both"),
         (["run", "--backend", "aten,"], "empty name"),
         (["run", "--resume"], "there is no unfinished run in torchstone_runs"),
+        (["run", "--kernels-dir", "mine"], "reads no folder. Add --backend directory"),
+        (["run", "--model", "gpt"], "Add --backend llm"),
+        (["run", "--gpu", "H100"], "Add --executor ray or modal"),
         (["list", "things"], "things"),
     ],
 )

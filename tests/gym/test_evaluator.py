@@ -24,6 +24,7 @@ from torchstone.gym import (
     Rollout,
     eval_code,
     run_code,
+    tasks,
 )
 from torchstone.gym.config import configured
 from torchstone.gym.evaluator import run_now
@@ -211,8 +212,9 @@ def test_a_line_that_looks_like_a_path_is_code(tmp_path: Path) -> None:
     ],
 )
 def test_a_kernel_is_judged_in_the_language_it_is_written_in_or_else_in_the_one_asked_for(
-    asked: str, code: str, language: str
+    asked: str, code: str, language: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tasks, "require_runnable", lambda *given: None)  # as on a machine with a GPU
     seen: set[str] = set()
 
     def decide(job: Job) -> Verdict:
@@ -222,6 +224,11 @@ def test_a_kernel_is_judged_in_the_language_it_is_written_in_or_else_in_the_one_
     with fake(decide, language=asked) as evaluator:
         assert evaluator.turn_now(f"```\n{code}\n```", "relu").right
     assert seen == {language}
+
+
+def test_a_language_that_does_not_run_on_the_device_is_refused_before_anything_is_judged() -> None:
+    with fake(language="cuda") as evaluator, pytest.raises(UsageError, match="do not run on the CPU"):
+        evaluator.turn_now("```\nnothing\n```", "relu")
 
 
 def test_evaluation_and_training_are_judged_on_different_cases() -> None:

@@ -155,6 +155,8 @@ def test_a_stopped_and_a_killed_sweep_go_on_where_they_were(tmp_path: Path) -> N
     assert journal.read_bytes().startswith(second[: second.rindex(b"\n") + 1])
     places = [(row["batch_size"], row["operation"]) for row in last.rows]
     assert places == [(batch, operation) for batch in range(1, 9) for operation in ("GELU", "Swish")]
+    smaller = finished(tmp_path, *options, "--resume", "--batch", "1")
+    assert smaller.rows == last.rows, "a smaller grid drops no point"
     other = finished(tmp_path, *options, "--resume", "--dtype", "bf16")
     assert other.code == 2
     assert "dtype was float32, now bfloat16" in other.stderr

@@ -288,6 +288,25 @@ def run(**given: Any) -> int:
     return code
 
 
+_WITHOUT_FOLDER = frozenset({"aten", "compile", "flag_gems", "liger", "torchstone-triton", "torchstone-cuda"})
+"""Backends that read no folder of kernels."""
+
+
+def _refuse_what_would_be_ignored(given: dict[str, Any]) -> None:
+    """Options that another option needs. Judging PyTorch instead of the user's kernels must not look like success."""
+    backends = set(split_commas(given["backends"]) or ())
+    if (
+        given["kernels_dir"] is not None
+        and backends <= _WITHOUT_FOLDER
+        and not (given["resume"] or given["last_failed"])
+    ):
+        raise click.UsageError(f"backend '{', '.join(sorted(backends))}' reads no folder. Add --backend directory.")
+    if given["model"] is not None and GENERATED not in backends and not given["resume"]:
+        raise click.UsageError("--model needs a backend that asks a model. Add --backend llm.")
+    if given["gpu"] and given["executor"] == "local":
+        raise click.UsageError("--gpu chooses a type of GPU elsewhere. Add --executor ray or modal, or use --device.")
+
+
 def _request(given: dict[str, Any]) -> RunRequest:
     from torchstone.runs import RunRequest
 
@@ -295,6 +314,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         raise click.UsageError("--case is judged instead of a suite. Leave out --suite, or --case.")
     if given["quiet"] and given["verbose"]:
         raise click.UsageError("give --quiet or --verbose, not both.")
+    _refuse_what_would_be_ignored(given)
     fields = dict(
         command=click.get_current_context().obj or (),
         backend=split_commas(given["backends"]) or (),

@@ -8,9 +8,7 @@ from torchstone import registry
 from torchstone.errors import UsageError
 from torchstone.generation.providers import Provider, ProviderOptions
 from torchstone.generation.request import GenerationRequest
-from torchstone.prompting import Language
 from torchstone.runs import RunRequest
-from torchstone.runs.devices import device_type
 from torchstone.runs.request import check as check_run_request
 from torchstone.runs.run import choose_cases
 from torchstone.schema import Case, forward_operator, is_model
@@ -30,20 +28,6 @@ def provider_for(request: GenerationRequest) -> Provider:
     )
     made: Provider = registry.providers.factory(str(request.provider))(options)
     return made
-
-
-def require_runnable(language: Language, device: str) -> None:
-    """A kernel that cannot run here would be paid for in vain."""
-    if device_type(device) in language.devices:
-        return
-    if language.name == "triton" and os.environ.get("TRITON_INTERPRET") == "1":
-        return
-    if device_type(device) != "cpu":
-        raise UsageError(f"kernels in {language.title} run only on the CPU. Use --device cpu, or another --dsl.")
-    hint = ", TRITON_INTERPRET=1 for Triton's interpreter," if language.name == "triton" else ""
-    raise UsageError(
-        f"kernels in {language.title} do not run on the CPU. Use --device cuda{hint} or --dsl cpp or pytorch."
-    )
 
 
 def cases_by_operator(request: GenerationRequest, device: str) -> dict[str, tuple[Case, ...]]:

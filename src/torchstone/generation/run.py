@@ -20,7 +20,7 @@ from torchstone.generation.asking import Asker, AskingLimits, NoAnswerError
 from torchstone.generation.budget import Budget, added
 from torchstone.generation.judging import REQUIRED_LAYERS, KernelJudge, open_judge
 from torchstone.generation.operator_task import OperatorTask, Terms
-from torchstone.generation.preparing import cases_by_operator, provider_for, require_runnable
+from torchstone.generation.preparing import cases_by_operator, provider_for
 from torchstone.generation.providers import Provider
 from torchstone.generation.request import IDENTITY, OUTPUT_DIR, GenerationRequest, checked, configuration
 from torchstone.generation.run_folder import ATTEMPTS, OperatorFolder, attempt_key, write_best
@@ -28,9 +28,9 @@ from torchstone.generation.strategies import Goal, strategy_named
 from torchstone.generation.summary import METADATA, README, SUMMARY, metadata_text, readme_text, summary_text
 from torchstone.generation.tasks import all_or_first_error, interruptible
 from torchstone.generation.transcript import read_exchanges
-from torchstone.prompting import Language, kernel_folder, language_named, limits_of, prompt_for
+from torchstone.prompting import Language, kernel_folder, language_named, limits_of, prompt_for, require_runnable
 from torchstone.runs import folder as folders
-from torchstone.runs.devices import resolve_device
+from torchstone.runs.devices import device_type, resolve_device
 from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
 from torchstone.schema import Case, Manifest, decode, encode
@@ -112,7 +112,7 @@ def _prepared(request: GenerationRequest, provider: Provider | None) -> _Run:
     request = checked(request)
     device = resolve_device(request.device)
     language = language_named(request.dsl)
-    require_runnable(language, device)
+    require_runnable(language, device_type(device))
     free = getattr(provider, "is_free", False) or request.provider == "replay"
     if request.budget_usd is not None and request.price is None and not free:
         Budget(usd=request.budget_usd)  # refuses

@@ -11,7 +11,15 @@ from torchstone.errors import UsageError
 from torchstone.gym.config import EvaluatorConfig
 from torchstone.gym.problem_prompt import PROBLEM_ENTRY, problem_prompt
 from torchstone.gym.splits import in_split
-from torchstone.prompting import DeviceLimits, entry_of, kernel_folder, limits_of, prompt_for
+from torchstone.prompting import (
+    DeviceLimits,
+    entry_of,
+    kernel_folder,
+    language_named,
+    limits_of,
+    prompt_for,
+    require_runnable,
+)
 from torchstone.runs import RunRequest
 from torchstone.runs.request import check
 from torchstone.runs.run import choose_cases
@@ -65,6 +73,7 @@ def _in_split(cases: Iterable[Case], config: EvaluatorConfig, device: str) -> tu
 def _task(operator: str, cases: tuple[Case, ...], config: EvaluatorConfig, device: str) -> KernelTask:
     kind = device.partition(":")[0]
     language = config.language_on(kind)
+    require_runnable(language_named(language), kind)
     limits = _device_limits(config, device)
     if is_model(operator):
         return KernelTask(operator, PROBLEM_ENTRY, cases, problem_prompt(cases[0], language, limits))

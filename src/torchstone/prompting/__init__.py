@@ -3,7 +3,7 @@
 from torchstone.prompting.code_blocks import CodeInReply, code_in
 from torchstone.prompting.device_limits import DeviceLimits, limits_of
 from torchstone.prompting.entry_points import entry_of, kernel_folder
-from torchstone.prompting.languages import LANGUAGES, Language, language_named
+from torchstone.prompting.languages import LANGUAGES, Language, language_named, require_runnable
 from torchstone.prompting.prompt import prompt_for
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "language_named",
     "limits_of",
     "prompt_for",
+    "require_runnable",
 ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 
 import msgspec
 
-from torchstone.errors import unknown_name
+from torchstone.errors import UsageError, unknown_name
 
 EXAMPLE_OPERATOR = "aten.softshrink.default"
 """What every worked example computes: few authors are asked for it, so an example is seldom the answer."""
@@ -138,3 +139,17 @@ def language_named(name: str) -> Language:
     if name not in LANGUAGES:
         raise unknown_name("language", name, LANGUAGES)
     return LANGUAGES[name]
+
+
+def require_runnable(language: Language, device_type: str) -> None:
+    """Raises if kernels in this language cannot run on such a device: they would be written in vain."""
+    if device_type in language.devices:
+        return
+    if language.name == "triton" and os.environ.get("TRITON_INTERPRET") == "1":
+        return
+    if device_type != "cpu":
+        raise UsageError(f"kernels in {language.title} run only on the CPU. Use device cpu, or another language.")
+    hint = ", TRITON_INTERPRET=1 for Triton's interpreter," if language.name == "triton" else ""
+    raise UsageError(
+        f"kernels in {language.title} do not run on the CPU. Use device cuda{hint} or language cpp or pytorch."
+    )

@@ -202,8 +202,12 @@ class _Sweep:
         self._device_name = opened.device
         self._wanted = self._find_wanted(opened)
         points = points_of(self._request, self._wanted)
-        planned = {point_key(point) for point in points}
-        self._journal.compact(planned)
+        earlier = [record.point for record in self._journal.records]
+        points = (
+            *points,
+            *(point for point in dict.fromkeys(earlier) if point not in points),
+        )  # a smaller grid drops none
+        self._journal.compact({point_key(point) for point in points})
         self._plan = SweepPlan(points, self._journal.records)
         self._exclude_missing(opened)
         if self._plan.left and self._request.judged:
