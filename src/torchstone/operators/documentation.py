@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from torchstone.operator_names import base_name
 from torchstone.operators.overloads import resolve
 
 _MOST_LINES = 14
@@ -70,7 +71,7 @@ def _relation(alias: Any, declared: Any) -> str:
 
 def documentation(operator: str, *, whole: bool = False) -> str:
     """The beginning of torch's docstring of the function, in plain text; ``whole``: up to the examples."""
-    base = operator.split(".")[1]
+    base = base_name(operator)
     plain = base.strip("_").removeprefix("native_")
     names = {argument.name for argument in resolve(operator)._schema.arguments} - {"self"}
     for name in dict.fromkeys((base, base.rstrip("_"), plain)):
