@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from torchstone.schema import (
+    WEIGHTS_FILE,
     Booleans,
     Case,
     DType,
@@ -110,10 +113,20 @@ def _gradient(
     return Case("redteam", gradient_operator(f"aten.{operator}"), arguments, timed=timed, jitter=jitter)
 
 
-def _model(name: str, text: str, weights: tuple[Tensor, ...], x: Tensor, timed: bool = False) -> Case:
-    """A problem of the form that the suite kernelbench reads."""
-    problem = SourceFiles((SourceFile(f"{name}.py", text),), "Model", name)
-    arguments = (Sequence(weights), x)
+def _model(
+    name: str,
+    text: str,
+    parameters: dict[str, Tensor],
+    x: Tensor,
+    buffers: dict[str, Tensor] | None = None,
+    timed: bool = False,
+) -> Case:
+    """A problem of the form that the suite kernelbench reads, with the kinds of its weights."""
+    buffers = buffers or {}
+    kinds = json.dumps({**dict.fromkeys(parameters, "parameter"), **dict.fromkeys(buffers, "buffer")})
+    files = SourceFile(f"{name}.py", text), SourceFile(WEIGHTS_FILE, kinds)
+    problem = SourceFiles(files, "Model", name)
+    arguments = (Sequence((*parameters.values(), *buffers.values())), x)
     return Case("redteam", f"kernelbench.redteam_{name}.default", arguments, timed=timed, jitter=False, model=problem)
 
 
@@ -293,7 +306,7 @@ CASES: dict[str, Case] = {
     "contiguous": _case("contiguous.default", Tensor((48, 32), "float32", Normal(), strides=(1, 48))),
     "mean_varied": _case("mean.dim", _normal(24, 100), _dims(-1), jitter=True),
     "argmax_varied": _case("argmax.default", _normal(24, 60), Scalar(1), jitter=True),
-    "argmax_model": _model("argmax", _ARGMAX, (), _normal(16, 48)),
+    "argmax_model": _model("argmax", _ARGMAX, {}, _normal(16, 48)),
     "attention_causal_varied": Case(
         "redteam",
         "aten.scaled_dot_product_attention.default",
@@ -346,14 +359,27 @@ CASES: dict[str, Case] = {
     "gelu_gradient_large": _gradient("gelu.default", *[_normal(128, 256)] * 2),
     "mul_gradient_timed": _gradient("mul.Tensor", *[_normal(64, 128)] * 3, timed=True),
     "mlp_model_timed": _model(
-        "mlp", _MLP, tuple([_normal(64, 64, std=0.1), _normal(64)] * 12), _normal(32, 64), timed=True
+        "mlp",
+        _MLP,
+        {
+            f"layers.{layer}.{name}": _normal(64, 64, std=0.1) if name == "weight" else _normal(64)
+            for layer in range(12)
+            for name in ("weight", "bias")
+        },
+        _normal(32, 64),
+        timed=True,
     ),
-    "balanced_model_timed": _model("balanced", _BALANCED, (_normal(16, 16),), _normal(64, 16), timed=True),
+    "balanced_model_timed": _model("balanced", _BALANCED, {"logits": _normal(16, 16)}, _normal(64, 16), timed=True),
     "batch_norm_model": _model(
         "batch_norm",
         _BATCH_NORM,
-        (*[_normal(16)] * 3, Tensor((16,), "float32", Uniform(0.5, 2.0)), Tensor((), "int64", Integers(0, 9))),
+        {"norm.weight": _normal(16), "norm.bias": _normal(16)},
         _normal(4, 16, 8, 8),
+        {
+            "norm.running_mean": _normal(16),
+            "norm.running_var": Tensor((16,), "float32", Uniform(0.5, 2.0)),
+            "norm.num_batches_tracked": Tensor((), "int64", Integers(0, 9)),
+        },
     ),
     "kl_div": _case(
         "kl_div.default",
