@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import pytest
 import torch
 
 from torchstone.judge_process.measuring_lane import MeasuringLane
@@ -18,6 +19,7 @@ from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "guards.py"
 
 
+@pytest.mark.slow  # without guards a worker is not taken note of when it ends: three waits of 30 s
 def test_a_case_can_be_judged_without_guards(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("guards_benchmark", BENCHMARK)
     assert spec is not None
