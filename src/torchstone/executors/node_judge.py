@@ -1,6 +1,7 @@
 """A local session behind methods that take and give JSON text: what runs on a node of a cluster, or in a container.
 
-Trusted like any judge: candidates run in its workers. Only text travels, so nothing that a node sends is unpickled.
+Trusted like any judge: candidates run in its workers. Jobs and records travel as text. Ray still pickles its own
+returns and exceptions, so the nodes of a cluster are trusted.
 """
 
 from __future__ import annotations

@@ -431,7 +431,7 @@ class Worker:
         """Stop every thread of every process that the candidate has, and wait until they stand still.
 
         A frozen worker can neither finish a call after having reported it done, nor begin the next one before the
-        clock runs. What its device still does goes on. Why nothing is left running: ``holding.py``.
+        clock runs. What its device still does goes on. Why nothing is left running: ``freezing.py``.
         """
         self._read_status()
         if self.warden_pid is None or not self.pid or self._ended:
