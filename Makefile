@@ -17,7 +17,7 @@ BOOTSTRAP = $(INTERPRETER) tools/bootstrap.py
 CHECK = $(BOOTSTRAP) --for check --
 PYTEST = $(BOOTSTRAP) --for test -- -m pytest
 # Tests that look at the clock run alone, the others two side by side.
-ALONE := tests/redteam tests/worker tests/judge_process/test_idle_cores.py tests/harness/test_pair.py
+ALONE := tests/redteam tests/worker tests/judge_process/test_leftover_work.py tests/harness/test_pair_session.py
 SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder $(foreach room,$(ALONE),--ignore=$(room))
 CACHES := .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 

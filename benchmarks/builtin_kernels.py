@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchstone.sweeps.reading import read_records
+from torchstone.sweeps.read_results import read_records
 
 OPERATIONS = ("LayerNorm", "GELU", "Swish", "MSE", "CrossEntropy")
 OWN = ("CUDA", "Triton")

@@ -1,11 +1,16 @@
 """Whether speedups on a busy CPU are right: torch against itself, and kernels with a known amount of work.
 
     python benchmarks/cpu_number.py [--runs 10] [--loops 2] [--injected-repeats 10] [--json FILE]
+    python benchmarks/cpu_number.py --warm [--repeats 3]
 
 First `torchstone run --suite smoke --backend aten` again and again beside busy loops: the true ratio is 1. Printed for
 each run: the speedup of its closing line, the median half width of the cases' intervals, how many of them exclude 1,
 how many cases are undecided or capped, and the seconds. Then pairs of programs that compute the same with a known
 ratio of work: how often the interval holds it, and the geometric mean of what is reported.
+
+``--warm`` compares times on warm caches with those of torch.utils.benchmark, for six operators and without busy loops.
+Both are the mean of the lowest third of their samples, since other programs only make them longer. torch's own median
+stands beside them.
 """
 
 from __future__ import annotations
@@ -27,13 +32,18 @@ from typing import Any, NamedTuple
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.measuring import Speedup, timing
-from torchstone.reports.summary import evaluate, summarise
+from torchstone.reports.case_results import evaluate
+from torchstone.reports.summary import summarise
 from torchstone.schema import (
+    WEIGHTS_FILE,
+    Argument,
     Case,
     Implementation,
+    ImportPath,
     Job,
     Normal,
     Record,
+    Scalar,
     Sequence,
     SourceFile,
     SourceFiles,
@@ -77,7 +87,8 @@ INJECTED = (
 
 def job(pair: Injected) -> Job:
     """The kernel computes the step `candidate` times, the problem that is its reference `reference` times."""
-    problem = SourceFiles((SourceFile("problem.py", _problem(pair)),), "Model", "problem")
+    files = SourceFile("problem.py", _problem(pair)), SourceFile(WEIGHTS_FILE, "{}")  # it has no weights
+    problem = SourceFiles(files, "Model", "problem")
     kernel = SourceFiles((SourceFile("kernel.py", _model("ModelNew", pair.step, pair.candidate)),), "ModelNew", "test")
     operator = "kernelbench.cpu_number.default"
     arguments = (Sequence(()), Tensor(pair.shape, "float32", Normal()))
@@ -95,6 +106,83 @@ def _model(name: str, step: str, times: int) -> str:
     return (
         f"import torch\n\n\nclass {name}(torch.nn.Module):\n    def forward(self, x):\n{body}\n        return found\n"
     )
+
+
+class Warm(NamedTuple):
+    """One call that is timed on warm caches."""
+
+    operator: str
+    shapes: tuple[tuple[int, ...], ...]
+    values: tuple[Any, ...] = ()
+    """Arguments after the tensors."""
+
+
+WARM = (
+    Warm("aten.relu.default", ((1024, 512),)),
+    Warm("aten.relu.default", ((64, 256),)),
+    Warm("aten.add.Tensor", ((256, 256), (256, 256))),
+    Warm("aten._softmax.default", ((128, 512),), (-1, False)),
+    Warm("aten.mm.default", ((256, 256), (256, 256))),
+    Warm("aten.sum.dim_IntList", ((512, 512),), ((1,),)),
+)
+_BESIDE = """
+import sys, os, json, torch
+from torch.utils.benchmark import Timer
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+torch.set_num_threads(1)
+name, shapes, values = json.loads(sys.argv[1])
+namespace, operator, overload = name.split(".")
+function = getattr(getattr(getattr(torch.ops, namespace), operator), overload)
+given = [torch.randn(shape) for shape in shapes] + values
+found = Timer("function(*given)", globals={"function": function, "given": given}).blocked_autorange(min_run_time=0.7)
+print(json.dumps(found.times))
+"""
+
+
+def warm_job(call: Warm) -> Job:
+    """torch's own operator against itself, on warm caches."""
+    tensors = tuple(Tensor(shape, "float32", Normal()) for shape in call.shapes)
+    rest = tuple(_recipe(value) for value in call.values)
+    case = Case("cpu_number", call.operator, (*tensors, *rest), timed=True, jitter=False)
+    native = Implementation("aten", call.operator, ImportPath("torch", f"ops.{call.operator}"), "aten")
+    return Job(case, native, "normal", cache="warm")
+
+
+def _recipe(value: Any) -> Argument:
+    return Sequence(tuple(map(Scalar, value))) if isinstance(value, tuple) else Scalar(value)
+
+
+def warm_rows(repeats: int) -> Iterator[dict[str, Any]]:
+    """One row for each operator: both times alternately, the lowest of each, and their ratio."""
+    print("| operator | sizes | here | torch.utils.benchmark | its median | ratio |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for call in WARM:
+        here, beside = [], []
+        for _ in range(repeats):
+            beside.append(_beside_ns(call))
+            here += [ns for ns in _warm_ns(call) if ns > 0]
+        least = [min(column) for column in zip(*beside, strict=True)]
+        ours_ns = min(here, default=math.nan)
+        sizes = ", ".join("x".join(map(str, shape)) for shape in call.shapes)
+        row = {"operator": call.operator, "sizes": sizes, "here_ns": ours_ns, "benchmark_ns": least[0]}
+        times = f"{ours_ns / 1e3:.2f} µs | {least[0] / 1e3:.2f} µs | {least[1] / 1e3:.2f} µs"
+        print(f"| {call.operator} | {sizes} | {times} | {ours_ns / least[0]:.2f} |", flush=True)
+        yield row
+
+
+def _beside_ns(call: Warm) -> tuple[float, float]:
+    """The lowest third, and the median, of torch's samples in a process of its own on the workers' core."""
+    given = json.dumps([call.operator, call.shapes, [list(v) if isinstance(v, tuple) else v for v in call.values]])
+    done = subprocess.run([sys.executable, "-c", _BESIDE, given], check=True, capture_output=True, text=True)
+    times = sorted(1e9 * seconds for seconds in json.loads(done.stdout))
+    return statistics.fmean(times[: -(-len(times) // 3)]), statistics.median(times)
+
+
+def _warm_ns(call: Warm) -> Iterator[float]:
+    """Of the reference."""
+    for record in LocalExecutor(ExecutorOptions(device="cpu")).run([warm_job(call)]):
+        if record.measurement is not None:
+            yield timing(record.measurement).reference_ns
 
 
 @contextlib.contextmanager
@@ -115,8 +203,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--loops", type=int, default=2, help="busy loops beside")
     parser.add_argument("--injected-repeats", type=int, default=10)
+    parser.add_argument("--warm", action="store_true", help="compare with torch.utils.benchmark, and nothing else")
+    parser.add_argument("--repeats", type=int, default=3, help="of that comparison")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.warm:
+        print(f"load {os.getloadavg()[0]:.1f}\n")
+        found = list(warm_rows(options.repeats))
+        if options.json:
+            options.json.write_text(json.dumps(found, indent=1))
+        return
     with busy(options.loops):
         print(f"{options.loops} busy loops beside, load {os.getloadavg()[0]:.1f}\n")
         runs = list(smoke_runs(options.runs)) if options.runs else []
@@ -141,7 +237,7 @@ def smoke_runs(count: int) -> Iterator[dict[str, Any]]:
         row: dict[str, Any] = {
             "speedup": summary.geomean_speedup,
             **_widths(speedups),
-            "undecided": summary.cases_undecided,
+            "undecided": summary.cases_unresolved,
             "capped": sum(bool(each.capped) for each in speedups),
             "seconds": seconds,
             "load": os.getloadavg()[0],

@@ -28,17 +28,18 @@ from unittest import mock
 import msgspec
 import torch
 
-from torchstone.judge_process import candidate_session, graph_calls, interleaved_timing, job_stages
+from torchstone.judge_process import candidate_session, cuda_graph_calls, interleaved_timing, staged_job
 from torchstone.judge_process.candidate_session import CandidateSession
-from torchstone.judge_process.job_stages import StagedJob, judge
+from torchstone.judge_process.job_retries import judge
 from torchstone.judge_process.measuring_lane import MeasuringLane
-from torchstone.judge_process.reference_alone import Beforehand
+from torchstone.judge_process.reference_before_after import Beforehand
 from torchstone.judge_process.resources import JudgeResources
-from torchstone.measuring import procedure
+from torchstone.judge_process.staged_job import StagedJob
+from torchstone.measuring import experiment_design
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device_state import DeviceProbe
+from torchstone.measuring.experiment_design import Inspections
 from torchstone.measuring.kept_ceilings import KeptCeilings
-from torchstone.measuring.procedure import Inspections
 from torchstone.schema import (
     Agrees,
     Block,
@@ -85,7 +86,7 @@ def no_guards() -> Iterator[None]:
     switched_off: list[tuple[Any, str, Any]] = [
         (Worker, "freeze", nothing),
         (candidate_session, "BLOCK_GUARDS", ()),
-        (graph_calls, "PLACE_GUARDS", ()),
+        (cuda_graph_calls, "PLACE_GUARDS", ()),
         (interleaved_timing, "_examine", nothing),
         (interleaved_timing._InterleavedTiming, "_confirm_by_chains", nothing),
         (Inspections, "due", lambda self, lengths: []),
@@ -96,9 +97,9 @@ def no_guards() -> Iterator[None]:
             lambda self, reference, count, *_, **__: self.draw(reference, count)[1],
         ),
         (StagedJob, "_attribute", nothing),
-        (job_stages, "HiddenVariants", mock.MagicMock()),
-        (job_stages, "reference_beforehand", lambda *parts: Beforehand()),
-        (job_stages, "with_reference_alone", lambda session, bound, reference, measurement, before: measurement),
+        (staged_job, "HiddenVariants", mock.MagicMock()),
+        (staged_job, "reference_beforehand", lambda *parts: Beforehand()),
+        (staged_job, "with_reference_alone", lambda session, bound, reference, measurement, before: measurement),
     ]
     with contextlib.ExitStack() as stack:
         for owner, name, replacement in switched_off:
@@ -108,7 +109,7 @@ def no_guards() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_hidden_variants() -> Iterator[None]:
-    with mock.patch.object(job_stages, "HiddenVariants"):
+    with mock.patch.object(staged_job, "HiddenVariants"):
         yield
 
 
@@ -139,9 +140,9 @@ def rounds_of(blocks: Iterable[Block]) -> int:
 
 def stages(room: JudgeResources, case: Case, device: str, rounds: int) -> dict[str, float]:
     """How many seconds each stage took, and all of it."""
-    as_many = msgspec.structs.replace(procedure.TIMING_PLANS["normal"], most_rounds=rounds)
+    as_many = msgspec.structs.replace(experiment_design.TIMING_PLANS["normal"], most_rounds=rounds)
     with (
-        mock.patch.dict(procedure.TIMING_PLANS, normal=as_many),
+        mock.patch.dict(experiment_design.TIMING_PLANS, normal=as_many),
         mock.patch.object(interleaved_timing, "is_precise_enough", return_value=False),
         mock.patch.object(Worker, "check_silence"),  # who does not stand still answers at once what was sent ahead
     ):

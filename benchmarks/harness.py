@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from torchstone.harness.local_runner import LocalPairRunner
-from torchstone.harness.order import PairOrder
+from torchstone.harness.pair_runner import PairOrder
 
 NEAR = 0.05
 SUBJECTS = {

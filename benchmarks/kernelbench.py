@@ -1,6 +1,7 @@
 """KernelBench problems judged against themselves: how many agree, what is left out and why, seconds per problem.
 
     python benchmarks/kernelbench.py FOLDER [--no-measure] [--device cuda] [--seconds 540] [--resume] [--run-id ID]
+                                            [--json FILE]
 
 FOLDER holds problem files (``19_ReLU.py``), which are not part of this repository. Each problem's own ``Model`` is
 judged as its solution, at effort quick. After ``--seconds`` the run is interrupted, and a second call with ``--resume``
@@ -11,6 +12,7 @@ unsupported, and the reason names the bytes. Exit code 0: every problem agrees, 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import signal
@@ -21,6 +23,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from torchstone.runs.folder import read_plan
+from torchstone.suites.kernelbench import problems_in
+
 _LEFT_OUT = re.compile(r"suite 'kernelbench' leaves out 1: (.*)")
 _ENDING_SECONDS = 30.0
 """For the run to close its journal after it was interrupted."""
@@ -28,11 +33,13 @@ _ENDING_SECONDS = 30.0
 
 def main() -> int:
     options = _options()
-    seconds, left_out = _run(options)
+    this_call, left_out = _run(options)
     records = _records(options.output_dir / options.run_id / "records.jsonl")
-    total = sum(1 for path in options.folder.rglob("*.py"))
+    seconds = this_call + _earlier_seconds(options.output_dir / options.run_id, records)
+    total = len(problems_in(str(options.folder)))
     verdicts = Counter(record["verdict"]["type"] for record in records)
-    print(f"{len(records)} of {total} problem files have a record; this call took {seconds:.0f} s")
+    took = f"this call took {this_call:.0f} s, all {seconds:.0f} s"
+    print(f"{len(records)} of {total} problem files have a record; {took}")
     print(f"  {'left out':12} {len(left_out)}")
     for verdict, count in verdicts.most_common():
         print(f"  {verdict:12} {count}")
@@ -44,6 +51,9 @@ def main() -> int:
         print(f"  left out: {line}")
     _print_seconds(records)
     wrong = len(records) - verdicts["agrees"] - verdicts["unsupported"]
+    if options.json:
+        told = {"seconds": seconds, "problems": total, "verdicts": verdicts, "left_out": left_out}
+        options.json.write_text(json.dumps(told, indent=1))
     return 0 if len(records) + len(left_out) == total and not wrong else 1
 
 
@@ -57,6 +67,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--run-id", default="kernelbench")
     parser.add_argument("--output-dir", type=Path, default=Path("torchstone_runs"))
+    parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
 
@@ -79,6 +90,18 @@ def _run(options: argparse.Namespace) -> tuple[float, list[str]]:
             except subprocess.TimeoutExpired:
                 process.kill()
     return time.monotonic() - began, _LEFT_OUT.findall(told.read_text(errors="replace"))
+
+
+def _earlier_seconds(run: Path, records: list[dict[str, Any]]) -> float:
+    """What earlier calls took that worked on the run. One that was killed ended with its last record."""
+    planned = read_plan(run)
+    parts = planned.parts if planned is not None else ()
+    found = 0
+    for part, following in itertools.pairwise(parts):
+        judged = [record["finished_unix_ns"] for record in records]
+        last = max((ns for ns in judged if ns < following.began_unix_ns), default=part.began_unix_ns)
+        found += max(0, (part.ended_unix_ns or last) - part.began_unix_ns)
+    return found / 1e9
 
 
 def _records(path: Path) -> list[dict[str, Any]]:

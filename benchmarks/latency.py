@@ -7,9 +7,11 @@ has a kernel of its own text, so that nothing of an earlier one can be used.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import torchstone
 
@@ -46,21 +48,35 @@ def together(device: str, count: int, judges: int, purpose: str) -> dict[str, fl
     return seconds
 
 
+def _write(path: Path | None, found: dict[str, object]) -> None:
+    """As soon as a figure is known: the rest may be cut."""
+    if path is not None:
+        path.write_text(json.dumps(found, indent=1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--judges", type=int, default=2)
+    parser.add_argument("--candidates", type=int, default=10, help="that are judged together")
+    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    print(f"first evaluate: {seconds_of(torchstone.evaluate, 0, given.device):.2f} s")
+    found: dict[str, object] = {"device": given.device, "first": seconds_of(torchstone.evaluate, 0, given.device)}
+    print(f"first evaluate: {found['first']:.2f} s")
     for name, call in (("evaluate", torchstone.evaluate), ("check", torchstone.check)):
         later = [seconds_of(call, 1 + n + 1000 * (name == "check"), given.device) for n in range(given.repeats)]
+        found[name] = later
+        _write(given.json, found)
         print(f"later {name}: median {statistics.median(later):.2f} s, worst {max(later):.2f} s")
     torchstone.close()
     for purpose in ("check", "evaluate"):
-        found = together(given.device, 10, given.judges, purpose)
-        told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in found.items())
-        print(f"{purpose} of 10 candidates, judges={given.judges}: {told}")
+        ways = together(given.device, given.candidates, given.judges, purpose)
+        found[f"{purpose} of {given.candidates}"] = ways
+        serial = ways["one after another"]
+        told = ", ".join(f"{name} {seconds:.2f} s ({seconds / serial:.2f})" for name, seconds in ways.items())
+        print(f"{purpose} of {given.candidates} candidates, judges={given.judges}: {told}", flush=True)
+        _write(given.json, found)
 
 
 if __name__ == "__main__":

@@ -36,10 +36,10 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, draw_calls
+from torchstone.calls.random_arguments import DrawnCall, draw_calls
 from torchstone.errors import TorchstoneError
 from torchstone.judge_process import variant_checks
-from torchstone.judge_process.job_stages import judge
+from torchstone.judge_process.job_retries import judge
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judge_process.resources import JudgeResources
 from torchstone.judging import Agreement, Expected, Reference, ReferenceFailure, compare_many, draw_call
@@ -50,7 +50,7 @@ from torchstone.judging.stochastic import dependence, distribution, repeated_arg
 from torchstone.judging.stochastic.value_rates import Rates
 from torchstone.judging.variants import pool, sizes
 from torchstone.judging.variants.expanded_memory import expanded
-from torchstone.judging.variants.requested_gradients import otherwise_differentiated
+from torchstone.judging.variants.gradient_variants import otherwise_differentiated
 from torchstone.judging.variants.scalars import rescalings
 from torchstone.judging.variants.unequal_sizes import more_and_fewer_keys
 from torchstone.judging.variants.validity import is_valid
@@ -58,7 +58,7 @@ from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device_state import DeviceProbe
 from torchstone.measuring.kept_ceilings import KeptCeilings
 from torchstone.redteam import Fixture, read_corpus
-from torchstone.redteam.cases import CASES
+from torchstone.redteam.fixture_inputs import CASES
 from torchstone.suites.base import CaseQuery
 from torchstone.suites.smoke import SmokeSuite
 from torchstone.suites.traces import TraceSuite
@@ -180,7 +180,11 @@ def counted(uses: Counter[str], spent: Counter[str], clock: Clock) -> Iterator[N
     patches: list[tuple[Any, str, Any]] = [
         (planting, "schedule", chosen),
         (pool.VariantPool, "_one", variant),
-        (variant_checks, "_check_variant", timed("one variant", variant_checks._check_variant)),
+        (
+            variant_checks.HiddenVariants,
+            "_answered",
+            timed("answers of a variant", variant_checks.HiddenVariants._answered),
+        ),
         (variant_checks, "hidden_cases", timed("making variants", variant_checks.hidden_cases)),
     ]
     patches += [(owner, name, timed(check, getattr(owner, name))) for check, (owner, name) in _RANDOM_CHECKS.items()]
@@ -278,7 +282,7 @@ def print_costs(source: str | None, device_type: str, effort: schema.Effort) -> 
     for name, times in uses_ms.items():
         mean = statistics.fmean(times)
         _print_row(name, len(times), mean, found.get(f"uses {name}", [0.0])[0], whole)
-    for name in ("one variant", "making variants"):
+    for name in ("answers of a variant", "making variants"):
         _print_spent(name, found, whole)
     print("\nrandom operators: ", end="")
     whole = _print_totals(draws, effort)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchstone.judge_process.job_stages import judge
+from torchstone.judge_process.job_retries import judge
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judge_process.resources import JudgeResources
 from torchstone.measuring import Speedup, Timing, timing
@@ -170,6 +170,7 @@ def main() -> None:
         print(f" {'better than mean':>17s} {'median':>7s} {'bias':>7s} {'holds 1':>8s} verdicts")
         for name, case in () if options.injected_only else chosen.items():
             rows.append(compare(room, name, case, options.repeats, options.effort))
+            write(options.json, rows)
         judged = [outcome for row in rows for outcome in row["outcomes"]]
         false = sum(outcome in ("faster", "slower") for outcome in judged) / max(1, len(judged))
         held = statistics.fmean(row["holds"] for row in rows) if rows else math.nan
@@ -177,8 +178,13 @@ def main() -> None:
         print(f"slower (wanted: at most {WANTED_FALSE:.0%})")
         for name in INJECTED.keys() & chosen.keys():
             rows += injected(room, name, chosen[name], options.injected_repeats or options.repeats, options.effort)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+            write(options.json, rows)
+
+
+def write(path: Path | None, rows: list[dict[str, Any]]) -> None:
+    """After each kernel: the rest may be cut."""
+    if path is not None:
+        path.write_text(json.dumps(rows, indent=1))
 
 
 def compare(room: JudgeResources, name: str, case: Case, repeats: int, effort: Any) -> dict[str, Any]:

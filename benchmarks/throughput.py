@@ -360,14 +360,19 @@ def main() -> None:
     kernels = generate(options.kernels, options.device)
     ours = with_torchstone(kernels, options.device, options.judges)
     rows = {"torchstone": describe("torchstone", ours, kernels)}
+    write(options.json, {"device": options.device, **rows})
     few = kernels[: options.peer_kernels or len(kernels)]
     rows["loop"] = describe("serial loop", with_a_loop(few, options.device), few)
     ratio = rows["torchstone"]["per_minute"] / rows["loop"]["per_minute"]
     started = rows["torchstone"]["per_minute_once_started"] / rows["loop"]["per_minute"]
     print(f"torchstone judges {ratio:.2f} times as many per minute (wanted: {WANTED:g}); once started {started:.2f}")
-    if options.json:
-        found = {"device": options.device, "ratio": ratio, "ratio_once_started": started, **rows}
-        options.json.write_text(json.dumps(found, indent=1))
+    write(options.json, {"device": options.device, "ratio": ratio, "ratio_once_started": started, **rows})
+
+
+def write(path: Path | None, found: dict[str, Any]) -> None:
+    """As soon as a figure is known: the rest may be cut."""
+    if path is not None:
+        path.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -220,14 +220,20 @@ def main() -> None:
         for name, case in chosen.items():
             rows[name] = _measured_here(room, case)
             torch.cuda.empty_cache()
+    _write(options.json, rows)
     for cache_control in ("all", "none"):
         told = by_ncu({name: row["kernels"] for name, row in rows.items()}, cache_control)
         for name, (time_ns, memory_percent) in told.items():
             rows[name][f"ncu_{cache_control}_ns"] = time_ns
             rows[name].setdefault("ncu_memory_percent", memory_percent)
+        _write(options.json, rows)
     _print(rows)
-    if options.json:
-        options.json.write_text(json.dumps(list(rows.values()), indent=1))
+
+
+def _write(path: Path | None, rows: dict[str, dict[str, Any]]) -> None:
+    """After each step: the rest may be cut."""
+    if path is not None:
+        path.write_text(json.dumps(list(rows.values()), indent=1))
 
 
 if __name__ == "__main__":

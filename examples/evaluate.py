@@ -9,7 +9,7 @@ KERNEL = Path(__file__).parent / "kernels" / "relu" / "relu.py"
 
 def main() -> None:
     result = torchstone.evaluate(KERNEL, "aten.relu.default", device="cpu", effort="quick")
-    speed = "undecided" if result.speedup is None else f"{result.speedup:.2f}x"
+    speed = "unresolved" if result.speedup is None else f"{result.speedup:.2f}x"
     print(f"agrees: {result.agrees}, speedup: {speed}")
     for record in result.records:
         timed = "timed" if record.measurement is not None else "checked"

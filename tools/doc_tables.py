@@ -19,8 +19,8 @@ from typing import get_args
 from field_tables import field_rows
 from torchstone.calls.determinism import FEW_RANDOM_ELEMENTS
 from torchstone.gym import EvaluatorConfig, RewardSettings, TurnResult
-from torchstone.judging import BUDGETS, calls_needed
-from torchstone.judging.budget import CheckBudget
+from torchstone.judging import BUDGETS, calls_against_guessing
+from torchstone.judging.effort_budget import CheckBudget
 from torchstone.judging.plans.base import Plan, When
 from torchstone.judging.plans.catalogue import PLANS as INPUT_PLANS
 from torchstone.judging.plans.cotangents import LargeCotangents, ZeroCotangents
@@ -28,10 +28,10 @@ from torchstone.judging.planting import schedule
 from torchstone.judging.reference import bounds
 from torchstone.judging.stochastic import distribution, reused_draws, value_rates
 from torchstone.judging.variants import sizes
-from torchstone.measuring import confirmation, short_blocks, statistics
-from torchstone.measuring.procedure import TIMING_PLANS
-from torchstone.measuring.short_rounds import SHORT_BLOCK_PLANS, ShortBlockPlan
-from torchstone.schema import Effort
+from torchstone.measuring import confirmation, long_blocks, paired_speedup, short_blocks, speedup
+from torchstone.measuring.experiment_design import TIMING_PLANS
+from torchstone.measuring.short_block_schedule import SHORT_BLOCK_PLANS, ShortBlockPlan
+from torchstone.schema import Deadlines, Effort, Limits
 
 ROOT = Path(__file__).resolve().parents[1]
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
@@ -206,9 +206,9 @@ def information_needed() -> str:
     return _table(
         ("figure", "value"),
         [
-            ("bits that all checked calls together must carry", f"{calls_needed.ENOUGH_BITS:g}"),
-            ("bits of an element whose values do not repeat", f"{calls_needed._ELEMENT_BITS:g}"),
-            ("checked calls, at most", str(calls_needed.MOST_CALLS)),
+            ("bits that all checked calls together must carry", f"{calls_against_guessing.ENOUGH_BITS:g}"),
+            ("bits of an element whose values do not repeat", f"{calls_against_guessing._ELEMENT_BITS:g}"),
+            ("checked calls, at most", str(calls_against_guessing.MOST_CALLS)),
             ("elements of a tensor in a hidden variant, at most", _power(sizes.MOST_ELEMENTS)),
         ],
     )
@@ -219,26 +219,30 @@ def speedups() -> str:
     return _table(
         ("figure", "value"),
         [
-            ("noise band: smaller differences are `same`", _percent(statistics.NOISE_BAND)),
+            ("noise band; CUDA: smaller differences are `same`", _percent(speedup.NOISE_BAND)),
             (
                 "`faster` and `slower` need the interval, this much wider, beyond the band",
-                f"{statistics.DECISION_WIDTH:g}",
+                f"{speedup.DECISION_WIDTH:g}",
             ),
-            ("paired rounds that an interval needs", str(statistics.LEAST_ROUNDS)),
-            ("least share of a call that is the kernel's own", _percent(statistics.LEAST_SHARE)),
+            ("paired rounds that an interval needs", str(paired_speedup.LEAST_ROUNDS)),
+            ("least share of a call that is the kernel's own", _percent(speedup.LEAST_SHARE)),
             (
                 "widest interval of the judge's clock at which worker times are used",
-                f"±{_percent(statistics.MOST_DOUBT)}",
+                f"±{_percent(long_blocks.MOST_DOUBT)}",
             ),
             (
                 "placement of memory, added to the interval on CUDA once rounds end",
-                _percent(statistics.PLACEMENT_DOUBT),
+                _percent(long_blocks.PLACEMENT_DOUBT),
             ),
             ("a speedup exceeds what single calls show by at most", f"{_percent(confirmation.ALLOWANCE - 1)}"),
             ("rounds, at most", str(TIMING_PLANS["normal"].most_rounds)),
             ("placement of memory, added to the interval on the CPU", _percent(short_blocks.PLACEMENT_DOUBT)),
-            ("CPU: a wider interval is `undecided`, and has no speedup", f"±{_percent(short_blocks.MOST_HALF_WIDTH)}"),
-            ("CPU: ratio from which a speed must be confirmed, wherever its interval", f"{short_blocks.CLAIM:g}"),
+            ("CPU: `same` needs the interval within", f"±{_percent(short_blocks.SAME_WITHIN)}"),
+            ("CPU: with a wider interval the case is `unresolved`", f"±{_percent(short_blocks.MOST_HALF_WIDTH)}"),
+            (
+                "with an interval that contains 1, a ratio as far from 1 as this is `unresolved`",
+                f"{speedup.FAR:g}",
+            ),
             (
                 "CPU: pairs go on if the interval excludes 1 and the ratio is within a factor of",
                 f"{short_blocks.DOUBTFUL:g}",
@@ -246,6 +250,16 @@ def speedups() -> str:
             ("CPU: pairs that an interval needs", str(short_blocks.LEAST_PAIRS)),
         ],
     )
+
+
+def deadlines() -> str:
+    """The fields of `Deadlines`."""
+    return _table(("field", "default", "seconds for"), field_rows(Deadlines))
+
+
+def limits() -> str:
+    """The fields of `Limits`."""
+    return _table(("field", "default", "meaning"), field_rows(Limits))
 
 
 def gym_configuration() -> str:
@@ -284,6 +298,8 @@ def _first_line(room: Path) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "rooms": rooms,
+    "deadlines": deadlines,
+    "limits": limits,
     "gym-configuration": gym_configuration,
     "reward-settings": reward_settings,
     "turn-result": turn_result,

@@ -21,9 +21,17 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     value = field.default
     if isinstance(value, msgspec.Struct):
         return f"`{type(value).__name__}()`"
+    if field.name.endswith("_bytes"):
+        return _shifted(value)
     if isinstance(value, str):
         return f'`"{value}"`'
     return f"`{value}`"
+
+
+def _shifted(size: int) -> str:
+    """A size as Python writes it: `8 << 30`."""
+    shift = next(bits for bits in (30, 20, 10, 0) if size % (1 << bits) == 0)
+    return f"`{size >> shift} << {shift}`"
 
 
 def _texts_under_fields(struct: type[msgspec.Struct]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Torchstone judges PyTorch operator kernels: is it right, how fast, how far from the limit, can I trust it.
+"""Torchstone judges PyTorch operator kernels: right or wrong, how fast, how far from the hardware's limit.
 
 The public API. Names are loaded when they are first used, so that importing the package costs nothing.
 """
@@ -73,7 +73,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'torchstone' has no attribute '{name}'")
     from importlib import import_module
 
-    if name in _OF_SWEEPS:  # not by looking: a module of schema has the same name
+    if name in _OF_SWEEPS:  # not by the search below: a module of schema has the same name
         return getattr(import_module("torchstone.sweeps"), name)
     homes = (import_module(f"torchstone.{module}") for module in ("errors", "schema", "api", "installing"))
     return next(getattr(home, name) for home in homes if hasattr(home, name))

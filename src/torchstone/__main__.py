@@ -1,4 +1,4 @@
-"""``python -m torchstone`` is ``torchstone``."""
+"""Makes ``python -m torchstone`` the same as the command ``torchstone``."""
 
 import sys
 

@@ -1,13 +1,14 @@
-"""The tree of errors.
+"""The exceptions that users of Torchstone meet, as one tree of classes, each with an exit code.
 
-A failure of a *candidate* is a :class:`~torchstone.schema.Verdict`, never an exception. These errors are for wrong
-requests (exit code 2) and for what the machine could not do (exit code 3).
+A failure of a *candidate* (a kernel that is judged) is a :class:`~torchstone.schema.Verdict`, not an exception. These
+errors are for wrong requests (exit code 2), for what the machine could not do (3), and for installed kernels that fail
+in the user's own process (1).
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class TorchstoneError(Exception):
@@ -49,7 +50,7 @@ class MissingExtraError(UsageError):
 _ALIKE = 0.65
 """Share of equal characters from which a name is taken for a misspelling: two letters of three swapped are 0.67."""
 _SHORTEST_PART = 3
-"""Letters from which a name may be meant as a part of a longer one."""
+"""Least length of a name that is looked for inside longer names."""
 _MOST_LISTED = 50
 """Names in a message; more are only counted."""
 
@@ -60,7 +61,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], listed_by: str = ""
     `listed_by` is a command that lists the names, for where there may be too many for a message.
     """
     names = sorted(set(known))
-    near = _nearest(name, names)
+    near = nearest(name, names)
     hint = f" Did you mean '{near}'?" if near else ""
     listed = f"Known: {', '.join(names) or 'none'}."
     if len(names) > _MOST_LISTED:
@@ -68,7 +69,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], listed_by: str = ""
     return UsageError(f"unknown {kind} '{name}'.{hint} {listed}")
 
 
-def _nearest(name: str, names: list[str]) -> str:
+def nearest(name: str, names: Sequence[str]) -> str:
     """The known name that is spelled most like it, or else the shortest that contains it; empty: there is none."""
     forms: dict[str, str] = {}
     for known in names:

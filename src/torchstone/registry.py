@@ -1,4 +1,4 @@
-"""Resolves names of suites, backends, executors, providers and profilers.
+"""Resolves names of suites, backends, executors, providers and profilers to classes, built in or installed.
 
 Built-ins are listed as import paths, so that nothing is imported before it is used. Other packages add theirs by entry
 points (``torchstone.suites``, ``torchstone.backends``, ``torchstone.executors``, ``torchstone.providers``,
@@ -17,7 +17,7 @@ from torchstone.errors import UsageError, unknown_name
 
 
 class Registry:
-    """Names of one kind of thing."""
+    """The registered names of one kind: suites, backends, executors, providers or profilers."""
 
     def __init__(self, kind: str, builtins: Mapping[str, str], aliases: Mapping[str, str] | None = None) -> None:
         self.kind = kind
@@ -34,7 +34,7 @@ class Registry:
         return self._aliases.get(name, name)
 
     def description(self, name: str) -> str:
-        """One line for people: the beginning of the docstring. Loads what is named; a failure to load is told, too."""
+        """One line for people: the beginning of the docstring. Loads the class; if that fails, the line says why."""
         if name in self._aliases:
             return f"Another name of {self._aliases[name]}."
         try:
@@ -87,10 +87,10 @@ backends = Registry(
     "backend",
     {
         "aten": "torchstone.backends.aten:AtenBackend",
-        "compile": "torchstone.backends.compiled:CompileBackend",
+        "compile": "torchstone.backends.torch_compile:CompileBackend",
         "directory": "torchstone.backends.directory:DirectoryBackend",
         "flag_gems": "torchstone.backends.flag_gems:FlagGemsBackend",
-        "kernelbench": "torchstone.backends.solutions:SolutionsBackend",
+        "kernelbench": "torchstone.backends.kernelbench_solutions:SolutionsBackend",
         "liger": "torchstone.backends.liger:LigerBackend",
         "llm": "torchstone.backends.generated:GeneratedBackend",
         "torchstone-cuda": "torchstone.backends.torchstone_kernels:BuiltInCuda",

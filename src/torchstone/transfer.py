@@ -1,7 +1,7 @@
 """Copies tensors between devices with as few waits as possible.
 
-A device that many processes use serves them in turn, and every wait is a turn. One copy that is waited for costs as
-much as all copies together. Copies to a device are not waited for.
+A GPU that many processes use serves them in turn, and every wait is a turn. Waiting for one copy costs as much as
+waiting for all of them together. Copies to a GPU are not waited for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 
 def bring(tensors: Iterable[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
-    """All of them there; those that are there already as they are.
+    """The tensors on ``device``; those that are there already as they are.
 
     On the host they can be read at once; on a device by later work on its current stream.
     """
@@ -27,7 +27,6 @@ def bring(tensors: Iterable[torch.Tensor], device: torch.device) -> list[torch.T
 def _may_follow(tensor: torch.Tensor) -> bool:
     """Whether a copy may be under way when the call that asked for it returns.
 
-    Of a host's ordinary memory the driver has taken its own copy by then; pinned memory it reads later, and somebody
-    may write to it meanwhile.
+    The driver has copied ordinary host memory by then. It reads pinned memory later, when it may have been overwritten.
     """
     return tensor.is_cuda or not tensor.is_pinned()

@@ -157,10 +157,58 @@ def test_files_that_cannot_travel_are_refused(files: Any, message: str) -> None:
         torchstone.check("def relu(x): ...", RELU, files=files)
 
 
+EIGHT = (torchstone.Tensor((8,), "float32", torchstone.Normal()),)
+RELU_CASE = torchstone.Case(suite="mine", operator=RELU, args=EIGHT)
+RELU_OUT_CASE = torchstone.Case(suite="mine", operator="aten.relu.out", args=EIGHT)
+AMBIGUOUS = r"operator 'relu' may be any of aten\.relu\.default, aten\.relu\.out\. Write one of these"
+
+
+def test_an_operator_has_a_short_name_or_is_an_overload_of_torchs() -> None:
+    import torch
+
+    settings: dict[str, Any] = {"device": "cpu", "effort": "quick", "sample": 1}
+    for name in ("relu", "aten.relu", "relu.default", torch.ops.aten.relu.default, torch.ops.aten.relu):
+        result = torchstone.check(relu_by_hand, name, **settings)
+        assert (result.operator, result.agrees) == (RELU, True), name
+    results = torchstone.evaluate_many({"relu": relu_by_hand}, **settings)
+    assert {name: result.operator for name, result in results.items()} == {"relu": RELU}
+    with pytest.raises(
+        torchstone.UsageError, match=r"two of these names are the same operator: relu, aten\.relu\.default"
+    ):
+        torchstone.evaluate_many({"relu": relu_by_hand, RELU: relu_by_hand}, **settings)
+
+
 @pytest.mark.parametrize(
     ("kernel", "operator", "settings", "message"),
     [
-        (relu_by_hand, "relu", {}, "not a full name"),
+        (relu_by_hand, "rellu", {"device": "cpu"}, r"unknown smoke operator 'rellu'\. Did you mean 'relu'"),
+        (relu_by_hand, 5, {}, "the operator is int; it must be a name"),
+        (relu_by_hand, "relu", {"device": "cpu", "cases": (RELU_CASE, RELU_OUT_CASE)}, AMBIGUOUS),
+        (relu_by_hand, RELU, {"effort": "fast"}, "effort is 'fast'; it must be one of quick, normal, thorough"),
+        (relu_by_hand, RELU, {"mode": "both"}, r"mode is 'both'; it must be one of fwd, bwd, fwd\+bwd"),
+        (relu_by_hand, RELU, {"cache": "hot"}, "cache is 'hot'; it must be one of cold, warm"),
+        (
+            relu_by_hand,
+            RELU,
+            {"deadlines": {}},
+            r"deadlines is dict: {}; it must be torchstone\.Deadlines\(load_seconds=…",
+        ),
+        (relu_by_hand, RELU, {"limits": 8}, r"limits is int: 8; it must be torchstone\.Limits"),
+        (relu_by_hand, RELU, {"cases": 5}, r"cases is int: 5; it must be a list of torchstone\.Case"),
+        (relu_by_hand, RELU, {"verdict_cache": 5}, "verdict_cache is int: 5; it must be a path"),
+        (relu_by_hand, RELU, {"threads": "two"}, r"threads is 'two'\. Expected int, got str"),
+        (
+            relu_by_hand,
+            RELU,
+            {"deadlines": torchstone.Deadlines(load_seconds="5")},
+            r"load_seconds is '5'\. Expected float",
+        ),
+        (relu_by_hand, RELU, {"limits": torchstone.Limits(processes="x")}, r"processes is 'x'\. Expected int, got str"),
+        (relu_by_hand, RELU, {"files": 5}, "files= takes a mapping from name to text"),
+        (relu_by_hand, RELU, {"dtypes": 5}, r"dtypes is 5\. Expected list"),
+        (relu_by_hand, RELU, {"dtypes": "flaot32"}, r"unknown dtype 'flaot32'\. Did you mean 'float32'"),
+        (relu_by_hand, RELU, {"limits": torchstone.Limits(memory_bytes=8)}, "the memory limit is 8 bytes"),
+        (relu_by_hand, RELU, {"limits": torchstone.Limits(processes=1)}, "the process limit is 1; "),
         (lambda x: x, RELU, {}, "top level"),
         (Path("nowhere.py"), RELU, {}, "cannot be read"),
         ("nowhere.py", RELU, {}, "cannot be read"),

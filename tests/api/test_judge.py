@@ -9,18 +9,36 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+import made_records as making
 import torchstone
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.executors import FakeExecutor, local
 from torchstone.executors.devices import Device
 from torchstone.executors.judge_handle import JudgeProcess
 from torchstone.processes.resident_memory import resident_bytes
-from torchstone.schema import Agrees, Case, Disagrees, ErrorStatistics, Job, Normal, Tensor, Unjudged, Verdict, explain
+from torchstone.schema import (
+    Agrees,
+    Case,
+    Crashed,
+    Disagrees,
+    ErrorStatistics,
+    Job,
+    Measurement,
+    Normal,
+    Tensor,
+    Unjudged,
+    Verdict,
+    explain,
+)
+from torchstone.supervisor.ptrace_freezing import descendants
 
 RELU = "aten.relu.default"
 AGREES = Agrees(ErrorStatistics(), 1)
@@ -149,6 +167,112 @@ def test_kept_verdicts_are_used_again_but_never_those_of_a_failed_machine(tmp_pa
         assert not judge.check(text(0), verdict_cache=tmp_path).from_cache, "a broken file is judged again"
 
 
+def test_kept_verdicts_are_used_again_for_many_operators_at_once(tmp_path: Path) -> None:
+    judged: list[str] = []
+
+    def decide(job: Job) -> Verdict:
+        judged.append(job.key)
+        return AGREES
+
+    with fake(decide) as judge:
+        first, second = (judge.evaluate_many({RELU: text(0)}, verdict_cache=tmp_path)[RELU] for _ in range(2))
+    assert not first.from_cache
+    assert second.from_cache
+    assert second.agrees
+    assert len(judged) == len(CASES)
+
+
+def test_a_judge_is_an_async_context_manager() -> None:
+    async def both() -> tuple[torchstone.Judge, list[torchstone.Evaluation]]:
+        async with fake(lambda job: AGREES) as judge:
+            found = await asyncio.gather(judge.aevaluate(text(0)), judge.aevaluate(text(1)))
+        return judge, found
+
+    judge, found = asyncio.run(both())
+    assert all(each.agrees for each in found)
+    with pytest.raises(UsageError, match="closed"):
+        judge.submit(text(0))
+
+
+def varied(rounds: int) -> Measurement:
+    """Rounds that differ a little."""
+    whole = making.measurement(rounds=rounds)
+    longer = (replace(b, elapsed_ns=b.elapsed_ns * (100 + b.round) // 100) for b in whole.blocks if b.party != "shim")
+    return replace(whole, blocks=(*longer, *(b for b in whole.blocks if b.party == "shim")))
+
+
+def test_an_evaluation_has_the_speed_of_each_case_and_the_lower_end_of_their_mean() -> None:
+    cases = making.case(size=4), making.case(size=5), making.case(size=6)
+    times = varied(5), varied(7), varied(1)
+    records = [making.record(of=case, measured=each) for case, each in zip(cases, times, strict=True)]
+    found = torchstone.Evaluation(RELU, tuple(records))
+    told = json.loads(json.dumps(found.to_dict()))
+    assert found.speedup is not None
+    assert found.speedup_low is not None
+    assert found.speedup == pytest.approx(2.0, rel=0.05)
+    assert found.speedup_low < found.speedup
+    assert told["speedup_low"] == found.speedup_low
+    about = pytest.approx(2.0, rel=0.05)
+    assert [case["speedup"] for case in told["cases"]] == [about, about, None]
+    assert told["cases_unresolved"] == 1
+    assert "are needed" in told["cases"][2]["unresolved"]
+
+
+def processes_of_ours() -> set[int]:
+    """Judges and what they have started, below this process."""
+    found = set()
+    for pid in descendants(os.getpid()):
+        with suppress(OSError):
+            if b"torchstone" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(pid)
+    return found
+
+
+def test_the_judge_of_the_last_call_stays_warm_until_it_is_closed() -> None:
+    torchstone.close()
+    before = processes_of_ours()
+    assert torchstone.check(text(0), RELU, cases=CASES, device="cpu", effort="quick").agrees
+    warm = processes_of_ours() - before
+    (judge,) = [pid for pid in warm if b"judge_process.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert torchstone.check(text(1), RELU, cases=CASES, device="cpu", effort="quick").agrees
+    assert judge in processes_of_ours(), "no judge was started for the second kernel"
+    torchstone.close()
+    wait_until(lambda: not processes_of_ours() - before)
+
+
+def test_processes_end_after_a_while_without_work_and_start_again_with_the_next_kernel() -> None:
+    """With them goes the device memory that they hold."""
+    before = processes_of_ours()
+    with torchstone.Judge(device="cpu", effort="quick", cases=CASES, idle_seconds=1.0) as judge:
+        assert judge.check(text(0)).agrees
+        assert processes_of_ours() - before
+        wait_until(lambda: not processes_of_ours() - before)
+        assert judge.check(text(1)).agrees
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_an_evaluation_is_printed_on_one_line() -> None:
+    timed = making.record(of=making.case(timed=True), measured=making.measurement())
+    right = torchstone.Evaluation(RELU, (timed, making.record()))
+    wrong = torchstone.Evaluation(RELU, (timed, making.record(Crashed("check", "exception", "no"))), from_cache=True)
+    assert repr(right) == f"<Evaluation of {RELU}: agrees, 2 of 2 cases, speedup 2.00x (2.00 to 2.00)>"
+    assert str([wrong]) == f"[<Evaluation of {RELU}: crashed, 1 of 2 cases, from cache>]"
+
+
+def test_a_missing_operator_is_asked_for() -> None:
+    with torchstone.Judge(device="cpu") as judge:
+        with pytest.raises(UsageError, match=r"Name it: submit\(kernel, 'aten\.relu\.default'\)"):
+            judge.submit(text(0))
+        with pytest.raises(UsageError, match=r"not of one operator \(none\)"):
+            judge.submit(text(0), cases=())
+
+
 def test_a_verdict_cache_that_cannot_be_written_is_a_warning_and_the_result_stands(tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("a file, not a folder")
@@ -224,7 +348,7 @@ def resident_mib(pids: list[int]) -> int:
 def test_a_thousand_submissions_from_fifty_threads_resolve_exactly_once(monkeypatch: pytest.MonkeyPatch) -> None:
     import random
 
-    monkeypatch.setattr(local, "_MOST_UNJUDGED_IN_A_ROW", 1000)
+    monkeypatch.setattr(local, "MOST_UNJUDGED_IN_A_ROW", 1000)
     kernels = {
         "agrees": "def relu(x): return x.clamp(min=0)",
         "disagrees": "def relu(x): return x + 1",
@@ -281,7 +405,5 @@ def test_a_thousand_submissions_from_fifty_threads_resolve_exactly_once(monkeypa
     assert late[0] - early[0] < 20, sizes
     assert late[1] - max(judges for _, judges in sizes[:4]) < 40, sizes
     time.sleep(0.5)
-    from torchstone.supervisor.worker_handle import descendants
-
     commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(os.getpid())]
     assert not any(b"torchstone" in command for command in commands)

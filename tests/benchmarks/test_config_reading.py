@@ -12,7 +12,7 @@ import pytest
 
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkDefaults, BenchmarkMode
 from torchstone.benchmarks.config import merge
-from torchstone.benchmarks.reading import ConfigError, read_config
+from torchstone.benchmarks.parse_get_config import ConfigError, read_config
 
 
 class TheirMode(enum.Enum):

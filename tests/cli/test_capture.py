@@ -60,7 +60,7 @@ def test_a_script_runs_as_ever_and_its_exit_code_is_passed_on(folder: Path) -> N
     out, err = process.communicate(timeout=120)
     assert process.returncode == 7, err
     assert out == "['7', '--x'] __main__\n"
-    assert "c.jsonl: 1 call, 1 unique, 1 case of 1 operator, 0 excluded" in err
+    assert "c.jsonl: 1 call, 1 unique, 1 case of 1 operator, 0 calls excluded" in err
     assert [case.operator for case in read_captured(folder / "c.jsonl").cases] == ["aten.relu.default"]
 
 

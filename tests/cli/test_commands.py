@@ -11,15 +11,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 import click
-import making
+import msgspec
 import pytest
 
+import made_records as making
 from torchstone import registry
 from torchstone.backends import BackendOptions, ListedBackend, Problem
 from torchstone.cli import COMMANDS, main
 from torchstone.cli.exit_codes import exit_code
 from torchstone.cli.parameters import size_in_bytes
-from torchstone.cli.progress import JUDGED_CASES, LiveProgress, PlainProgress, _PlainCount
+from torchstone.cli.progress import JUDGED_CASES, LiveProgress, PlainProgress, Tally, _PlainCount
 from torchstone.errors import DeviceUnavailableError
 from torchstone.executors import ExecutorOptions, FakeExecutor
 from torchstone.reports import make_report
@@ -265,7 +266,7 @@ def test_what_is_judged_reaches_jobs_records_and_the_closing_line(
     lines = Path("torchstone_runs/x/records.jsonl").read_text().splitlines()
     assert {json.loads(line)["shapes"] for line in lines if '"kind":"record"' in line} == {"stated"}
     assert main([*RUN, "--resume", "--non-finite", "check"]) == 2
-    assert "non_finite was ignore, now check" in capsys.readouterr().err
+    assert "--non-finite was ignore, now check" in capsys.readouterr().err
 
 
 def test_runs_from_before_these_options_can_be_resumed() -> None:
@@ -383,7 +384,7 @@ def test_show_tells_all_about_single_cases(capsys: pytest.CaptureFixture[str]) -
 
 def test_show_of_something_else_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "nowhere"]) == 2
-    assert "error: nowhere is not a run folder" in capsys.readouterr().err
+    assert "error: unknown run 'nowhere'" in capsys.readouterr().err
 
 
 def test_list_tells_names_and_operators(capsys: pytest.CaptureFixture[str]) -> None:
@@ -460,17 +461,48 @@ def _plan_and_records() -> tuple[Any, list[Record]]:
 
 
 def test_plain_progress_tells_counts_and_time_left_now_and_then() -> None:
-    moments = iter([0.0, 1.0, 6.0, 7.0, 12.0])
-    stream = io.StringIO()
-    progress = PlainProgress(stream, JUDGED_CASES, clock=lambda: next(moments))
+    now, stream = [0.0], io.StringIO()
+    progress = PlainProgress(stream, JUDGED_CASES, clock=lambda: now[0])
     plan, records = _plan_and_records()
     progress.planned(plan, Path("runs/x"))
-    for record in records:
-        progress.recorded(record)
+    for record, moment in zip(records, (1.0, 6.0, 7.0, 12.0), strict=True):
+        now[0] = moment
+        progress.recorded(msgspec.structs.replace(record, stage_seconds={"check": 1.0}))
     lines = stream.getvalue().splitlines()
     assert lines[0] == "4 cases, in runs/x"
     assert lines[1] == "2/4 judged, 2 agree, 0 do not, about 6 s left"
     assert len(lines) == 3
+
+
+def test_the_time_left_counts_a_timed_case_as_what_timed_cases_took() -> None:
+    """Ten cases in plan: two timed ones of 30 s, eight checked ones of 1 s, two judges at work."""
+    cases = [making.case(ADD, size=size, timed=size in (1, 10)) for size in range(1, 11)]
+    plan = make_plan(cases, {ADD: making.implementation(ADD)}, Terms("all"))
+    cost = {True: {"measure": 29.0, "check": 1.0}, False: {"check": 1.0}}
+    made = ((case, making.record(of=case)) for case in cases)
+    records = [msgspec.structs.replace(record, stage_seconds=cost[case.timed]) for case, record in made]
+    now = [0.0]
+    tally = Tally(plan, JUDGED_CASES, lambda: now[0])
+    assert tally.seconds_left is None
+    told: list[float | None] = []
+    for record in records:
+        now[0] += sum(record.stage_seconds.values()) / 2
+        tally.add(record)
+        told.append(tally.seconds_left)
+    assert told == pytest.approx([15 + 8 * 0.5, *(15 + left * 0.5 for left in range(7, -1, -1)), 0.0])
+    now[0] += 3
+    assert tally.seconds_left == 0.0
+
+
+def test_the_start_of_the_judges_is_not_taken_for_the_pace_of_cases() -> None:
+    plan, records = _plan_and_records()
+    now = [0.0]
+    tally = Tally(plan, JUDGED_CASES, lambda: now[0])
+    now[0] = 20.0
+    tally.add(msgspec.structs.replace(records[0], stage_seconds={"wait": 19.0, "check": 1.0}))
+    assert tally.seconds_left == pytest.approx(3.0)
+    tally.total += 10  # cases that were found later
+    assert tally.seconds_left == pytest.approx(13.0)
 
 
 def test_live_progress_shows_warnings_as_text() -> None:

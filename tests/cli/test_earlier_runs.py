@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import making
 import pytest
 
+import made_records as making
 from torchstone import registry
 from torchstone.backends import BackendOptions, ListedBackend
 from torchstone.cli import main
@@ -18,7 +18,7 @@ from torchstone.cli.exit_codes import exit_code
 from torchstone.executors import ExecutorOptions, FakeExecutor
 from torchstone.reports import make_report
 from torchstone.runs import read_manifest, read_run
-from torchstone.runs.failing import fails
+from torchstone.runs.failing_verdicts import fails
 from torchstone.schema import Case, Deadlines, Job, Limits, Missing, Record, TimedOut, Unjudged, Verdict, encode
 from torchstone.suites import ListedSuite
 
@@ -244,7 +244,7 @@ def test_last_failed_can_itself_be_stopped_and_resumed(judge_by: Callable[[Decid
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--last-failed", "y"], "unknown run 'y'. Known: x."),
+        (["--last-failed", "y"], "unknown run 'y': torchstone_runs has no such folder. Runs there: x."),
         (["--last-failed", "."], ". is not a run folder"),
         (["--last-failed", "x", "--resume"], "Give one of them"),
         (["--last-failed", "x", "--suite", "smoke"], "no case that failed (1) is in this selection of suite 'smoke'"),
@@ -356,7 +356,7 @@ def test_options_given_to_resume_must_agree_or_be_ones_that_may_change(
     main([*RUN, *begun, "--process-limit", "9"])
     capsys.readouterr()
     judge_by(stop_at(CASES[2]))
-    for changed, said in ((["--effort", "quick"], "effort was normal, now quick"), (["-k", "add"], "expression was")):
+    for changed, said in ((["--effort", "quick"], "effort was normal, now quick"), (["-k", "add"], "-k was")):
         assert main(["run", "--resume", *changed]) == 2
         assert said in capsys.readouterr().err
     assert main(["run", "--resume", "--check-timeout", "5", "--judges", "2", "--memory-limit", "1GiB"]) == 130

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from golden import require_golden
-from torchstone.calls.drawing import calls_on
+from torchstone.calls.random_arguments import calls_on
 from torchstone.cli.replay import told
 from torchstone.judge_process.verdict_wording import about_inputs, on_variant, replay_of, verdict_for_ending
 from torchstone.judging import DrawnCall, ExpectedValues, ResultPosition
 from torchstone.judging.compare.values import Subject, closer_look
-from torchstone.judging.outcome import Mismatch
+from torchstone.judging.comparison_result import Mismatch
 from torchstone.reports import evaluate
 from torchstone.reports.detail import details
 from torchstone.runs.replay import NothingFailed, Replayable, Replayed

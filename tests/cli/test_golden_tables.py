@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import making
 import msgspec
 import pytest
 
+import made_records as making
 from golden import require_golden
 from torchstone.backends import Problem
 from torchstone.cli.model import _print
@@ -105,7 +105,9 @@ MIXED = [
     record(ADD, 8, ns=(10_050, 10_000)),
     record(ADD, 16, WRONG),
     record(NORM, 4, ns=(123_456, 100_000), after=75.25),
-    record("aten.sum.default", 8, Missing("nothing")),
+    record(
+        "aten.sum.default", 8, Missing("backend 'directory' offers nothing for aten.sum.default: k has no folder sum")
+    ),
 ]
 FAILING = [
     *(record(RELU, size, LOAD) for size in (2, 4, 8, 16, 32)),
@@ -122,7 +124,7 @@ COMPARED = [
     record(ADD, 8, WRONG, backend="directory"),
     record(NORM, 4, backend="aten"),
     record(NORM, 4, backend="compile", ns=(50_000, 100_000)),
-    record(NORM, 4, Missing("nothing"), backend="directory"),
+    record(NORM, 4, Missing(f"backend 'directory' offers nothing for {NORM}"), backend="directory"),
 ]
 BACKENDS = ["aten", "compile", "directory"]
 
@@ -174,6 +176,23 @@ def test_equal_failures_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.count("common_ops") == 2  # once for each operator
     compare("failures_140", text)
     compare("failures_80", printed(monkeypatch, FAILING, None, 80))
+
+
+def test_failures_in_a_pipe_are_as_wide_as_other_tables_unless_all_of_them_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Texts are cut in the middle, and a line below tells where all of them are."""
+    long = Crashed("load", "exception", "ImportError: " + "a long story, " * 30 + "the end")
+    text = printed(monkeypatch, [*FAILING, record(RELU, 128, long)], None, None)
+    compare("failures_pipe", text)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert 130 <= max(map(len, rows)) <= 140
+    assert "load: ImportError: a long story, … " in text
+    assert "the end" in text
+    assert "cut at …; whole: torchstone show torchstone_runs/x --case OPERATOR, or --wide" in text
+    whole = printed(monkeypatch, [*FAILING, record(RELU, 128, long)], None, None, wide=True)
+    assert "a long story, " * 30 in whole
+    assert "cut at" not in whole
 
 
 def test_an_interrupted_run(monkeypatch: pytest.MonkeyPatch) -> None:

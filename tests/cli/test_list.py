@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import making
 import pytest
 from test_program import environment
 
+import made_records as making
 from torchstone import registry
 from torchstone.cli import main
 from torchstone.suites.opinfo import OpInfoSuite

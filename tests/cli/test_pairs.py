@@ -100,7 +100,7 @@ def test_a_machine_that_refuses_exits_3_and_keeps_what_is_done(tree: Path) -> No
     result = run(tree)
     assert result.returncode == 3
     assert result.stderr.endswith("error: the GPU fell off the bus. Restart the machine.\n")
-    assert "2 pairs are kept. Go on with --resume --run-id x" in result.stderr
+    assert "2 pairs are kept. Go on with: torchstone pairs run --resume --run-id x" in result.stderr
 
 
 def test_a_suite_timeout_exits_1_and_counts_what_was_not_run(tmp_path: Path) -> None:
@@ -110,6 +110,31 @@ def test_a_suite_timeout_exits_1_and_counts_what_was_not_run(tmp_path: Path) -> 
     assert "Not run: " in result.stdout
     assert "the suite timeout ended the run" in result.stderr
     assert run(tree, "--resume").returncode == 0
+
+
+def test_a_resumed_run_has_the_options_of_its_beginning_that_are_not_given_again(tree: Path) -> None:
+    options = ["--targets", "ch1", "--no-profile", "--iterations", "5", "--timeout-multiplier", "2", "--jobs", "2"]
+    assert run(tree, *options).returncode == 0
+    (tree.parent / "artifacts" / "x" / "records.jsonl").write_text("")
+    command = ["run", "--resume", "--run-id", "x", "--quiet"]
+    done = pairs(*command, cwd=tree.parent)
+    assert done.returncode == 0, done.stderr
+    assert "1 pairs, 1 successful" in done.stdout
+    assert "circumstances differ" not in done.stderr
+    assert pairs(*command, "--timeout-multiplier", "3", cwd=tree.parent).returncode == 0
+    other = pairs(*command, "--iterations", "9", cwd=tree.parent)
+    assert (other.returncode, other.stdout) == (2, "")
+    assert "with another configuration: --iterations was 5, now 9. Use the same options, or another --run-id" in (
+        other.stderr
+    )
+
+
+def test_a_run_that_is_not_there_is_told_with_those_that_are(tree: Path) -> None:
+    run(tree)
+    for command in (["compare", "x", "nosuch"], ["show", "nosuch"], ["expect", "nosuch"]):
+        result = pairs(*command, cwd=tree.parent)
+        assert result.returncode == 2
+        assert "unknown run 'nosuch': artifacts has no such folder. Runs there: x." in result.stderr
 
 
 def overrides(tree: Path, *arguments: str) -> dict[str, object]:
@@ -156,8 +181,8 @@ def test_only_the_options_that_are_given_become_settings(
         (["run", "tree", "--run-id", "../x"], 2, "is not a plain folder name"),
         (["run", "tree", "--resume"], 2, "resume needs a run id"),
         (["run", "empty"], 2, "there is no pair under"),
-        (["show", "nowhere"], 2, "nowhere is not a run folder"),
-        (["compare", "nowhere", "nowhere"], 2, "nowhere is not a run folder"),
+        (["show", "nowhere"], 2, "unknown run 'nowhere': artifacts has no such folder. There is no run."),
+        (["compare", "nowhere", "nowhere"], 2, "unknown run 'nowhere': artifacts has no such folder"),
         (["run", "tree", "--device", "cuda:99"], 3, "device 'cuda:99' is not"),
     ],
 )

@@ -77,8 +77,16 @@ KERNELS = ["--backend", "directory", "--kernels-dir"]
         (["--device", "gpu"], 2, "device 'gpu' is not understood. Use auto, cpu, cuda or cuda:N."),
         (["--device", "cuda"], 3, "device 'cuda' is not available: "),
         (["--device", "cuda:9"], 3, "device 'cuda:9' is not available: "),
+        (
+            ["--memory-limit", "8"],
+            2,
+            "the memory limit is 8 bytes; a worker needs 128 MiB or more. Write --memory-limit 8GiB",
+        ),
+        (["--process-limit", "1"], 2, "the process limit is 1; a worker and its warden need 2 or more."),
+        (["--p", "nan"], 2, "Invalid value for '--p': nan is not in the range x>0."),
+        (["--timeout-multiplier", "NaN"], 2, "Invalid value for '--timeout-multiplier': NaN is not in the range x>0."),
         (["--run-id", "../x"], 2, "run id '../x' is not a plain folder name"),
-        (["--run-id", "x", "--resume"], 2, "there is no run folder torchstone_runs/x to resume"),
+        (["--run-id", "x", "--resume"], 2, "unknown run 'x': torchstone_runs has no such folder. There is no run."),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_do(arguments: list[str], code: int, said: str, tmp_path: Path) -> None:
@@ -111,9 +119,46 @@ def test_a_run_that_stopped_at_a_failure_goes_on_after_the_kernel_is_mended(tmp_
     assert "no case failed in torchstone_runs/x" in again.stdout
 
 
-def test_a_reader_that_leaves_early_causes_no_traceback(tmp_path: Path) -> None:
-    result = in_process("bash", "-c", f"{sys.executable} -m torchstone list operators | true", cwd=tmp_path)
-    assert "Traceback" not in result.stderr
+def with_closed(stream: str, *arguments: str, cwd: Path) -> tuple[int, str]:
+    """The exit code of a command whose stdout or stderr nobody reads, and what its other stream says."""
+    command = [sys.executable, "-m", "torchstone", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, cwd=cwd, env=environment(), **pipes) as program:  # type: ignore[call-overload]
+        getattr(program, stream).close()
+        other = program.stderr if stream == "stdout" else program.stdout
+        said: str = other.read()
+        return program.wait(), said
+
+
+@pytest.mark.parametrize(("body", "code"), [("x.clamp(min=0)", 0), ("x * 1", 1)])
+def test_a_reader_that_leaves_early_ends_no_run_and_changes_no_exit_code(body: str, code: int, tmp_path: Path) -> None:
+    kernel = tmp_path / "kernels" / "relu" / "relu.py"
+    kernel.parent.mkdir(parents=True)
+    kernel.write_text(f"def relu_kernel_impl(x):\n    return {body}\n")
+    asked = ["run", *KERNELS, "kernels", "--device", "cpu", "--effort", "quick", "--no-measure", "--ops", "relu", "-v"]
+    assert with_closed("stderr", *asked, "--run-id", "a", cwd=tmp_path)[0] == code
+    records = (tmp_path / "torchstone_runs" / "a" / "records.jsonl").read_text()
+    assert len(records.splitlines()) == 6
+    got, said = with_closed("stdout", *asked, "--run-id", "b", cwd=tmp_path)
+    assert got == code, said
+    assert "Traceback" not in said
+    for command in (["show", "a"], ["show", "a", "--json"], ["list", "operators"]):
+        assert with_closed("stdout", *command, cwd=tmp_path) == (0, "")
+
+
+@pytest.mark.parametrize("kind", ["dumb", "unknown"])
+def test_progress_on_a_dumb_terminal_is_lines(kind: str, tmp_path: Path) -> None:
+    kernel = tmp_path / "kernels" / "add" / "add.py"  # that of relu is missing: no judge is started
+    kernel.parent.mkdir(parents=True)
+    kernel.write_text("def add_kernel_impl(x, y, *, alpha=1): return x + y\n")
+    asked = ["run", *KERNELS, "kernels", "--device", "cpu", "--ops", "relu", "--run-id", "r"]
+    command = [sys.executable, "-m", "torchstone", *asked]
+    ours, theirs = os.openpty()
+    told = {**environment(), "TERM": kind}
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, env=told, cwd=tmp_path, timeout=60, check=False)
+    os.close(theirs)
+    assert b"6 cases, in torchstone_runs/r" in os.read(ours, 10_000)
+    os.close(ours)
 
 
 def test_shared_helpers_travel_and_folders_that_no_case_uses_are_named(tmp_path: Path) -> None:

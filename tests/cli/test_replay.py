@@ -25,9 +25,10 @@ def log_kernel_impl(x):
     raise ValueError("no block fits")
 """,
     "mul": "import blocks_that_are_not_there\n\ndef mul_kernel_impl(x, y):\n    return x * y\n",
+    "gelu": "def gelu_kernel_impl(x, approximate='none'):\n    raise NotImplementedError('not yet')\n",
     "select__int": "def select__int_kernel_impl(x, dim, index):\n    return x.select(dim, index)\n",
 }
-"""Wrong, raising, not to be loaded, and right."""
+"""Wrong, raising, not to be loaded, refusing, and right."""
 
 
 def torchstone(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -38,14 +39,14 @@ def torchstone(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with a disagreement, a crash in a call, a crash at load, and an operator that agrees."""
+    """A run with a disagreement, a crash in a call, a crash at load, a refusal, and an operator that agrees."""
     folder = tmp_path_factory.mktemp("replay")
     for name, text in KERNELS.items():
         (folder / "kernels" / name).mkdir(parents=True)
         (folder / "kernels" / name / f"{name}.py").write_text(text)
     options = (
         "--ops",
-        "relu,log,mul,select",
+        "relu,log,mul,gelu,select",
         "--effort",
         "quick",
         "--no-measure",
@@ -158,9 +159,15 @@ def test_without_a_failure_there_is_nothing_to_replay(finished: Path) -> None:
     assert (result.returncode, json.loads(result.stdout)) == (0, {"exit_code": 0, "replays": []})
 
 
+def test_a_refusal_is_a_failure_that_names_no_call(finished: Path) -> None:
+    result = torchstone("replay", str(finished), "--operator", "gelu")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert re.search(r"none of the failures in .* names a call that can be repeated \(\d+ unsupported\)", result.stderr)
+
+
 def test_what_cannot_be_replayed_is_wrong_usage(finished: Path, tmp_path: Path) -> None:
     for arguments, says in (
-        ((str(finished), "--operator", "gelu"), "no record of operator 'gelu'"),
+        ((str(finished), "--operator", "exp"), "no record of operator 'exp'"),
         ((str(finished), "--job", "zz"), "no record of a job 'zz'"),
         ((str(finished), "--job", "a", "--operator", "relu"), "not both"),
         ((str(tmp_path),), "not a run folder"),

@@ -14,6 +14,7 @@ from torchstone import registry
 from torchstone.cli import COMMANDS as TOP_LEVEL
 from torchstone.cli import torchstone
 from torchstone.cli.lazy import LazyGroup
+from torchstone.executors import local
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
 HELP = {"--help"}
@@ -101,3 +102,13 @@ def test_the_page_on_plugins_names_an_option_for_every_group_and_the_option_is_t
         options = real_options("profile" if group == registry.profilers.group else "run")
         assert options_in(told) <= set(options), group
         assert options_in(told), group
+
+
+def test_the_pages_tell_when_watch_gives_a_kernel_up() -> None:
+    (seconds,) = set(importlib.import_module("torchstone.cli.watch").SECONDS.values())
+    section = PAGE.partition("## torchstone watch")[2].partition("\n## ")[0]
+    for stage in ("compile", "check", "measure"):
+        assert f"| `--{stage}-timeout SECONDS` | {seconds:g} |" in section
+    assert f"`--measure-timeout SECONDS` | {seconds:g} each |" in (ROOT / "docs" / "watch.md").read_text()
+    cpu, cuda = local.RESTART_SECONDS["cpu"], local.RESTART_SECONDS["cuda"]
+    assert f"{cpu:g} s on the CPU, {cuda:g} s on CUDA" in (ROOT / "docs" / "api.md").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import shutil
@@ -19,7 +20,7 @@ SAYS = {
     "check": ("relu: agrees on 100% of 6 cases", "leaky_relu: agrees on ", "disagrees"),
     "measure": ("agrees\n",),
     "evaluate": ("agrees: True", "T([1024, 512], f32): timed"),
-    "capture": ("16 operators, 0 excluded", "was called 3 times", "agrees: True"),
+    "capture": ("16 operators, 0 calls excluded", "was called 3 times", "agrees: True"),
     "capture_me": ("step 0: loss ", "step 2: loss "),
     "builtin_kernels": ("impl='torch': ", "loss ", "gradient of shape (8, 100)"),
     "trl_reward": ("right: 0.30", "wrong: 0.", "no code: 0.00"),
@@ -27,6 +28,7 @@ SAYS = {
         "disagrees: reward 0.",
         "agrees: reward 0.30, terminated True, truncated False",
     ),
+    "modal_app": ("functions: judge_t4, judge_h100", "aten.relu.default: agrees in 6 cases", "results were copied"),
     "feedback": ("got zero, expected NaN, where self = NaN", "nonfinite: "),
     "mcp_client": ("expected NaN, where self = NaN", "right in all 6 cases", "right: True, speedup: "),
     "generate": (
@@ -38,7 +40,7 @@ SAYS = {
     "evaluate_many": ("aten.relu.default: agrees on 100%", "aten.gelu.default: agrees on ", "disagrees"),
 }
 """What each example must print, among other things."""
-PAGES_WITH_EXAMPLES = ("api", "feedback", "generation", "gym", "kernels", "mcp")
+PAGES_WITH_EXAMPLES = ("api", "feedback", "generation", "gym", "kernels", "mcp", "modal")
 """Pages that show an example, each as it is."""
 
 
@@ -64,6 +66,8 @@ LONG = ("capture", "evaluate", "evaluate_many", "kernel_environment", "measure")
     ids=name_of,
 )
 def test_the_example_runs_and_says_what_it_should(example: Path, tmp_path: Path) -> None:
+    if example.stem == "modal_app":
+        pytest.importorskip("modal")
     outcome = run(str(example), cwd=tmp_path)
     assert outcome.returncode == 0, outcome.stderr
     for text in SAYS[example.stem]:
@@ -92,6 +96,20 @@ def test_every_function_of_the_api_has_its_example_in_the_docs() -> None:
 def test_every_block_of_python_compiles(page: Path) -> None:
     for text in blocks(page, "python"):
         compile(text, name_of(page), "exec")
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "gym.md"], ids=name_of)
+def test_every_reply_of_a_model_in_an_example_holds_a_kernel(page: Path) -> None:
+    texts = [
+        node.value
+        for block in blocks(page, "python")
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Constant) and "_kernel_impl" in str(node.value)
+    ]
+    assert texts
+    for text in texts:
+        kernel = ast.parse(text.partition("```python\n")[2].partition("```")[0])
+        assert any(isinstance(node, ast.Return) for node in ast.walk(kernel)), text
 
 
 def test_the_plugin_of_the_docs_is_the_one_among_the_examples() -> None:

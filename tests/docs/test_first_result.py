@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from docs.pages import ROOT
-from torchstone.measuring import statistics
-from torchstone.reports.summary import VERDICT_NAMES
+from torchstone.measuring import short_blocks, speedup
+from torchstone.reports.case_results import VERDICT_NAMES
 
 PAGE = (ROOT / "docs" / "first-result.md").read_text()
 
@@ -18,8 +18,9 @@ def test_samples_fit_the_terminal_of_80_columns_that_they_are_from() -> None:
 
 
 def test_the_rule_for_faster_and_slower_is_that_of_the_statistics() -> None:
-    assert statistics.DECISION_WIDTH == 1.5
-    assert f"made half as wide again, lies beyond ±{100 * statistics.NOISE_BAND:.0f} %" in PAGE
+    assert speedup.DECISION_WIDTH == 1.5
+    assert f"on a CPU within ±{100 * short_blocks.SAME_WITHIN:.0f} %" in PAGE
+    assert f"made half as wide again, lies beyond ±{100 * speedup.NOISE_BAND:.0f} %" in PAGE
 
 
 def test_every_verdict_is_explained() -> None:

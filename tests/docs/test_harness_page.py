@@ -10,9 +10,9 @@ import msgspec
 
 from docs.pages import ROOT
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkDefaults
-from torchstone.harness.expectations import ExpectationStatus
+from torchstone.harness.changes_between_runs import Change
+from torchstone.harness.expected_speedups import ExpectationStatus
 from torchstone.harness.results import PairStatus
-from torchstone.harness.run_comparison import Change
 
 PAGE = (ROOT / "docs" / "harness.md").read_text()
 

@@ -19,7 +19,7 @@ modal = pytest.importorskip("modal")
 
 from jobs import job  # noqa: E402
 
-from torchstone.errors import InfrastructureError, TorchstoneError, UsageError  # noqa: E402
+from torchstone.errors import DeviceUnavailableError, InfrastructureError, TorchstoneError, UsageError  # noqa: E402
 from torchstone.executors import ExecutorOptions, fake_record  # noqa: E402
 from torchstone.executors import modal_app as app_module  # noqa: E402
 from torchstone.executors.modal_app import GPUS, in_container, make_app, make_image, pins, settings_of, versions  # noqa: E402
@@ -186,8 +186,8 @@ def test_an_answer_that_is_no_text_is_a_fault() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "told"),
     [
-        ("AuthError", UsageError, "modal token new"),
-        ("PermissionDeniedError", UsageError, "modal token new"),
+        ("AuthError", DeviceUnavailableError, "modal token new"),
+        ("PermissionDeniedError", DeviceUnavailableError, "modal token new"),
         ("NotFoundError", UsageError, "Run 'torchstone deploy modal'"),
         ("VersionError", UsageError, "Update the package modal"),
         ("InvalidError", UsageError, "Update the package modal"),
@@ -277,7 +277,7 @@ def test_without_an_account_the_program_says_how_to_get_in(tmp_path: Path) -> No
         done = subprocess.run(
             [*program, *command], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=60, check=False
         )
-        assert done.returncode == 2, done.stderr
+        assert done.returncode == 3, done.stderr
         assert "modal token new" in done.stderr
         assert "Traceback" not in done.stderr
 

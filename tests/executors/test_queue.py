@@ -26,6 +26,7 @@ from torchstone.schema import (
 )
 
 CPU = Device("cpu", "cpu", "cpu")
+RIGHT = Agrees(ErrorStatistics(), 1)
 
 
 def job(candidate: int, size: int) -> Job:
@@ -72,6 +73,56 @@ def test_every_job_is_given_once_and_candidates_are_shared_only_when_no_other_wa
                 finished.append(taken.key)
     assert sorted(finished) == sorted(each.key for each in jobs)
     assert not waiting
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_few_quick_jobs_of_another_judges_candidate_are_left_to_it() -> None:
+    clock, jobs = Clock(), [job(1, size) for size in range(1, 8)]
+    queue = JobQueue(jobs, worker_seconds=1.0, clock=clock)
+    key = jobs[0].implementation.key
+    first, _ = queue.take(None)
+    assert queue.take(None, {key}) is None, "nothing is known of its jobs"
+    clock.seconds = 0.1
+    queue.judged(first, RIGHT)
+    assert queue.take(None, {key}) is None, "six jobs of 0.1 s each"
+    other = job(2, 1)
+    queue.put([other])
+    assert queue.take(None, {key}) == (other, 0), "a candidate that no judge has"
+    assert queue.take(key, {key}) is not None, "its own judge goes on"
+
+
+def test_jobs_that_take_long_are_shared_by_judges() -> None:
+    clock, jobs = Clock(), [job(1, size) for size in range(1, 5)]
+    queue = JobQueue(jobs, worker_seconds=1.0, clock=clock)
+    key = jobs[0].implementation.key
+    queue.take(None)
+    clock.seconds = 0.4
+    shared = queue.take(None, {key})
+    assert shared is not None, "the first job has taken 0.4 s, and three wait"
+    queue.put_back(*shared)
+    assert queue.take(None) is not None
+
+
+def test_one_job_that_was_over_at_once_does_not_keep_the_others_with_one_judge() -> None:
+    clock, jobs = Clock(), [job(1, size) for size in range(1, 6)]
+    queue = JobQueue(jobs, worker_seconds=1.0, clock=clock)
+    key = jobs[0].implementation.key
+    first, _ = queue.take(None)
+    clock.seconds = 0.001
+    queue.judged(first, RIGHT)
+    assert queue.take(key) is not None
+    assert queue.take(None, {key}) is None, "three jobs that seem to take a millisecond each"
+    clock.seconds = 10.0
+    assert queue.take(None, {key}) is not None, "the job under way has taken 10 s, and three wait"
 
 
 def test_a_job_that_went_back_is_the_next_of_all() -> None:
@@ -150,7 +201,6 @@ def test_a_judge_begins_with_a_case_that_it_knows_among_candidates_with_as_much_
 
 
 LATE = TimedOut("compile", 60.0, 60.0)
-RIGHT = Agrees(ErrorStatistics(), 1)
 
 
 def taken(queue: JobQueue) -> Job:
@@ -205,3 +255,19 @@ def test_several_judges_give_up_a_kernel_together() -> None:
     queue.put_back(in_hand[1], 1)
     assert len(queue.judged(in_hand[2], LATE)) == 4, "the one that was put back too"
     assert not queue
+
+
+def test_a_job_that_is_withdrawn_under_way_is_unwanted_until_it_comes_again() -> None:
+    now = [0.0]
+    queue = JobQueue([job(0, 1), job(0, 2)], clock=lambda: now[0])
+    taken, _ = queue.take(None)
+    now[0] = 3.0
+    assert queue.unwanted_seconds(taken) is None
+    assert queue.withdraw([job(0, 1), job(0, 2)]) == [job(0, 2)]
+    assert queue.unwanted_seconds(taken) == 3.0
+    queue.put([taken])
+    assert queue.unwanted_seconds(taken) is None
+    queue.withdraw([taken])
+    queue.drop(taken)
+    assert queue.unwanted_seconds(taken) is None
+    assert (len(queue), queue.take(None)) == (0, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import signal
@@ -22,11 +23,13 @@ from jobs import job  # noqa: E402
 from ray_nodes import Nodes  # noqa: E402
 
 from torchstone.api import Judge  # noqa: E402
-from torchstone.errors import InfrastructureError, UsageError  # noqa: E402
+from torchstone.errors import DeviceUnavailableError, InfrastructureError, UsageError  # noqa: E402
 from torchstone.executors import ExecutorOptions  # noqa: E402
 from torchstone.executors.local import LocalExecutor  # noqa: E402
-from torchstone.executors.ray_executor import RayExecutor, RayFleet, find_slots  # noqa: E402
+from torchstone.executors.ray_executor import RayExecutor, RayFleet, connect  # noqa: E402
+from torchstone.executors.ray_slots import find_slots, no_slot  # noqa: E402
 from torchstone.executors.remote_session import RemoteSession  # noqa: E402
+from torchstone.gym import Evaluator  # noqa: E402
 from torchstone.schema import Job, Record, verdict_name  # noqa: E402
 
 pytestmark = [
@@ -82,6 +85,12 @@ def test_a_cluster_judges_like_this_machine_while_an_actor_is_killed(nodes: Node
     executor.report_to(notes.append)
     with pytest.raises(UsageError, match="has no meaning on a cluster"):
         RayExecutor.survey(ExecutorOptions(device="cuda:1", address=nodes.address))
+    for asked, told in (
+        ({"gpu": "H999"}, "no node of the Ray cluster has a GPU"),
+        ({"judges_per_device": 99}, "198 CPU"),
+    ):
+        with pytest.raises(DeviceUnavailableError, match=told):
+            RayExecutor.survey(ExecutorOptions(device="auto", address=nodes.address, **asked))
     site = RayExecutor.survey(options(nodes))
     assert site.device == "cpu"
     assert len(site.nodes) == 2, "the head has no slot"
@@ -109,6 +118,9 @@ def test_a_cluster_judges_like_this_machine_while_an_actor_is_killed(nodes: Node
     (folder,) = tmp_path.iterdir()
     manifest = json.loads((folder / "manifest.json").read_text())
     assert len(manifest["nodes"]) == 2
+    refused = subprocess.run([*command, "--gpu", "H999"], capture_output=True, text=True, timeout=120, check=False)
+    assert refused.returncode == 3
+    assert "error: no node of the Ray cluster has a GPU. Add one, or run with --device cpu" in refused.stderr
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
     assert all("(Ray " in record["node"] for record in records if record.get("kind") == "record")
 
@@ -116,6 +128,17 @@ def test_a_cluster_judges_like_this_machine_while_an_actor_is_killed(nodes: Node
 def test_a_cluster_that_is_not_there_is_named() -> None:
     with pytest.raises(InfrastructureError, match=r"no Ray cluster answers at '127.0.0.1:1'.*ray start --head"):
         RayExecutor.survey(ExecutorOptions(device="cpu", address="127.0.0.1:1"))
+
+
+@pytest.mark.parametrize("nodes", [0], indirect=True)
+def test_another_cluster_than_the_one_that_the_program_uses_is_refused(nodes: Nodes) -> None:
+    connect(nodes.address)
+    port = nodes.address.rpartition(":")[2]
+    for same in ("auto", nodes.address, f"localhost:{port}"):
+        connect(same)
+    for other in ("127.0.0.1:1", f"192.0.2.1:{port}"):
+        with pytest.raises(UsageError, match=rf"'{other}' is asked for, .* at '{nodes.address}'\. Use that address"):
+            connect(other)
 
 
 def test_a_slot_is_a_gpu_or_a_group_of_cores_and_types_choose_nodes() -> None:
@@ -138,6 +161,14 @@ def test_a_slot_is_a_gpu_or_a_group_of_cores_and_types_choose_nodes() -> None:
     assert hosts(device="cuda", gpu="T4") == []
     assert Counter(hosts(device="cpu")) == {"host1": 4, "host2": 4, "host3": 1}
     assert Counter(hosts(device="cpu", threads=3)) == {"host1": 2, "host2": 2}
+    assert no_slot(cluster, ExecutorOptions(device="cuda", gpu="H999")) == (
+        "no node of the Ray cluster has a GPU of type H999. It has: A100 (1), H100 (2). Choose one with --gpu."
+    )
+    assert "no node of the Ray cluster has a GPU. Add one" in no_slot(cluster[2:], ExecutorOptions(device="cuda"))
+    assert no_slot(cluster, ExecutorOptions(device="cpu", judges_per_device=8)) == (
+        "a slot with --judges 8 and --threads 1 needs 16 CPU cores on one node of the Ray cluster; its largest node "
+        "offers 8. Ask for fewer judges or threads, or add a node."
+    )
 
 
 @pytest.mark.slow
@@ -232,6 +263,20 @@ def test_a_judge_of_the_python_api_works_on_a_cluster(nodes: Nodes) -> None:
     with Judge(executor="ray", ray_address=nodes.address, device="cpu", effort="quick") as judge:
         found = judge.check("def relu_kernel_impl(x): return x.clamp(min=0)", "aten.relu.default", shapes="stated")
     assert found.correctness == 1.0
+    assert all("(Ray " in record.node for record in found.records)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [2], indirect=True)
+def test_rollouts_are_rewarded_on_a_cluster_from_a_head_without_a_slot(nodes: Nodes) -> None:
+    texts = [f"def relu_kernel_impl(x):\n    return x.clamp(min={lower})  # {n}" for n in range(6) for lower in (0, 1)]
+    fields: dict[str, Any] = {"executor": "ray", "ray_address": nodes.address, "device": "cpu", "measured": False}
+    with Evaluator(ops=("relu",), shapes="stated", **fields) as evaluator:
+        assert len(evaluator.judge.site.nodes) == 2
+        results = evaluator.turns_now([(f"```python\n{text}\n```", "relu") for text in texts])
+        found = asyncio.run(evaluator.evaluate(texts[0], "relu"))
+    assert [result.verdict for result in results] == ["agrees", "disagrees"] * 6
+    assert [result.reward == 0.3 for result in results] == [True, False] * 6
     assert all("(Ray " in record.node for record in found.records)
 
 

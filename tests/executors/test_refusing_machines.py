@@ -14,7 +14,7 @@ from refusing_machine import refusing
 from torchstone.executors import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.isolation.sandbox import LAYERS
-from torchstone.protocol.buffers import HostArena, MirroredMemory
+from torchstone.protocol.shared_memory import HostArena, MirroredMemory
 from torchstone.schema import Record, decode, verdict_name
 
 _PROGRAM = """

@@ -15,11 +15,12 @@ from jobs import RELU, job
 from torchstone.errors import InfrastructureError, IsolationUnavailableError, UsageError
 from torchstone.executors import ExecutorOptions, fake_record, remote_session
 from torchstone.executors.node_judge import Judged, Refused, packed
-from torchstone.executors.remote_session import MOST_ATTEMPTS, RemoteJudge, RemoteSession
+from torchstone.executors.remote_session import RemoteJudge, RemoteSession
 from torchstone.schema import (
     Agrees,
     Case,
     Crashed,
+    Deadlines,
     ErrorStatistics,
     Job,
     Normal,
@@ -150,7 +151,7 @@ def test_a_job_that_is_lost_every_time_ends_unjudged() -> None:
     lost = records.pop(unlucky.key)
     assert isinstance(lost.verdict, Unjudged)
     assert "lost 3 times by the infrastructure; the last time on a: RuntimeError: node died" in lost.verdict.reason
-    assert lost.attempts == MOST_ATTEMPTS
+    assert lost.attempts == RemoteSession.most_attempts
     assert all(isinstance(record.verdict, Agrees) for record in records.values())
 
 
@@ -196,12 +197,35 @@ def test_a_record_of_another_job_is_not_taken() -> None:
     assert record.job_key == job("right").key
 
 
+def test_jobs_that_differ_only_in_their_deadlines_get_their_own_records() -> None:
+    patient, hurried = job("right"), job("right", deadlines=Deadlines(check_seconds=0.25))
+    assert patient.key == hurried.key
+
+    def body(jobs: tuple[Job, ...]) -> str:
+        verdicts = (TimedOut("check", 0.25, 0.3) if each.deadlines.check_seconds == 0.25 else RIGHT for each in jobs)
+        return encode(Judged(tuple(map(fake_record, jobs, verdicts)))).decode()
+
+    with RemoteSession(ScriptedFleet(ScriptedJudge("a", body), most_jobs=8), ExecutorOptions()) as session:
+        session.submit([patient, hurried])
+        session.finish()
+        found = {answer.job.deadlines.check_seconds: type(answer.record.verdict) for answer in session}
+    assert found == {patient.deadlines.check_seconds: Agrees, 0.25: TimedOut}
+
+
 def test_jobs_of_one_candidate_travel_together_and_a_lost_one_alone() -> None:
     same = [job("right", 1), job("wrong", 1), *(job("right", number) for number in (2, 3))]
     judge = ScriptedJudge("a", failing(1, RuntimeError("container failed")))
     judged(ScriptedFleet(judge, most_jobs=8), same)
     assert all(len({each.implementation.key for each in message}) == 1 for message in judge.messages)
     assert len(judge.messages) == 5
+
+
+@pytest.mark.parametrize("name", ["nearest", "difflib", "no such name", "KeyError"])
+def test_an_error_of_an_unknown_name_is_a_fault(name: str) -> None:
+    answers = iter([encode(Refused(name, "out of memory")).decode()])
+    judge = ScriptedJudge("a", lambda jobs: next(answers, "") or agree(jobs))
+    (record,) = judged(ScriptedFleet(judge), [job("right")])
+    assert record.attempts == 2
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from feedback.common_failures import HERE, KERNELS, judged, stored_feedback, sto
 from torchstone import Judge
 from torchstone.errors import UsageError
 from torchstone.feedback import FeedbackInfo, feedback_of
+from torchstone.feedback.arguments import gradient_names
 from torchstone.feedback.failed_cases import REJECTED
 from torchstone.feedback.text import BYTES_PER_TOKEN, LEAST_TOKENS
 from torchstone.schema import (
@@ -24,12 +25,15 @@ from torchstone.schema import (
     Crashed,
     Disagrees,
     Given,
+    Normal,
     Profile,
     ProfiledKernel,
     ProfilerResult,
     Record,
     Replay,
     Scalar,
+    Sequence,
+    Tensor,
     TimedOut,
     Unjudged,
     Unsupported,
@@ -309,3 +313,15 @@ def test_an_old_record_without_the_fields_still_gives_feedback() -> None:
     (case,) = feedback_of(old).failed_cases
     assert case.message == "a wrong result (nonfinite)"
     assert case.arguments[0].name == "argument 0"
+
+
+def test_a_gradient_is_named_after_its_argument() -> None:
+    tensor = Tensor((4,), "float32", Normal())
+    case = Case("mine", "torchstone_grad.mul.Tensor", (Sequence((tensor,)), tensor, tensor))
+    names = ("cotangents", "self", "other")
+    record = msgspec.structs.replace(stored_records("slow_but_right")[0], case=case, argument_names=names)
+    assert gradient_names(record, case) == (1, ("self", "other"))
+    frozen = msgspec.structs.replace(case, kwargs={"asking": Sequence((Scalar(1),))})
+    assert gradient_names(record, frozen) == (1, ("other",))
+    forward = Case("mine", "aten.mul.Tensor", (tensor, tensor))
+    assert gradient_names(record, forward) == (0, ())

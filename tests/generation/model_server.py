@@ -16,7 +16,7 @@ Faults = Callable[[int], str | None]
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Answers by a script. ``faults`` names: 429, 500, 529, garbage, cut, cut-clean, hang."""
+    """Answers by a script. ``faults`` names: HTTP statuses, garbage, cut, cut-clean, hang, uncounted (no tokens)."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -75,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
             if fault is not None:
                 self.server.failed.append(fault)
         time.sleep(self.server.delay_seconds)
-        if fault in ("401", "400", "404", "429", "500", "529"):
+        if fault is not None and fault.isdigit():
             self._fail(int(fault), key)
         elif fault == "garbage":
             self._send(200, b"<html>upstream \xff\xfe</html>", "text/html")
@@ -94,7 +94,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, body: dict[str, Any], fault: str | None, events: Any, message: Any) -> None:
         text = self.server.script(body["messages"])
         if not body.get("stream"):
-            data = json.dumps(message(text)).encode()
+            answer = message(text)
+            if fault == "uncounted":
+                del answer["usage"]
+            data = json.dumps(answer).encode()
             if fault in ("cut", "cut-clean"):
                 self._send(200, data[: len(data) // 2], "application/json", {}, len(data))
                 self._cut()
@@ -105,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        parts = list(events(text))
+        parts = [part for part in events(text) if fault != "uncounted" or b'"usage"' not in part]
         for part in parts[: len(parts) // 2] if fault in ("cut", "cut-clean") else parts:
             self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
         if fault == "cut":

@@ -15,7 +15,7 @@ import pytest
 
 from generation import many_operators
 from generation.model_server import model_server
-from torchstone.generation import asking, read_generation
+from torchstone.generation import ask_with_retries, read_generation
 from torchstone.generation.transcript import read_exchanges
 from torchstone.schema.generation import Judged
 
@@ -32,7 +32,7 @@ def sometimes(share: float) -> object:
 def test_a_bad_server_costs_time_but_no_attempt_of_100_operators(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "_FIRST_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(ask_with_retries, "_FIRST_WAIT_SECONDS", 0.1)
     monkeypatch.setattr("torchstone.registry.suites", __import__("torchstone").registry.suites)
     monkeypatch.setenv("OPENAI_API_KEY", "")
     with model_server(many_operators.script, sometimes(0.2), delay_seconds=0.1) as server:  # type: ignore[arg-type]

@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from generation.model_server import model_server
-from generation.scripted_model import improving
+from generation.scripted_model import RIGHT, entry_in, improving
+from generation.test_gradients import DIFFERENTIABLE
+from generation.test_problems import PROBLEM, SOLUTION
 from torchstone.backends import BackendOptions
 from torchstone.backends.directory import DirectoryBackend
-from torchstone.generation import read_generation, records_of
-from torchstone.schema import Cheated, decode
+from torchstone.generation import ask_with_retries, read_generation, records_of
+from torchstone.runs import read_run
+from torchstone.schema import Cheated, decode, encode
 from torchstone.schema.generation import BestAttempt, Exchange, Judged
 
 KEY = "sk-test-0123456789abcdefSECRET"
@@ -129,6 +136,7 @@ def test_run_generates_and_then_judges_the_best(tmp_path: Path) -> None:
         done = torchstone("run", *options, *model, environment=keys("anthropic", server.url))
         asked = len(server.bodies)
     assert done.returncode == 0, done.stderr
+    assert "circumstances differ" not in done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     assert told["summary"]["counts"] == {"agrees": 2}
     assert asked == 4
@@ -142,6 +150,77 @@ def test_run_generates_and_then_judges_the_best(tmp_path: Path) -> None:
     assert kernel.reference.where == "mine/relu/relu_attempt_4.py"
 
 
+def test_run_generates_only_for_the_cases_that_it_judges(tmp_path: Path) -> None:
+    def script(messages: list[dict[str, str]]) -> str:
+        return f"```python\n{RIGHT.format(entry=entry_in(messages))}```"
+
+    options = ["--suite", "smoke", "--ops", "relu,add", "-k", "relu", "--topn", "1"]
+    assert _generated_and_judged(script, options, tmp_path) == {"agrees": 1}
+
+
+def test_a_run_that_is_interrupted_while_it_generates_goes_on_by_the_command_that_it_prints(tmp_path: Path) -> None:
+    def script(messages: list[dict[str, str]]) -> str:
+        return f"```python\n{RIGHT.format(entry=entry_in(messages))}```"
+
+    options = ["--ops", "relu", "--topn", "1", "--device", "cpu", "--effort", "thorough", "--no-measure"]
+    model = ["--backend", "llm", "--model", "claude-scripted", "--dsl", "pytorch", "--llm-max-attempts", "2"]
+    with model_server(script, delay_seconds=1.5) as server:
+        environment = {**os.environ, **keys("anthropic", server.url)}
+        started = [sys.executable, "-m", "torchstone", "run", *options, *model, "--run-id", "l3"]
+        first = subprocess.Popen(started, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+        while not server.bodies:
+            assert first.poll() is None
+            time.sleep(0.02)
+        first.send_signal(signal.SIGINT)
+        _, errors = first.communicate(timeout=60)
+        assert first.returncode == 130
+        command = "torchstone run --resume --run-id l3"
+        assert errors.splitlines()[-1] == f"interrupted; go on with: {command}"
+        server.delay_seconds = 0
+        again = [sys.executable, "-m", *command.split(), "--json"]
+        done = subprocess.run(again, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["summary"]["counts"] == {"agrees": 1}
+    assert "circumstances differ" not in done.stderr
+    stored = read_run(tmp_path / "torchstone_runs" / "l3")
+    (record,) = stored.records
+    assert stored.manifest.configuration["effort"] == "thorough"
+    assert record.implementation.where == "relu/relu_attempt_1.py"
+    assert record.measurement is None
+    kernels = tmp_path / "generated_kernels" / "l3"
+    judging = f"--suite smoke --ops relu --device cpu --backend directory --kernels-dir {kernels}`"
+    assert judging in (kernels / "README.md").read_text()
+
+
+def test_run_asks_no_model_for_a_run_that_exists(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "l3").mkdir(parents=True)
+    where = ["--output-dir", str(tmp_path / "runs"), "--kernels-dir", str(tmp_path / "kernels"), "--run-id", "l3"]
+    code, told = _in_process(["run", "--ops", "relu", "--backend", "llm", "--model", "scripted-1", *where])
+    assert code == 2
+    assert f"run folder {tmp_path / 'runs' / 'l3'} exists" in told
+    assert not (tmp_path / "kernels").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--executor", "ray"], "--backend llm judges attempts on this machine, and --executor is ray"),
+        (["--executor", "modal", "--gpu", "H100"], "and --executor is modal. Run 'torchstone generate' first"),
+        (["--overhead-dominated"], "--overhead-dominated"),
+        (["-k", "no_such_word"], "fits -k 'no_such_word'"),
+    ],
+)
+def test_run_asks_no_model_where_the_options_cannot_be_honoured(
+    options: list[str], message: str, tmp_path: Path
+) -> None:
+    where = ["--output-dir", str(tmp_path / "runs"), "--kernels-dir", str(tmp_path / "kernels")]
+    model = ["--backend", "llm", "--model", "scripted-1", "--base-url", "http://127.0.0.1:1/v1", "--dsl", "pytorch"]
+    code, told = _in_process(["run", "--device", "cpu", *where, *model, *options])
+    assert code == 2
+    assert message in told
+    assert not (tmp_path / "kernels").exists()
+
+
 def test_what_is_missing_is_one_line_before_anything_starts(tmp_path: Path) -> None:
     where = ["--output-dir", str(tmp_path / "none"), "--device", "cpu", "--ops", "relu"]
     model = ["--model", "claude-x", "--dsl", "pytorch"]
@@ -153,6 +232,17 @@ def test_what_is_missing_is_one_line_before_anything_starts(tmp_path: Path) -> N
         "--budget-usd needs the price of the model": [*model, "--budget-usd", "1"],
         "kernels in CUDA C++ do not run on the CPU": ["--model", "claude-x", "--dsl", "cuda"],
         "does not exist": ["--replay", str(tmp_path / "nothing"), "--dsl", "pytorch"],
+        "Use --dsl pytorch or --dsl cpp, or --device cuda. Besides: ANTHROPIC": [
+            "--model",
+            "claude-x",
+            "--dsl",
+            "cuda",
+        ],
+        "Use --dsl pytorch or --dsl cpp, or --device cuda, or TRITON_INTERPRET=1": [
+            "--replay",
+            str(tmp_path / "nothing"),
+        ],
+        "Triton's interpreter. Besides: ": ["--replay", str(tmp_path / "nothing")],
     }
     for message, options in refused.items():
         done = _in_process(["generate", *where, *options])
@@ -160,6 +250,45 @@ def test_what_is_missing_is_one_line_before_anything_starts(tmp_path: Path) -> N
         assert message in done[1]
         assert done[1].count("\n") == 1
     assert not (tmp_path / "none").exists()
+
+
+def test_an_operator_without_a_recorded_reply_is_refused_with_what_is_recorded(tmp_path: Path) -> None:
+    transcript = tmp_path / "earlier" / "relu" / "transcript.jsonl"
+    transcript.parent.mkdir(parents=True)
+    reply = "```python\ndef relu_kernel_impl(x):\n    return x.clamp(min=0)\n```"
+    exchange = Exchange(operator="aten.relu.default", number=1, model="m", messages=(), reply=reply, replied_unix_ns=0)
+    transcript.write_bytes(encode(exchange) + b"\n")
+    options = ["--replay", str(tmp_path / "earlier"), "--dsl", "pytorch", "--device", "cpu"]
+    options += ["--output-dir", str(tmp_path / "new"), "--topn", "1", "--max-attempts", "1"]
+
+    refused = _in_process(["generate", "--ops", "relu,add", *options])
+    assert refused[0] == 2
+    assert "earlier holds no reply for aten.add.Tensor" in refused[1]
+    assert "Recorded: aten.relu.default (attempts 1)." in refused[1]
+    assert not (tmp_path / "new").exists()
+
+    done = torchstone("generate", *options)  # without --ops: what is recorded
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 operators have a right kernel" in done.stdout
+
+
+def test_a_server_that_cannot_be_reached_is_one_line_with_its_address_and_exit_code_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ask_with_retries, "_FIRST_WAIT_SECONDS", 0.001)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+        options = ["--ops", "relu", "--device", "cpu", "--dsl", "pytorch", "--topn", "1", "--model", "scripted-1"]
+        options += ["--base-url", address, "--output-dir", str(tmp_path / "runs")]
+        for command in (["generate"], ["run", "--backend", "llm", "--kernels-dir", str(tmp_path / "kernels")]):
+            code, told = _in_process([*command, *options])
+            assert code == 3, told
+            (line,) = [line for line in told.splitlines() if line.startswith("error: ")]
+            assert f"the model's server cannot be reached: {address}: " in line
+            assert f"{address}: Connection refused (6 tries in 0 s)" in line
+            assert "Start the server or correct its address (--base-url)" in line
+            assert "torchstone generate --resume --run-id" in line
 
 
 def _in_process(arguments: list[str]) -> tuple[int, str]:
@@ -190,3 +319,47 @@ def test_a_missing_sdk_names_its_extra(extra: str, monkeypatch: pytest.MonkeyPat
         options = ["--model", SERVERS[extra][0], "--dsl", "pytorch", "--output-dir", str(tmp_path / "none")]
         assert main(["generate", "--ops", "relu", *options]) == 2
     assert errors.getvalue().endswith(f"needs its SDK: pip install 'torchstone[{extra}]'.\n")
+
+
+@pytest.mark.slow
+def test_run_generates_gradients_and_then_judges_the_best(tmp_path: Path) -> None:
+    def script(messages: list[dict[str, str]]) -> str:
+        assert "# Gradient" in messages[0]["content"]
+        return f"```python\n{DIFFERENTIABLE.format(condition='x <= 0')}```"
+
+    options = ["--suite", "smoke", "--ops", "relu", "--dtype", "float32", "--topn", "1", "--mode", "bwd"]
+    assert _generated_and_judged(script, options, tmp_path) == {"agrees": 1}
+
+
+def test_run_generates_solutions_of_problems_and_then_judges_the_best(tmp_path: Path) -> None:
+    def script(messages: list[dict[str, str]]) -> str:
+        assert PROBLEM.strip() in messages[0]["content"]
+        return f"```python\n{SOLUTION}```"
+
+    (tmp_path / "level1").mkdir()
+    (tmp_path / "level1" / "1_Scaled_ReLU.py").write_text(PROBLEM)
+    options = ["--suite", "kernelbench", "--source", str(tmp_path / "level1")]
+    assert _generated_and_judged(script, options, tmp_path) == {"agrees": 1}
+
+
+def _generated_and_judged(
+    script: Callable[[list[dict[str, str]]], str], options: list[str], folder: Path
+) -> dict[str, int]:
+    """The counts of `torchstone run --backend llm`."""
+    where = [
+        "--device",
+        "cpu",
+        "--output-dir",
+        str(folder / "runs"),
+        "--kernels-dir",
+        str(folder / "kernels"),
+        "--json",
+    ]
+    model = ["--backend", "llm", "--model", "claude-scripted", "--dsl", "pytorch", "--llm-max-attempts", "2"]
+    with model_server(script) as server:
+        done = torchstone("run", *options, *where, *model, environment=keys("anthropic", server.url))
+        asked = len(server.bodies)
+    assert done.returncode == 0, done.stderr
+    assert asked == 1
+    counts: dict[str, int] = json.loads(done.stdout)["summary"]["counts"]
+    return counts

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import json
+import re
+import shlex
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from torchstone.api import Judge
+from torchstone.cli import generate as cli
 from torchstone.cli import main
 from torchstone.cli.model_options import DSLS, STRATEGIES
 from torchstone.errors import InfrastructureError, IsolationUnavailableError, UsageError
@@ -20,8 +29,9 @@ from torchstone.generation.providers import ModelRequest, ProviderError, Provide
 from torchstone.generation.providers.replay import ReplayProvider
 from torchstone.generation.run import GenerationPlan
 from torchstone.generation.strategies import STRATEGIES as KNOWN_STRATEGIES
+from torchstone.generation.summary import readme_text
 from torchstone.prompting import LANGUAGES
-from torchstone.schema import Agrees, Disagrees, ErrorStatistics, Job, SourceFiles, Verdict
+from torchstone.schema import Agrees, Deadlines, Disagrees, ErrorStatistics, Job, Limits, SourceFiles, Verdict
 from torchstone.schema.generation import Attempt, NoCode, ProviderFailed, Usage
 
 Script = Callable[[ModelRequest], Reply | str]
@@ -61,9 +71,11 @@ def carry_out(
     folder: Path,
     watcher: Watcher | None = None,
     judged: Callable[[Job], Verdict] = decide,
+    is_free: bool = True,
     **fields: object,
 ) -> tuple[GenerationResult, ScriptedProvider]:
     asked = ScriptedProvider(script)
+    asked.is_free = is_free
     request = GenerationRequest(
         **{"operators": ("relu",), "dsl": "pytorch", "device": "cpu", "run_id": "mine", "output_dir": folder, **fields}  # type: ignore[arg-type]
     )
@@ -89,6 +101,26 @@ def test_best_of_n_asks_for_every_attempt_from_the_first_prompt(tmp_path: Path) 
     assert json.loads((result.folder / "relu" / "best.json").read_text())["number"] == 2
 
 
+def test_a_notebook_generates_too_and_an_interrupt_ends_the_requests(tmp_path: Path) -> None:
+    async def in_a_cell(script: Script, folder: Path) -> GenerationResult:
+        return carry_out(script, folder)[0]
+
+    assert asyncio.run(in_a_cell(lambda request: kernel(1, True), tmp_path / "whole")).all_right
+
+    def interrupted(request: ModelRequest) -> str:
+        signal.pthread_kill(main, signal.SIGINT)
+        return kernel(1, False)
+
+    main = threading.get_ident()
+    loop = asyncio.new_event_loop()  # as a notebook runs it: without a handler of its own for SIGINT
+    with contextlib.closing(loop), pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(in_a_cell(interrupted, tmp_path / "part"))
+    made = len(read_generation(tmp_path / "part" / "mine").attempts)
+    assert made < 5
+    result, _ = carry_out(lambda request: kernel(2, True), tmp_path / "part", resume=True)
+    assert result.all_right
+
+
 def test_evolution_shows_the_two_best_and_makes_all_attempts(tmp_path: Path) -> None:
     result, asked = carry_out(
         lambda request: kernel(request.number, request.number in (1, 3)), tmp_path, strategy="evolve"
@@ -106,6 +138,18 @@ def test_replies_without_code_are_attempts_and_their_author_reads_why(tmp_path: 
     assert "The reply has no code block." in asked.requests[1].messages[-1].text
     assert "The reply reached the limit of its length." in asked.requests[2].messages[-1].text
     assert result.all_right
+
+
+def test_half_a_surrogate_pair_in_a_reply_or_a_failure_does_not_end_the_run(tmp_path: Path) -> None:
+    def script(request: ModelRequest) -> str:
+        if request.number == 1:
+            raise ProviderError("refused", "HTTP 400: \ud83d")
+        return f"\ud83d\n{kernel(2, True)}".replace("# right", "# \ud83d right")
+
+    result, _ = carry_out(script, tmp_path, judged=lambda job: Agrees(ErrorStatistics(), 1))
+    assert result.attempts[0].outcome == ProviderFailed("refused", "HTTP 400: \ufffd")
+    assert result.all_right
+    assert "# \ufffd right" in (result.folder / "relu" / "relu_attempt_2.py").read_text()
 
 
 def test_what_the_provider_does_not_answer_is_an_attempt_and_a_resumed_run_asks_again(
@@ -135,9 +179,22 @@ def test_a_wrong_key_ends_the_run_and_so_does_a_provider_that_answers_nobody(
     def down(request: ModelRequest) -> str:
         raise ProviderError("connection", "Connection refused")
 
-    with pytest.raises(InfrastructureError, match="10 attempts in a row had no answer; the last: Connection refused"):
+    with pytest.raises(InfrastructureError, match=r"server cannot be reached: Connection refused \(1 try in 0 s\)"):
         carry_out(down, tmp_path / "down", retries=0, max_attempts=20)
-    assert len(read_generation(tmp_path / "down" / "mine").attempts) == 10
+    assert len(read_generation(tmp_path / "down" / "mine").attempts) == 1
+
+    def down_later(request: ModelRequest) -> str:
+        return kernel(1, False) if request.number == 1 else down(request)
+
+    with pytest.raises(InfrastructureError, match="10 attempts in a row had no answer; the last: Connection refused"):
+        carry_out(down_later, tmp_path / "later", retries=0, max_attempts=20)
+    assert len(read_generation(tmp_path / "later" / "mine").attempts) == 11
+
+    def slow(request: ModelRequest) -> str:
+        raise ProviderError("timeout", "no whole reply within 1 s")
+
+    with pytest.raises(InfrastructureError, match="there is no reply: no whole reply within 1 s"):
+        carry_out(slow, tmp_path / "slow", retries=0, max_attempts=2)
 
 
 def test_the_budget_ends_the_asking_and_what_was_asked_is_judged(tmp_path: Path) -> None:
@@ -157,6 +214,28 @@ def test_the_budget_ends_the_asking_and_what_was_asked_is_judged(tmp_path: Path)
     again, more = carry_out(lambda request: "", tmp_path, budget_tokens=9000, max_output_tokens=4000, resume=True)
     assert more.requests == []  # what an earlier part used counts
     assert again.usage.tokens == 1500 * len(asked.requests)
+
+
+def test_a_resumed_run_knows_what_failed_requests_used(tmp_path: Path) -> None:
+    def first_is_lost(request: ModelRequest) -> Reply:
+        if request.number == 1:
+            raise ProviderError("timeout", "no whole reply within 1 s")
+        return Reply(kernel(request.number, False), Usage(1000, 500))
+
+    fields: dict[str, Any] = {"max_output_tokens": 4000, "retries": 0, "is_free": False}
+    result, _ = carry_out(first_is_lost, tmp_path, max_attempts=2, **fields)
+    assert result.usage.output_tokens == 4500
+    limit = result.usage.tokens + 4000  # less than another request's worst case
+    again, more = carry_out(lambda request: "", tmp_path, max_attempts=2, budget_tokens=limit, resume=True, **fields)
+    assert more.requests == []
+    assert again.usage == result.usage
+
+
+def test_a_run_of_an_older_version_counts_what_its_transcripts_say(tmp_path: Path) -> None:
+    first, _ = carry_out(lambda request: Reply(kernel(1, False), Usage(1000, 500)), tmp_path, max_attempts=1)
+    (first.folder / "usage.json").unlink()
+    again, _ = carry_out(lambda request: "", tmp_path, max_attempts=1, resume=True)
+    assert again.usage.tokens == 1500
 
 
 def test_costs_are_counted_if_the_price_is_known(tmp_path: Path) -> None:
@@ -228,6 +307,60 @@ def test_the_program_goes_on_with_the_options_that_it_was_begun_with(
     assert read_generation(tmp_path / "mine").run.max_attempts == 3
 
 
+def test_the_commands_of_the_readme_mean_this_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = tmp_path / "my kernels"
+    command = ("torchstone", "generate", "--output-dir", str(where))
+    fields: dict[str, Any] = {"strategy": "best-of-n", "max_attempts": 2, "command": command}
+    result, _ = carry_out(lambda request: kernel(1, True), where, **fields)
+    asked: list[GenerationRequest] = []
+    monkeypatch.setattr(cli, "generated", lambda request, **more: asked.append(request) or result)
+
+    def ask(readme: str, line: str) -> GenerationRequest:
+        (text,) = re.findall(rf"^\d\. {line}.*: `(.*)`$", readme, re.M)
+        assert main(shlex.split(text)[1:]) == 0
+        return asked.pop()
+
+    readme = (result.folder / "README.md").read_text()
+    resumed = ask(readme, "Go on")
+    assert (resumed.resume, resumed.run_id, resumed.output_dir, resumed.max_attempts) == (True, "mine", where, 2)
+    _require_the_same(ask(readme, "Ask nobody"), result)
+    others = {"mode": "bwd", "source": "my problems", "suite": "kernelbench", "dsl": "triton", "strategy": "refine"}
+    of_problems = dataclasses.replace(result, run=msgspec.structs.replace(result.run, **others))
+    _require_the_same(ask(readme_text(of_problems.run, result.folder, ".py", ""), "Ask nobody"), of_problems)
+    assert main(shlex.split(re.findall(r"Scores: `(.*)`", readme)[0])[1:]) == 0
+    assert f"command: {shlex.join(command)}\n" in (result.folder / "metadata.txt").read_text()
+
+
+def _require_the_same(request: GenerationRequest, result: GenerationResult) -> None:
+    names = ("suite", "source", "dsl", "mode", "strategy", "max_attempts")
+    assert {name: getattr(request, name) for name in names} == {name: getattr(result.run, name) for name in names}
+    assert request.replay == result.folder
+
+
+def test_an_option_that_is_given_again_leaves_the_others_of_its_kind_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = {"deadlines": Deadlines(compile_seconds=7.0), "limits": Limits(processes=7), "price": Price(2.0, 10.0)}
+    result, _ = carry_out(lambda request: kernel(1, True), tmp_path, model="m", **begun)
+    asked: list[GenerationRequest] = []
+    monkeypatch.setattr(cli, "generated", lambda request, **more: asked.append(request) or result)
+    (tmp_path / "prices.json").write_text('{"m": {"input": 1, "output": 5}}')
+    (tmp_path / "others.json").write_text('{"other": {"input": 1, "output": 5}}')
+    for options in (
+        ["--load-timeout", "3", "--scratch-limit", "64M", "--prices", str(tmp_path / "prices.json")],
+        ["--timeout-multiplier", "2", "--prices", str(tmp_path / "others.json")],
+        [],
+    ):
+        assert main(["generate", "--resume", "--output-dir", str(tmp_path), *options]) == 0
+    some, all_of_them, none = asked
+    assert some.deadlines == Deadlines(load_seconds=3.0, compile_seconds=7.0)
+    assert some.limits == Limits(processes=7, scratch_bytes=64 << 20)
+    assert some.price == Price(1.0, 5.0)
+    assert all_of_them.deadlines == Deadlines(*(2 * each for each in msgspec.structs.astuple(Deadlines())))
+    assert all_of_them.price == none.price == Price(2.0, 10.0)
+    assert (none.deadlines, none.limits, none.model) == (begun["deadlines"], begun["limits"], "m")
+
+
 def _recording(folder: Path) -> Path:
     carry_out(lambda request: kernel(1, True), folder / "earlier")
     return folder / "earlier" / "mine"
@@ -241,9 +374,8 @@ def test_an_address_with_a_password_is_refused_because_folders_keep_it(tmp_path:
 
 def test_a_replay_says_which_reply_is_not_recorded(tmp_path: Path) -> None:
     replay = ReplayProvider(ProviderOptions(replay=_recording(tmp_path)))
-    with pytest.raises(
-        ProviderError, match=r"no reply is recorded for attempt 2 of aten\.relu\.default; there is attempts 1"
-    ):
+    told = r"mine holds no reply for attempt 2 of aten\.relu\.default\. Recorded: aten\.relu\.default \(attempts 1\)\."
+    with pytest.raises(ProviderError, match=told):
         asyncio.run(replay.reply(ModelRequest("aten.relu.default", 2, ())))
 
 

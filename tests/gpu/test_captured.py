@@ -8,7 +8,7 @@ from torchstone.executors import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.measuring import Timing, timing
 from torchstone.redteam import read_corpus
-from torchstone.redteam.cases import CASES
+from torchstone.redteam.fixture_inputs import CASES
 from torchstone.schema import (
     Agrees,
     Case,

@@ -12,7 +12,7 @@ import torch
 from benchmark_texts import benchmark_text
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkMode
 from torchstone.harness.local_runner import LocalPairRunner
-from torchstone.harness.order import PairOrder
+from torchstone.harness.pair_runner import PairOrder
 from torchstone.harness.results import Comparison
 
 pytestmark = pytest.mark.gpu

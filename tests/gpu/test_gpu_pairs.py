@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from torchstone.profiling.tools import find_tool
+from torchstone.profiling.external_tools import find_tool
 
 pytestmark = pytest.mark.gpu
 

@@ -34,3 +34,9 @@ def test_the_reward_of_one_kernel_varies_by_at_most_one_and_a_half_percent(tmp_p
     found = rollouts(tmp_path, "--repeat", "50", "--judges", "1")
     assert found["repeats"] == 50
     assert found["reward_deviation_share"] <= 0.015
+
+
+def test_without_cuda_ipc_rollouts_have_the_same_verdicts(tmp_path: Path) -> None:
+    found = rollouts(tmp_path, "--rollouts", "12", "--judges", "1", "--results", "copied")
+    assert found["results"] == "copied"
+    assert sorted(found["verdicts"]) == ["broken: crashed", "right: agrees", "wrong: disagrees"]

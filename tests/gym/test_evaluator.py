@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from gym.kernels import CHEATING, RELU, RIGHT, WRONG, reply
-from torchstone.errors import InfrastructureError, UsageError
-from torchstone.executors import FakeExecutor
+from torchstone.api.run_now import run_now
+from torchstone.errors import (
+    DeviceUnavailableError,
+    InfrastructureError,
+    IsolationUnavailableError,
+    MissingExtraError,
+    TorchstoneError,
+    UsageError,
+)
+from torchstone.executors import FakeExecutor, Site
 from torchstone.gym import (
     BackendBenchConfig,
     CodeEvaluator,
@@ -26,9 +36,9 @@ from torchstone.gym import (
     run_code,
     tasks,
 )
-from torchstone.gym.config import configured
-from torchstone.gym.evaluator import run_now
+from torchstone.gym.config import Gpu, configured
 from torchstone.gym.tasks import tasks_of
+from torchstone.runs import devices
 from torchstone.schema import Agrees, Cheated, Disagrees, ErrorStatistics, Job, Unjudged, Verdict
 
 AGREES = Agrees(ErrorStatistics(), 3)
@@ -58,6 +68,17 @@ def numbered(number: int) -> str:
     return reply(f"# {number}\n{RIGHT}")
 
 
+def test_surrogates_in_a_reply_are_joined_or_replaced() -> None:
+    with fake() as evaluator:
+        found = evaluator.turn_now(reply("# \ud83d\ude00 \ud83d\n" + RIGHT), "relu")
+        again = run_now(evaluator.result_of("# \ud83d\n" + RIGHT, "relu"))
+    assert (found.verdict, again.verdict) == ("agrees", "agrees")
+    assert (
+        json.loads(json.dumps(found.to_dict(), ensure_ascii=False).encode())["code"] == "# \U0001f600 \ufffd\n" + RIGHT
+    )
+    assert again.code == "# \ufffd\n" + RIGHT
+
+
 # ---- configuration
 
 
@@ -71,6 +92,12 @@ def test_one_object_configures_everything_and_other_environments_names_are_the_s
     assert (again.ops, again.reward.cheating, again.split) == (("relu",), -2, "eval")
 
 
+def test_names_may_be_one_text() -> None:
+    given = {"ops": "relu, add", "dtypes": "float32"}
+    for config in (configured(None, given), EvaluatorConfig(**given)):  # type: ignore[arg-type]
+        assert (config.ops, config.dtypes) == (("relu", "add"), ("float32",))
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -78,10 +105,11 @@ def test_one_object_configures_everything_and_other_environments_names_are_the_s
         ({"feedback_loop": "always"}, "expected one of: until_correct, until_max_turns, none"),
         ({"split": "test"}, "expected one of: train, eval, all"),
         ({"num_turns": 0}, "it must be 1 or more"),
-        ({"num_turns": "three"}, "Expected `int`"),
+        ({"num_turns": "three"}, "num_turns is 'three'. Expected int, got str."),
+        ({"ops": 5}, "ops is 5. Expected list | null, got int."),
         ({"op": ["relu"]}, "Did you mean 'ops'"),
         ({"language": "tritn"}, "Did you mean 'triton'"),
-        ({"reward": {"cheat": -1}}, "unknown field `cheat`"),
+        ({"reward": {"cheat": -1}}, "reward is {'cheat': -1}. Object contains unknown field cheat."),
     ],
 )
 def test_a_configuration_that_makes_no_sense_is_refused_in_one_line(fields: dict[str, Any], said: str) -> None:
@@ -98,13 +126,53 @@ def test_the_two_ways_to_judge_one_kernel_refuse_the_others_gpu() -> None:
         eval_code(RIGHT, "relu")
 
 
+@pytest.mark.parametrize("fields", [{"executor": "ray"}, {"executor": "ray", "gpu": "H100"}])
+@pytest.mark.parametrize("judge", [run_code, eval_code])
+def test_both_refuse_another_executor_by_its_name(judge: Any, fields: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=r"executor is 'ray'\. Leave executor out, or use"):
+        judge(RIGHT, "relu", **fields)
+
+
 def test_a_gpu_at_modal_needs_its_executor_and_the_refusal_names_what_is_missing() -> None:
-    with pytest.raises(UsageError, match=r"(?i)modal") as refused:
+    with pytest.raises(TorchstoneError, match=r"(?i)modal") as refused:
         _ = Evaluator(gpu="H100").judge
     assert "\n" not in str(refused.value)
-    task = next(iter(tasks_of(EvaluatorConfig(gpu="H100", ops=("relu",)), "cuda")))
+    task = next(iter(tasks_of(EvaluatorConfig(gpu="H100", ops=("relu",)), Site("cuda"))))
     assert "on a CUDA GPU (NVIDIA H100)" in task.prompt
     assert "Triton" in task.prompt
+
+
+@pytest.mark.parametrize("gpu", get_args(Gpu)[1:])
+def test_without_the_package_of_modal_one_line_names_the_extra_before_anything_starts(
+    gpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "modal", None)
+    monkeypatch.setattr(subprocess, "Popen", lambda *given, **more: pytest.fail("a process was started"))
+    expected = "Modal needs its package. Install it: pip install 'torchstone[modal]'."
+    with Evaluator(gpu=gpu, ops=("relu",)) as evaluator:
+        for ask in (lambda: evaluator.tasks, lambda: evaluator.turn_now(reply(RIGHT), "relu")):
+            with pytest.raises(MissingExtraError) as refused:
+                ask()
+            assert str(refused.value) == expected
+    with pytest.raises(MissingExtraError, match=r"torchstone\[modal\]"):
+        eval_code(RIGHT, "relu", gpu=gpu)
+
+
+def test_on_a_machine_without_a_gpu_local_is_the_cpu_and_cuda_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = "no NVIDIA driver was found"
+    monkeypatch.setattr(devices, "_cuda_obstacle", lambda: problem)
+    monkeypatch.setattr(subprocess, "Popen", lambda *given, **more: pytest.fail("a process was started"))
+    with Evaluator(gpu="local", ops=("relu",)) as evaluator:
+        assert evaluator.judge.device == "cpu"
+        assert "All tensors are on the CPU" in evaluator.task("relu").prompt
+    with Evaluator(device="cuda", ops=("relu",)) as evaluator:
+        for ask in (lambda: evaluator.tasks, lambda: evaluator.turn_now(reply(RIGHT), "relu")):
+            with pytest.raises(DeviceUnavailableError) as refused:
+                ask()
+            assert problem in str(refused.value)
+            assert "\n" not in str(refused.value)
 
 
 def test_an_operator_that_the_suite_lacks_and_a_split_without_cases_are_named() -> None:
@@ -131,12 +199,24 @@ def test_a_reply_has_the_reward_of_its_kernel_and_feedback() -> None:
     assert json.loads(json.dumps(cheat.to_dict()))["reward"] == -1.0
 
 
+@pytest.mark.parametrize("kind", [IsolationUnavailableError, DeviceUnavailableError])
+def test_what_every_kernel_would_meet_is_an_error_and_no_missing_reward(kind: type[InfrastructureError]) -> None:
+    def decide(job: Job) -> Verdict:
+        raise kind("the layer network is missing.")
+
+    with fake(decide) as evaluator, pytest.raises(kind, match="the layer network is missing"):
+        evaluator.turn_now(numbered(0), "relu")
+
+
 def test_a_machine_that_fails_gives_no_reward_and_no_error() -> None:
     def decide(job: Job) -> Verdict:
         raise InfrastructureError("no device.")
 
     with fake(decide) as evaluator:
-        result = evaluator.turn_now(numbered(0), "relu")
+        with pytest.warns(RuntimeWarning, match=r"not judged, and its reward is None: no device\.") as warned:
+            result, _ = evaluator.turns_now([(numbered(0), "relu"), (numbered(1), "relu")])
+        evaluator.turn_now(numbered(2), "relu")  # says nothing more
+        assert len(warned) == 1
         assert (result.reward, result.verdict) == (None, "unjudged")
         assert "no device" in result.feedback
     with fake() as evaluator:
@@ -214,7 +294,7 @@ def test_a_line_that_looks_like_a_path_is_code(tmp_path: Path) -> None:
 def test_a_kernel_is_judged_in_the_language_it_is_written_in_or_else_in_the_one_asked_for(
     asked: str, code: str, language: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "require_runnable", lambda *given: None)  # as on a machine with a GPU
+    monkeypatch.setattr(tasks, "require_runnable", lambda *given, **options: None)  # as on a machine with a GPU
     seen: set[str] = set()
 
     def decide(job: Job) -> Verdict:
@@ -227,7 +307,7 @@ def test_a_kernel_is_judged_in_the_language_it_is_written_in_or_else_in_the_one_
 
 
 def test_a_language_that_does_not_run_on_the_device_is_refused_before_anything_is_judged() -> None:
-    with fake(language="cuda") as evaluator, pytest.raises(UsageError, match="do not run on the CPU"):
+    with fake(language="cuda") as evaluator, pytest.raises(UsageError, match="Use language pytorch or"):
         evaluator.turn_now("```\nnothing\n```", "relu")
 
 
@@ -305,8 +385,8 @@ def test_a_trainer_gets_one_reward_for_each_completion_of_a_batch() -> None:
         assert found == [0.0, -1.0, None]
         with pytest.raises(UsageError, match="2 prompts, 1 completions, 1 operators"):
             reward.trl(["p", "q"], ["c"], operator=["relu"])
-        with pytest.raises(UsageError, match="list, not text"):
-            reward([{"role": "assistant", "content": [{"type": "text"}]}], "relu")
+        with pytest.raises(UsageError, match="int, not text"):
+            reward([{"role": "assistant", "content": 3}], "relu")
 
     async def inside() -> float | None:
         with fake() as other:

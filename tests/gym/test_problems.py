@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from gym.kernels import reply
+from torchstone.api.run_now import run_now
+from torchstone.executors import FakeExecutor
 from torchstone.gym import Evaluator
-from torchstone.gym.evaluator import run_now
+from torchstone.schema import Crashed, Job, SourceFiles, Verdict
 
 PROBLEM = """import torch
 import torch.nn as nn
@@ -40,6 +42,31 @@ class ModelNew(nn.Module):
         y = x * self.weight
         return torch.where(y < 0, 0, y)
 """
+
+
+CUDA_IN_PYTHON = '''class ModelNew(nn.Module):
+    def forward(self, x):
+        return load_inline(
+            "scale", """
+#include <torch/extension.h>
+""")
+'''
+
+
+def test_a_solution_that_is_no_valid_python_is_not_taken_for_cpp(tmp_path: Path) -> None:
+    (tmp_path / "1_Scaled_ReLU.py").write_text(PROBLEM)
+    given = {"suite": "kernelbench", "source": str(tmp_path), "split": "all", "device": "cpu", "measured": False}
+    seen: list[tuple[str, str]] = []
+
+    def decide(job: Job) -> Verdict:
+        assert isinstance(job.implementation.origin, SourceFiles)
+        seen.append((job.implementation.origin.files[0].name, job.implementation.language))
+        return Crashed("load", "exception", "SyntaxError")
+
+    with Evaluator(executor=FakeExecutor(decide), language="cpp", **given) as evaluator:
+        operator = evaluator.tasks[0].operator
+        evaluator.turns_now([(reply(text), operator) for text in (SOLUTION.replace("):", ")"), CUDA_IN_PYTHON)])
+    assert seen == [("kernel.py", "python")] * 2
 
 
 def test_a_problem_is_a_task_and_its_solution_earns_a_reward(tmp_path: Path) -> None:

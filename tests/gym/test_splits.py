@@ -45,6 +45,20 @@ def test_a_case_stays_where_it_is_when_many_others_come() -> None:
     assert abs(len(after) / 400 - EVALUATION_SHARE) < 0.1
 
 
+def test_a_problem_is_in_one_split_by_its_name_whatever_weights_its_model_draws() -> None:
+    def problem(number: int, mean: float) -> Case:
+        weights = Tensor((3,), "float32", Normal(mean, 1.0))
+        return Case("kernelbench", f"kernelbench.level1__{number}_ReLU.default", (weights,), timed=True)
+
+    by_weights = [
+        [bool(in_split([problem(number, mean)], "eval")) for number in range(300)] for mean in (0.0, 0.01, -0.02)
+    ]
+    assert by_weights[0] == by_weights[1] == by_weights[2]
+    assert abs(sum(by_weights[0]) / 300 - EVALUATION_SHARE) < 0.1
+    both = [problem(1, 0.0), problem(1, 0.01)]
+    assert {len(in_split(both, "eval")), len(in_split(both, "train"))} == {0, 2}
+
+
 def test_the_single_cases_of_many_problems_are_divided_among_the_splits() -> None:
     evaluated = sum(bool(in_split([case(size, True)], "eval")) for size in range(1, 301))
     assert abs(evaluated / 300 - EVALUATION_SHARE) < 0.1

@@ -11,7 +11,7 @@ import pytest
 
 from benchmark_texts import QUICK, RunPair, benchmark_text
 from torchstone.harness.local_runner import LocalPairRunner
-from torchstone.harness.order import PairOrder
+from torchstone.harness.pair_runner import PairOrder
 from torchstone.harness.results import Comparison
 
 

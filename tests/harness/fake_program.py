@@ -19,7 +19,7 @@ from harness.trees import compared, failed
 from torchstone.cli import main
 from torchstone.errors import InfrastructureError
 from torchstone.harness import local_runner
-from torchstone.harness.order import PairOrder
+from torchstone.harness.pair_runner import PairOrder
 from torchstone.harness.results import Comparison
 
 

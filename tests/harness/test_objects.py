@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.harness_subjects import NotOurs, Sized
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkMode
@@ -79,6 +81,65 @@ def test_a_thread_that_hangs_is_a_timeout_too() -> None:
     config = BenchmarkConfig(setup_timeout_seconds=0.3)
     result = BenchmarkHarness(config=config, device="cpu").benchmark(Hangs(5))
     assert (result.status, result.timeout_stage) == ("timeout", "setup")
+
+
+def settings_of_torch() -> tuple[object, ...]:
+    """What `deterministic` changes."""
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    return torch.are_deterministic_algorithms_enabled(), warns, cudnn, os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+
+
+@pytest.fixture
+def callers_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[object, ...]]:
+    """Settings that differ from torch's own and from deterministic ones."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield settings_of_torch()
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("fails_in", ["", "get_config", "setup", "benchmark_fn", "teardown"])
+def test_a_thread_puts_the_callers_settings_back_however_the_benchmark_ends(
+    fails_in: str, callers_settings: tuple[object, ...]
+) -> None:
+    seen: list[tuple[object, ...]] = []
+
+    class Ends(Sized):
+        def teardown(self) -> None:
+            seen.append(settings_of_torch())
+
+    def fail(self: Ends) -> None:
+        seen.append(settings_of_torch())
+        raise ValueError("here")
+
+    if fails_in:
+        setattr(Ends, fails_in, fail)
+    config = BenchmarkConfig(iterations=2, deterministic=True)
+    result = BenchmarkHarness(config=config, device="cpu").benchmark(Ends(5))
+    assert (result.execution, result.stage is None) == ("thread", not fails_in)
+    assert seen[0] == (True, False, (True, False), ":4096:8")
+    assert settings_of_torch() == callers_settings
+
+
+def test_two_threads_put_the_settings_from_before_both_back(callers_settings: tuple[object, ...]) -> None:
+    class Local(Sized):
+        pass
+
+    config = BenchmarkConfig(iterations=2, deterministic=True)
+    assert compare_benchmarks(Local(5), Local(5), config=config, device="cpu").baseline.execution == "thread"
+    assert settings_of_torch() == callers_settings
+
+
+def test_a_thread_that_hangs_does_not_keep_the_callers_settings_changed(callers_settings: tuple[object, ...]) -> None:
+    class Hangs(Sized):
+        def setup(self) -> None:
+            time.sleep(5)
+
+    config = BenchmarkConfig(setup_timeout_seconds=0.3, deterministic=True)
+    assert BenchmarkHarness(config=config, device="cpu").benchmark(Hangs(5)).status == "timeout"
+    assert settings_of_torch() == callers_settings
 
 
 def test_what_cannot_be_pickled_stays_in_a_thread(harness: BenchmarkHarness) -> None:

@@ -16,11 +16,11 @@ from torchstone.executors.devices import Device
 from torchstone.harness import profiling_step
 from torchstone.harness.fork_server import ForkServer
 from torchstone.harness.local_runner import LocalPairRunner
-from torchstone.harness.order import PairOrder
+from torchstone.harness.pair_runner import PairOrder
 from torchstone.harness.profiler_metrics import metrics_of
 from torchstone.harness.profiling_step import ProfilingStep
 from torchstone.harness.results import Comparison
-from torchstone.profiling import tools
+from torchstone.profiling import external_tools
 from torchstone.schema import ProfiledKernel, ProfilerResult
 
 Order = Callable[..., PairOrder]
@@ -142,7 +142,7 @@ def test_a_missing_tool_is_one_notice_and_the_result_stands(
 ) -> None:
     monkeypatch.setattr(profiling_step, "find_devices", lambda label: [Device("cuda", "cuda:0", "lane", "GPU-0")])
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(tools, "_FOLDERS", {})
+    monkeypatch.setattr(external_tools, "_FOLDERS", {})
     told: list[str] = []
     step = ProfilingStep(told.append, tmp_path)
     with ForkServer(is_cuda=False) as fork_server:

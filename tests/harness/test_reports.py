@@ -12,11 +12,11 @@ import pytest
 
 from harness.reporting import report
 from harness.trees import compared, failed
+from torchstone.harness.changes_between_runs import compare_runs
 from torchstone.harness.discovery import Problem
 from torchstone.harness.render import closing_line, render
 from torchstone.harness.report import PairsReport
 from torchstone.harness.results import OutputComparison, PairRecord
-from torchstone.harness.run_comparison import compare_runs
 from torchstone.reports.render import make_console
 from torchstone.schema import decode
 

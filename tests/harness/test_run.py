@@ -19,7 +19,7 @@ from harness import fake_program
 from harness.trees import SOURCE, compared, failed, write_pairs, write_tree
 from torchstone.benchmarks import BenchmarkConfig
 from torchstone.errors import InfrastructureError, UsageError
-from torchstone.harness.order import FakePairRunner, PairOrder, PairRunner
+from torchstone.harness.pair_runner import FakePairRunner, PairOrder, PairRunner
 from torchstone.harness.plan import PairsPlan
 from torchstone.harness.request import PairsRequest, duration_seconds
 from torchstone.harness.results import Comparison, PairRecord
@@ -161,9 +161,10 @@ def test_a_run_that_is_complete_starts_no_runner(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"overrides": BenchmarkConfig(iterations=9)}, "settings was"),
-        ({"regression_threshold_pct": 1.0}, "regression_threshold_pct was 5.0, now 1.0"),
-        ({"targets": ("ch1",)}, "targets was None, now ch1"),
+        ({"overrides": BenchmarkConfig(iterations=9)}, "--iterations was not given, now 9"),
+        ({"overrides": BenchmarkConfig(enable_profiling=False)}, "--no-profile was not given, now given"),
+        ({"regression_threshold_pct": 1.0}, "--regression-threshold was 5.0, now 1.0"),
+        ({"targets": ("ch1",)}, "--targets was not given, now ch1"),
     ],
 )
 def test_a_resumed_run_has_the_configuration_of_its_beginning(
@@ -230,7 +231,7 @@ def test_after_the_suite_timeout_no_pair_begins_and_the_rest_is_not_run(tree: Pa
     assert not result.report.summary.is_fine
     assert [pair.name for pair in result.report.not_run] == ["ch1/b", "ch2/a"]
     (told,) = [warning for warning in notes.warnings if "suite timeout" in warning]
-    assert told.endswith("2 pairs are not run. Go on with --resume --run-id x, other options as before.")
+    assert "2 pairs are not run. Go on with: torchstone pairs run --resume --run-id x --output-dir" in told
     again = run(request(tree, resume=True), FakePairRunner(answers()))
     assert (again.report.summary.successful, again.report.summary.not_run) == (3, 0)
 
@@ -263,7 +264,8 @@ def test_a_machine_that_refuses_ends_the_run_and_keeps_what_is_done(tree: Path) 
     with pytest.raises(InfrastructureError, match="off the bus"):
         run(request(tree), BrokenRunner(InfrastructureError("the GPU fell off the bus.")), notes)
     assert [record.name for record in notes.records] == ["ch1/a"]
-    assert any("1 pair is kept. Go on with --resume --run-id x" in warning for warning in notes.warnings)
+    command = "Go on with: torchstone pairs run --resume --run-id x"
+    assert any(f"1 pair is kept. {command}" in warning for warning in notes.warnings)
     stored = read_pairs(tree.parent / "artifacts" / "x")
     assert (stored.report.summary.successful, stored.report.summary.not_run) == (1, 2)
 
@@ -359,7 +361,7 @@ def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(number: signal.Si
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert time.monotonic() - began < 10
-    assert "interrupted. Go on with --resume --run-id x" in err
+    assert "interrupted. Go on with: torchstone pairs run --resume --run-id x" in err
     assert "Traceback" not in err
     assert recorded(tree) == ["ch1/a"]
     assert "Not run: 2" in out

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchstone.installing import slots
+from torchstone.installing import dispatcher_registrations
 
 WriteKernel = Callable[..., Path]
 
@@ -31,5 +31,5 @@ def write_kernel(tmp_path: Path) -> WriteKernel:
 @pytest.fixture(autouse=True)
 def _nothing_stays_installed() -> Iterator[None]:
     yield
-    assert slots._slots == {}
+    assert dispatcher_registrations._slots == {}
     assert torch.equal(torch.relu(torch.tensor([-1.0, 2.0])), torch.tensor([0.0, 2.0]))

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -221,6 +223,88 @@ def test_kernels_of_a_folder_share_what_lies_at_its_root(write_kernel: WriteKern
         assert torch.neg(torch.ones(1)).item() == 3
     assert sys.meta_path == before
     assert not {"common", "common.tiles", "common.sizes", "common_ops"} & set(sys.modules)
+
+
+LATE = """def relu_kernel_impl(x):
+    import common_ops
+    from common import tiles
+    from common.late import factor
+    return torch.full_like(x, common_ops.FACTOR * 100 + tiles.factor() * 10 + factor())
+"""
+
+
+def with_late_imports(folder: Path, number: int) -> Path:
+    """Kernels whose function imports shared modules, one of which imports another one when it is called."""
+    (folder / "relu").mkdir(parents=True)
+    (folder / "common").mkdir()
+    (folder / "relu" / "relu.py").write_text("import torch\n\n" + LATE)
+    (folder / "common_ops.py").write_text(f"FACTOR = {number}\n")
+    (folder / "common" / "__init__.py").write_text("")
+    (folder / "common" / "tiles.py").write_text("def factor():\n    from .sizes import FACTOR\n    return FACTOR\n")
+    (folder / "common" / "sizes.py").write_text(f"FACTOR = {number}\n")
+    (folder / "common" / "late.py").write_text(
+        "CALLS = []\ndef factor():\n    CALLS.append(1)\n    return len(CALLS)\n"
+    )
+    return folder
+
+
+def test_a_kernel_may_import_its_modules_when_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_the_user = ModuleType("common_ops")
+    monkeypatch.setitem(sys.modules, "common_ops", of_the_user)
+    outer, inner = (with_late_imports(tmp_path / name, number) for name, number in (("outer", 2), ("inner", 3)))
+    before = list(sys.meta_path)
+    with torchstone.enable(outer, device="cpu"):
+        with torchstone.enable(inner, device="cpu"):
+            assert torch.relu(torch.ones(1)).item() == 331
+        assert torch.relu(torch.ones(1)).item() == 221, "each has its own modules"
+        assert torch.relu(torch.ones(1)).item() == 222, "imported once"
+        with ThreadPoolExecutor(4) as threads:
+            assert sorted(threads.map(lambda _: torch.relu(torch.ones(1)).item(), range(4))) == [223, 224, 225, 226]
+    assert sys.meta_path == before
+    assert sys.modules["common_ops"] is of_the_user
+    assert not {"common", "common.tiles", "common.sizes", "common.late"} & set(sys.modules)
+
+
+def test_modules_of_a_kernel_may_import_each_other(write_kernel: WriteKernel) -> None:
+    folder = write_kernel("relu", "return torch.full_like(x, one.value())", "x")
+    path = folder / "relu" / "relu.py"
+    path.write_text("import one\n" + path.read_text())
+    (folder / "relu" / "one.py").write_text("import other\ndef value():\n    return other.TWO\n")
+    (folder / "relu" / "other.py").write_text("import one\nTWO = 2 if one.__name__ == 'one' else 0\n")
+    with torchstone.enable(folder, device="cpu"):
+        assert torch.relu(torch.ones(1)).item() == 2
+
+
+def test_threads_may_import_while_a_kernel_loads(write_kernel: WriteKernel) -> None:
+    folder = write_kernel("relu", "return torch.full_like(x, FACTOR)", "x")
+    (folder / "relu" / "relu.py").write_text(
+        "from concurrent.futures import ThreadPoolExecutor\nimport torch\n"
+        "def look():\n    import beside\n    return beside.FACTOR\n"
+        "with ThreadPoolExecutor(1) as threads:\n    FACTOR = threads.submit(look).result(timeout=20)\n"
+        "def relu_kernel_impl(x):\n    return torch.full_like(x, FACTOR)\n"
+    )
+    (folder / "relu" / "beside.py").write_text("FACTOR = 2\n")
+    with torchstone.enable(folder, device="cpu"):
+        assert torch.relu(torch.ones(1)).item() == 2
+
+
+def test_what_a_late_import_does_not_find_is_an_error_of_the_kernel(write_kernel: WriteKernel) -> None:
+    folder = write_kernel("relu", "from beside import nothing\nreturn x", "x")
+    (folder / "relu" / "beside.py").write_text("")
+    with (
+        torchstone.enable(folder, device="cpu"),
+        pytest.raises(KernelError, match="ImportError: cannot import name 'nothing' from 'beside'"),
+    ):
+        torch.relu(torch.ones(1))
+
+
+def test_kernels_in_cpp_and_cuda_cannot_be_enabled(write_kernel: WriteKernel) -> None:
+    folder = write_kernel("relu", NEGATED_RELU, "x")
+    (folder / "relu" / "relu_implementation_v2.cu").write_text("at::Tensor relu(at::Tensor x) { return x; }\n")
+    with pytest.raises(
+        UsageError, match=r"relu_implementation_v2\.cu: kernels in C\+\+ and CUDA can be judged, but not"
+    ):
+        torchstone.enable(folder, device="cpu")
 
 
 # ---- kernels that fail

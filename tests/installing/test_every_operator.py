@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from torchstone.installing import original, slots
+from torchstone.installing import dispatcher_registrations, original
 from torchstone.installing.loading import Loaded
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -24,7 +24,11 @@ def overloads() -> Iterator[str]:
         namespace, _, rest = name.partition("::")
         base, _, overload = rest.partition(".")
         operator = f"aten.{base}.{overload or 'default'}"
-        if namespace == "aten" and slots.exists(operator) and not slots.installable(operator, "cpu"):
+        if (
+            namespace == "aten"
+            and dispatcher_registrations.exists(operator)
+            and not dispatcher_registrations.installable(operator, "cpu")
+        ):
             yield operator
 
 
@@ -65,11 +69,13 @@ def same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
 
 def test_every_operator_replaced_by_itself_is_itself_with_its_gradient() -> None:
     samples = list(plainly())
-    kernels = [slots.Kernel(name, name, Loaded(original(name), ""), fallback=False) for name in overloads()]
+    kernels = [
+        dispatcher_registrations.Kernel(name, name, Loaded(original(name), ""), fallback=False) for name in overloads()
+    ]
     results: list[Any] = []
     try:
         for kernel in kernels:
-            slots.install(kernel, "cpu")
+            dispatcher_registrations.install(kernel, "cpu")
         for operation, sample, _ in samples:
             try:
                 results.append(compute(operation, sample))
@@ -77,7 +83,7 @@ def test_every_operator_replaced_by_itself_is_itself_with_its_gradient() -> None
                 results.append(error)
     finally:
         for kernel in kernels:
-            slots.take_out(kernel, "cpu")
+            dispatcher_registrations.take_out(kernel, "cpu")
     wrong = []
     for (operation, _, expected), found in zip(samples, results, strict=True):
         if isinstance(found, Exception):

@@ -9,10 +9,11 @@ from typing import cast
 
 import torch
 
-from torchstone.judge_process.candidate_session import CandidateSession, RepeatableRandomness
+from torchstone.judge_process.candidate_session import CandidateSession
 from torchstone.judge_process.kept_builds import KeptBuilds
 from torchstone.judge_process.measured_parties import FreshCalls
 from torchstone.judge_process.measuring_lane import MeasuringLane
+from torchstone.judge_process.randomness_across_retries import RepeatableRandomness
 from torchstone.judge_process.resources import JudgeResources
 from torchstone.judging import Reference
 from torchstone.schema import Case, Implementation, Job, Normal, SourceFile, SourceFiles, Tensor

@@ -9,13 +9,17 @@ from typing import Any
 
 import torch
 
-from torchstone.judge_process.job_stages import _have_it_alone, _wants_memory
+from torchstone.judge_process.job_retries import _have_it_alone
 from torchstone.judge_process.measuring_lane import MeasuringLane
-from torchstone.schema import Crashed
 
 
 def room(lane: MeasuringLane, device: str, shares_device: bool) -> Any:
-    return SimpleNamespace(device=torch.device(device), shares_device=shares_device, lane=lane)
+    made = SimpleNamespace(device=torch.device(device), shares_device=shares_device, lane=lane, watched=0)
+    made.shortage = SimpleNamespace(tells=device == "cuda")
+    made.memory = SimpleNamespace(hold_everything=lambda: made.reserved.append(lane.is_exclusive))
+    made.reserved = []
+    made.watch_memory = lambda: setattr(made, "watched", made.watched + lane.is_exclusive)
+    return made
 
 
 def test_the_lane_is_taken_once_and_given_back(tmp_path: Path) -> None:
@@ -40,10 +44,8 @@ def test_who_shares_no_memory_is_not_tried_again(tmp_path: Path) -> None:
 def test_a_judge_that_has_the_device_to_itself_tries_again_with_what_it_kept(tmp_path: Path) -> None:
     lane = MeasuringLane("device", tmp_path)
     with ExitStack() as alone:
-        assert _have_it_alone(room(lane, "cuda", False), alone)
-        assert not _have_it_alone(room(lane, "cuda", False), alone)
-
-
-def test_only_a_lack_of_memory_counts() -> None:
-    assert _wants_memory(Crashed("check", "memory", "no more"))
-    assert not _wants_memory(Crashed("check", "exception", "no"))
+        alone_here = room(lane, "cuda", False)
+        assert _have_it_alone(alone_here, alone)
+        assert not _have_it_alone(alone_here, alone)
+        assert alone_here.reserved == [False], "who holds the lane must not wait for memory"
+        assert alone_here.watched == 1, "memory is watched once the device is its own"

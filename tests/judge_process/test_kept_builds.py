@@ -47,7 +47,9 @@ mark = pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"], "mine", "built")
 def build():
     print("FOUND" if mark.exists() else "BUILDS", flush=True)
     if not mark.exists():
-        time.sleep({WORTH_SECONDS + 0.2})
+        began = time.process_time()
+        while time.process_time() < began + {WORTH_SECONDS + 0.2}:  # it stands still while others measure
+            pass
         mark.parent.mkdir(parents=True)
         mark.write_text("built")
 """

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchstone.judge_process.measurement_guards import ClockGuard, Figures, FloorGuard, centre_and_doubt
+from torchstone.judge_process.measurement_guards import (
+    ClockGuard,
+    DeviceBusyError,
+    Figures,
+    FloorGuard,
+    QuiescenceGuard,
+    centre_and_doubt,
+)
 from torchstone.schema import Block, Disturbance, Measurement, Party
 
 LONG = 32
@@ -111,3 +118,26 @@ def test_doubt_shrinks_with_rounds_and_ignores_outliers() -> None:
     assert centre == 10
     assert doubt < 5
     assert centre_and_doubt(np.tile(quiet, 16))[1] < doubt
+
+
+BUSY_NS, QUIET_NS = 1_400_000, 20_000
+
+
+def test_a_device_that_is_quiet_once_the_candidate_is_gone_was_kept_busy_by_it() -> None:
+    late_answers = [QUIET_NS] * 39 + [BUSY_NS] * 2  # the system's own, now and then
+    found = QuiescenceGuard([BUSY_NS] * 5, lambda: late_answers).examine(measurement((30, 10), (30, 10)))
+    assert found is not None
+    assert found.guard == "quiescence"
+
+
+def test_a_program_that_uses_the_device_in_bursts_is_not_the_candidates_doing() -> None:
+    bursts = [QUIET_NS] * 9 + [BUSY_NS] * 6
+    with pytest.raises(DeviceBusyError):
+        QuiescenceGuard([BUSY_NS] * 5, lambda: bursts).examine(measurement((30, 10), (30, 10)))
+
+
+def test_a_quiet_device_is_not_asked_without_the_candidate() -> None:
+    def not_asked() -> list[int]:
+        raise AssertionError
+
+    assert QuiescenceGuard([QUIET_NS] * 5, not_asked).examine(measurement((30, 10), (30, 10))) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -9,6 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from torchstone.judge_process import measuring_lane
 from torchstone.judge_process.measuring_lane import MeasuringLane
 
 _HOLD = """
@@ -148,3 +152,37 @@ def test_who_shares_learns_that_somebody_waits_and_makes_way(tmp_path: Path) -> 
         wait_held(measuring)
     for process in (measuring, checking):
         process.communicate(timeout=10)
+
+
+def test_all_that_wait_to_measure_do_so_before_checks_go_on(tmp_path: Path) -> None:
+    lane = MeasuringLane("device", tmp_path)
+    with lane.shared():
+        measuring = [hold(tmp_path, "exclusive", 0.4) for _ in range(3)]
+        until = time.monotonic() + 30
+        while _lock_holders(tmp_path / "device.measuring") < len(measuring):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        lane.make_way()
+        assert [process.poll() is None for process in measuring].count(True) <= 1, "the last one may still be ending"
+    for process in measuring:
+        assert process.communicate(timeout=10)[0] == "held\nreleased\n"
+
+
+def test_a_program_that_does_nothing_but_measure_does_not_stop_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring_lane, "_MOST_YIELDING_SECONDS", 0.3)
+    waits_to_measure = os.open(tmp_path / "device.measuring", os.O_RDONLY | os.O_CREAT)
+    fcntl.flock(waits_to_measure, fcntl.LOCK_SH)  # and never ends
+    began = time.monotonic()
+    with MeasuringLane("device", tmp_path).shared():
+        assert 0.3 <= time.monotonic() - began < 5
+    os.close(waits_to_measure)
+
+
+def _lock_holders(path: Path) -> int:
+    """How many open files hold a lock on it."""
+    if not path.exists():
+        return 0
+    inode = f":{path.stat().st_ino} "
+    return sum(inode in line for line in Path("/proc/locks").read_text().splitlines() if "FLOCK" in line)

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from torchstone.judge_process import block_results as told
+from torchstone.judge_process import block_outputs as told
 from torchstone.judge_process.block_guards import OwnMemoryGuard
 from torchstone.judge_process.call_layout import CallLayout
-from torchstone.judge_process.candidate_session import CandidateSession, RepeatableRandomness
+from torchstone.judge_process.candidate_session import CandidateSession
+from torchstone.judge_process.randomness_across_retries import RepeatableRandomness
 from torchstone.judge_process.retained_results import LostResultError, RetainedResults
 from torchstone.judging import Reference, draw_calls
-from torchstone.protocol.messages import Done, ResultAddress, Segment
+from torchstone.protocol.replies import Done
+from torchstone.protocol.tensor_places import ResultAddress, Segment
 from torchstone.schema import Case, Implementation, ImportPath, Job, Normal, Tensor
 from torchstone.supervisor.result_reading import Copies, Span, UnreadableError
 

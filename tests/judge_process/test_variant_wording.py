@@ -18,6 +18,7 @@ from torchstone.schema import (
     Scalar,
     Sequence,
     Tensor,
+    TimedOut,
     Unsupported,
     explain,
 )
@@ -81,6 +82,7 @@ def test_every_failure_on_a_variant_says_so() -> None:
         Disagrees("check", "values", "no"),
         Crashed("check", "exit", "no"),
         Cheated("check", "late-work", "no"),
+        TimedOut("check", 10.0, 11.0),
     ):
         found = on_variant(verdict, RELU, small)
         assert told in explain(found)

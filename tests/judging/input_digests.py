@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from torchstone import models, schema
+from torchstone import model_operators, schema
 from torchstone.judging import (
     DrawnCall,
     Expected,
@@ -73,7 +73,7 @@ def recorded_cases() -> list[schema.Case]:
     cases = [msgspec.json.decode(line, type=schema.Case) for line in lines]
     for case in cases:
         if case.model is not None:
-            models.register(case)
+            model_operators.register(case)
     return cases
 
 

@@ -21,7 +21,7 @@ import torch
 from judging import opinfo_alarms
 from torchstone import operators
 from torchstone.judging import Mismatch, Reference, ReferenceFailure, compare_many, draw_calls, plant
-from torchstone.judging.plans.nonfinite_inputs import NonFiniteInputs
+from torchstone.judging.plans.nonfinite_pointwise_inputs import NonFiniteInputs
 from torchstone.judging.planting.planted_calls import facts_of
 from torchstone.schema import Case
 

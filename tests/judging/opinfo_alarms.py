@@ -24,7 +24,7 @@ import torch
 
 from torchstone import operators
 from torchstone.judging import Expected, Mismatch, Reference, ReferenceFailure, compare_many, draw_calls
-from torchstone.judging.self_agreement import agrees_on_plain_memory
+from torchstone.judging.reference_repeatability import agrees_on_plain_memory
 from torchstone.schema import Argument, Case, Sequence, Tensor, tensors_of
 from torchstone.suites import CaseQuery
 from torchstone.suites.opinfo import OpInfoSuite

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from judging.cases import ADVERSARIES, KINDS, Kind, case, lower_precision, storages_of, tensor
 from torchstone import schema
-from torchstone.calls.evaluation import Evaluator
+from torchstone.calls.reference_calls import Evaluator
 from torchstone.judging import (
     Agreement,
     DrawnCall,
@@ -503,7 +503,7 @@ def test_torchs_own_values_need_a_bound_once_and_on_hidden_variants_never(
         evaluated.append(call)
         return probe(evaluator, call, closely=closely)
 
-    monkeypatch.setattr("torchstone.judging.reference.expected.probe", counted)
+    monkeypatch.setattr("torchstone.judging.reference.case_reference.probe", counted)
     for seed in range(3):
         expected = [reference.expect(draw_call(wanted, seed, CPU))]
         found = compare_many(expected, [natives(expected[0])], [expected[0].inputs_after])

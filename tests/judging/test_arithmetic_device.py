@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchstone.calls.evaluation import Evaluator
+from torchstone.calls.reference_calls import Evaluator
 from torchstone.judging import Agreement, Reference, compare, desk_of, draw_call
 from torchstone.schema import Case, Normal, Scalar, Tensor
 

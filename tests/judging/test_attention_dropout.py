@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from torchstone.calls.drawing import draw_calls
+from torchstone.calls.random_arguments import draw_calls
 from torchstone.judging import Reference, planted_calls
 from torchstone.judging.compare.agreement import compare_many
-from torchstone.judging.outcome import Agreement, Mismatch
+from torchstone.judging.comparison_result import Agreement, Mismatch
 from torchstone.judging.plans import CaseFacts
 from torchstone.judging.plans.attention_dropout import OneKey
 from torchstone.judging.reference.expected import Expected

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from judging.cases import plans_for
-from torchstone.gradients import Differentiated
+from torchstone.gradient_operators import Differentiated
 from torchstone.judging import (
     Agreement,
     Mismatch,

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from judging.cases import case, plans_for, tensor
-from torchstone.gradients import Differentiated
+from torchstone.gradient_operators import Differentiated
 from torchstone.judging import Mismatch, Reference, compare_many, draw_call, draw_calls, plant, planted_calls
 from torchstone.judging.plans.cotangents import LargeCotangents, ZeroCotangents
 from torchstone.schema import Case, Normal
-from torchstone.suites.backward import backward_case
+from torchstone.suites.gradient_cases import backward_case
 
 CPU = torch.device("cpu")
 MUL = backward_case(case("aten.mul.Tensor", tensor(12, 9), tensor(12, 9)))

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from torchstone.judging import Agreement, Mismatch, Reference, compare, compare_many, draw_call, draw_calls
-from torchstone.judging.stochastic.dependence import Dependence, secret_places
-from torchstone.judging.stochastic.real_numbers import real_rows
+from torchstone.judging.stochastic.dependence import Dependence
+from torchstone.judging.stochastic.results_as_numbers import real_rows
+from torchstone.judging.stochastic.secret_places import secret_places
 from torchstone.schema import Case, Normal, Scalar, Tensor, Uniform
 
 CPU = torch.device("cpu")

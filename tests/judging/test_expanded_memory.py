@@ -9,7 +9,7 @@ from judging.cases import case, tensor
 from torchstone.judging import Agreement, Mismatch, Reference, compare, draw_call, hidden_cases
 from torchstone.judging.variants.expanded_memory import expanded, is_read_by_its_strides
 from torchstone.judging.variants.pool import VariantPool, has_expanded
-from torchstone.redteam.cases import CASES
+from torchstone.redteam.fixture_inputs import CASES
 from torchstone.schema import Case, Integers, tensors_of
 
 CPU = torch.device("cpu")

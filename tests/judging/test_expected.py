@@ -7,7 +7,7 @@ import torch
 
 from judging.cases import case, tensor
 from torchstone import schema
-from torchstone.calls.evaluation import Evaluator
+from torchstone.calls.reference_calls import Evaluator
 from torchstone.judging import (
     Agreement,
     ExpectedValues,
@@ -152,7 +152,7 @@ def test_without_a_float64_result_the_bound_is_around_torchs_own(monkeypatch: py
     def fails(*_: object, closely: bool) -> None:
         raise NotImplementedError("not implemented for 'Double'\nC++ frames")
 
-    monkeypatch.setattr("torchstone.judging.reference.expected.probe", fails)
+    monkeypatch.setattr("torchstone.judging.reference.case_reference.probe", fails)
     wanted = case("aten.exp.default", tensor(40))
     reference = Reference(wanted, CPU)
     expected = reference.expect(draw_call(wanted, 0, CPU))

@@ -13,6 +13,8 @@ from torchstone.judging.plans import magnitudes
 from torchstone.schema import Case, Normal, Tensor
 
 TOTAL = 400
+LIBRARIES_COMPUTE = ("aten._linalg_", "aten.convolution", "aten._scaled_dot_product_")
+"""Operators whose bounds hold what a library made of them that has its own code for each CPU."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,17 @@ def test_what_is_drawn_planted_varied_and_bounded_is_as_recorded(lines: list[str
     if recorded[0] != input_digests.made_with():
         pytest.skip(f"recorded with {recorded[0]}, this is {input_digests.made_with()}")
     assert len(recorded) == len(lines) == TOTAL + 1
-    assert [line for line, want in zip(lines, recorded, strict=True) if line != want] == []
+    pairs = zip(map(comparable, lines), map(comparable, recorded), strict=True)
+    assert [line for line, want in pairs if line != want] == []
+
+
+def comparable(line: str) -> str:
+    """Of a line, what is the same on every CPU."""
+    return line.partition(" bounds=")[0] if any(f" {name}" in line for name in LIBRARIES_COMPUTE) else line
+
+
+def test_few_bounds_are_left_to_libraries(lines: list[str]) -> None:
+    assert 1 <= sum(comparable(line) != line for line in lines) <= 20
 
 
 def test_a_change_of_one_plan_changes_the_digests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from judging.cases import case, plans_for, tensor
 from torchstone import registry
-from torchstone.calls.drawing import DrawnCall, calls_on
+from torchstone.calls.random_arguments import DrawnCall, calls_on
 from torchstone.judging import Mismatch, Reference, ResultPosition, compare, draw_call, inputs_of, plant
 from torchstone.judging.compare.input_wording import inputs_at
 from torchstone.judging.number_wording import shown_apart, shown_factor
@@ -57,6 +60,24 @@ def given(operator: str, *arguments: object, values: tuple[list[float], ...]) ->
 def test_inputs_of_a_pointwise_operator_are_those_broadcast_to_the_element() -> None:
     call = given("aten.add.Tensor", tensor(2, 3), tensor(3), values=([0.0, 1.0, 2.0, 3.0, 4.0, 5.5], [7.0, 8.0, 0.1]))
     assert inputs_at(call, OUTPUT, (1, 2), (2, 3)) == "inputs there: self = 5.5, other = 0.100000001"
+
+
+def test_the_first_mismatch_of_a_process_imports_no_library_for_algebra() -> None:
+    """Sympy takes a second to import, and a judge that shares its device lets others wait meanwhile."""
+    program = """
+import sys, torch
+from judging.cases import case, tensor
+from torchstone.calls.random_arguments import calls_on
+from torchstone.judging import Reference, compare
+CPU = torch.device("cpu")
+stated = case("aten.add.Tensor", tensor(2, 3), tensor(3))
+(call,) = calls_on(stated, [torch.rand(1, 6), torch.rand(1, 3)], 0, 1, CPU)
+expected = Reference(stated, CPU).expect(call)
+assert "inputs there" in compare(expected, [torch.zeros(2, 3)], [each.storage for each in call.tensors]).message
+assert "sympy" not in sys.modules
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
 
 
 def test_scalar_arguments_are_named_with_the_inputs() -> None:

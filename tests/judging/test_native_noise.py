@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from judging.cases import KINDS, Kind, case, lower_precision, storages_of, tensor
-from torchstone.calls.evaluation import Evaluator
+from torchstone.calls.reference_calls import Evaluator
 from torchstone.judging import Agreement, Mismatch, Reference, ResultPosition, compare, draw_call
 from torchstone.judging.reference.native_noise import NativeNoise, roughness
 from torchstone.schema import Case, Integers, Uniform
@@ -21,7 +21,7 @@ def no_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise NotImplementedError("not implemented for 'Double'")
 
-    monkeypatch.setattr("torchstone.judging.reference.expected.probe", fails)
+    monkeypatch.setattr("torchstone.judging.reference.case_reference.probe", fails)
 
 
 def rough(wanted: Case) -> tuple[NativeNoise, torch.Tensor]:

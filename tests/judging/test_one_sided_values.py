@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from torchstone import models
+from torchstone import model_operators
 from torchstone.judging import Mismatch, Reference, compare_many, draw_call, plant, planted_calls
+from torchstone.judging.plans.all_true_or_false import NoneTrue, Whole
 from torchstone.judging.plans.first_of_ties import says_which_of_equals
 from torchstone.judging.plans.one_sided_values import Above, Below
-from torchstone.judging.plans.whole_arguments import NoneTrue, Whole
 from torchstone.judging.reference.expected import states_format
 from torchstone.judging.variant_tag import HIDDEN
 from torchstone.judging.variants.pool import hidden_cases
 from torchstone.judging.variants.sizes import whole_blocks
-from torchstone.redteam.cases import CASES
+from torchstone.redteam.fixture_inputs import CASES
 from torchstone.schema import (
     Booleans,
     Case,
@@ -121,7 +121,7 @@ def model(body: str) -> Case:
     problem = SourceFiles((SourceFile(f"{name}.py", text),), "Model", name)
     arguments = (Listed(()), Tensor((8, 16), "float32", Normal()))
     case = Case("test", f"kernelbench.{name}.default", arguments, jitter=False, model=problem)
-    models.register(case)
+    model_operators.register(case)
     return case
 
 

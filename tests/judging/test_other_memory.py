@@ -16,7 +16,7 @@ from torchstone.judging.variant_tag import is_hidden
 from torchstone.judging.variants.memory import relaid
 from torchstone.judging.variants.pool import hidden_cases, stated_size_cases, with_other_numbers
 from torchstone.schema import Case, Given, Normal, Scalar, Sequence, Tensor, tensors_of
-from torchstone.suites.layouts import may_be_laid_out
+from torchstone.suites.fixed_size_layouts import may_be_laid_out
 
 SIZES = Sequence((Scalar(11), Scalar(13)))
 

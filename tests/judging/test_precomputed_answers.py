@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judging.cases import case, tensor
-from torchstone.calls.evaluation import Evaluation, Evaluator
+from torchstone.calls.reference_calls import Evaluation, Evaluator
 from torchstone.judging import DrawnCall, Reference, ReferenceFailure, draw_calls, planted_calls
 from torchstone.schema import Integers
 

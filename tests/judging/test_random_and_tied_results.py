@@ -23,7 +23,7 @@ from torchstone.judging import (
     draw_calls,
 )
 from torchstone.judging.audit.adversaries import audit, to_tf32
-from torchstone.judging.audit.audit_processes import audit_in_processes
+from torchstone.judging.audit.parallel_audit import audit_in_processes
 from torchstone.schema import Case, Integers, Normal, Tensor, Uniform
 
 CPU = torch.device("cpu")

@@ -29,7 +29,7 @@ from torchstone.judging.variants.unequal_sizes import uneven
 from torchstone.judging.variants.validity import is_valid
 from torchstone.schema import Booleans, Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform, tensors_of
 from torchstone.suites import CaseQuery
-from torchstone.suites.backward import backward_case
+from torchstone.suites.gradient_cases import backward_case
 from torchstone.suites.smoke import SmokeSuite
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchstone.calls.bits import are_identical
+from torchstone.calls.bitwise_equality import are_identical
 
 DTYPES = (torch.uint8, torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64)
 

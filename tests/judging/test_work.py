@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torchstone import operators
 from torchstone.calls.attention_flops import attention_formulas
 from torchstone.judging import Reference, Work, draw_calls, work_of
-from torchstone.judging.work.counting import distinct_elements
+from torchstone.judging.work.flops_and_bytes import distinct_elements
 from torchstone.schema import Argument, Case, DType, Integers, Normal, Scalar, Sequence, Tensor
 from torchstone.suites import CaseQuery
 from torchstone.suites.smoke import SmokeSuite

@@ -20,7 +20,7 @@ import torch
 
 from torchstone import operators
 from torchstone.judging import Mismatch, Reference, ReferenceFailure, compare_many, draw_calls
-from torchstone.judging.self_agreement import agrees_about_nothing, agrees_on_plain_memory
+from torchstone.judging.reference_repeatability import agrees_about_nothing, agrees_on_plain_memory
 from torchstone.judging.variants.pool import VariantPool
 from torchstone.schema import Case
 from torchstone.suites import CaseQuery

@@ -98,9 +98,12 @@ def test_every_part_runs_without_a_gpu(tmp_path: Path) -> None:
     given = ["--tiny", "--output", str(tmp_path), "--device", "cpu", "--parts", "grid,backward,both"]
     done = run_script(*given)
     assert done.returncode == 0, done.stdout + done.stderr
+    expected = {"kernels-measured.md"}
     for name in ("grid", "backward", "both"):
         found = json.loads((tmp_path / f"{name}.json").read_text())
         assert found["ending"] == "complete"
         assert len(found["rows"]) == 5 * 2
+        assert json.loads((tmp_path / f"{name}.rows.json").read_text()) == found["rows"]
+        expected |= {f"{name}.json", f"{name}.rows.json"}
     assert "## Forward and backward together" in (tmp_path / "kernels-measured.md").read_text()
-    assert len(list(tmp_path.iterdir())) == 4
+    assert {path.name for path in tmp_path.iterdir()} == expected

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from torchstone.durable import cache_folder
+from torchstone.atomic_files import cache_folder
 from torchstone.kernels import compiled_cache, nvrtc
-from torchstone.kernels.cuda_layout import plan_rows
+from torchstone.kernels.cuda_launch_geometry import plan_rows
 from torchstone.kernels.cuda_resources import ARCHITECTURES, resources_of, variants
 from torchstone.kernels.launching import CudaKernel
 from torchstone.kernels.nvrtc import Compiled, Compiler

@@ -1,13 +1,11 @@
-"""The report of registers and spills, with compilers that answer at once."""
+"""The report of registers and spills: its form with rows that are given, and real rows of one CUDA kernel."""
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
 import pytest
 
-from torchstone.kernels import resources
+from torchstone.kernels import cuda_resources, resources
+from torchstone.kernels.catalogue import what_is_missing
 
 
 def test_one_table_holds_both_languages_and_a_spill_is_the_exit_code(
@@ -30,11 +28,14 @@ def test_what_cannot_be_compiled_here_is_one_notice(
     assert capsys.readouterr().err == "notice: implementation 'triton': not installed. Install it.\n"
 
 
-def test_rows_of_cuda_come_from_its_own_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "torchstone.kernels.cuda_resources"
-    module = ModuleType(name)
-    module.cuda_resources = lambda: [("silu", "sm_80", 20, 0)]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(resources.importlib.util, "find_spec", lambda asked: asked == name)
-    monkeypatch.setattr(resources, "what_is_missing", lambda impl: None)
-    assert resources._cuda_rows() == [("cuda silu", "sm_80", 20, 0)]
+@pytest.mark.skipif(what_is_missing("cuda") is not None, reason="needs NVRTC or nvcc")
+def test_rows_of_cuda_are_those_of_the_compiler(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = next(cuda_resources.variants())
+    monkeypatch.setattr(cuda_resources, "variants", lambda: iter([first]))
+    assert resources.main(["--impl", "cuda"]) == 0
+    *rows, last = capsys.readouterr().out.splitlines()[2:]
+    assert [row.split("|")[2].strip() for row in rows] == list(cuda_resources.ARCHITECTURES)
+    assert all(f"| cuda {first.name} " in row and int(row.split("|")[3]) > 0 for row in rows)
+    assert last == "3 compilations, 0 spilling"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import msgspec
@@ -10,7 +11,9 @@ import pytest
 
 from torchstone.measuring import needs_confirmation, timing
 from torchstone.measuring.confirmation import as_if_warm, charged, finding, own_times_ns, ratio_interval
-from torchstone.measuring.procedure import Times, TimingPlan, confirmations, rounds
+from torchstone.measuring.experiment_design import Times, TimingPlan, confirmations, rounds
+from torchstone.measuring.long_blocks import speedup_in_long_blocks
+from torchstone.measuring.speedup import FAR, NOISE_BAND
 from torchstone.schema import Block, Measurement, Party, Way
 
 LONG = 32
@@ -148,14 +151,51 @@ def test_a_speed_counts_as_far_as_nothing_else_explains_it(
     some: dict[str, float], all_of_it: dict[str, float], left: float
 ) -> None:
     measurement = measured(blocks_of(50_000.0, 0, 500, 1))
-    part = timing(msgspec.structs.replace(measurement, **some)).speedup
-    none = timing(msgspec.structs.replace(measurement, **all_of_it)).speedup
+    found = timing(msgspec.structs.replace(measurement, **some))
+    none = timing(msgspec.structs.replace(measurement, **all_of_it))
+    part = found.speedup
     assert part is not None
-    assert none is not None
     assert part.ratio == pytest.approx(left, rel=0.05)
     assert part.outcome == "faster"
-    assert none.ratio == 1.0
-    assert none.outcome != "faster"
+    assert "x in long blocks; " in part.capped
+    assert part.low < part.ratio < part.high
+    assert found.reference_ns / found.candidate_ns == pytest.approx(part.ratio)
+    assert none.speedup is None, "never 1.00"
+    assert "x in long blocks; " in none.unresolved
+
+
+def noisy(ratio: float, single_ratio: float, noise: float, seed: int) -> Measurement:
+    """Long blocks that vary, beside single calls with a ratio of their own."""
+    rng = np.random.default_rng(seed)
+    blocks: list[Block] = []
+    for first, count, calls, shown in ((0, 10, 10, ratio), (100, 12, 1, single_ratio)):
+        for number in range(first, first + count):
+            for party, ns in (("candidate", 1e5), ("reference", shown * 1e5)):
+                taken = round(calls * ns * math.exp(rng.normal(0, noise)))
+                blocks.append(Block(number, party, calls, taken, taken))  # type: ignore[arg-type]
+            blocks.append(Block(number, "shim", calls, 1_000, 200))
+    return measured(blocks)
+
+
+def test_what_counts_for_less_says_so_however_wide_its_interval_and_times_agree_with_its_ratio() -> None:
+    reduced = 0
+    for seed in range(60):
+        measurement = noisy(1.3, 1.2, 0.1, seed)
+        in_blocks, _ = speedup_in_long_blocks(measurement.blocks)
+        found = timing(measurement)
+        assert in_blocks is not None
+        if found.speedup is None or found.speedup.ratio >= in_blocks.ratio / (1 + NOISE_BAND):
+            continue
+        reduced += 1
+        assert "x in long blocks; " in found.speedup.capped
+        assert found.reference_ns / found.candidate_ns == pytest.approx(found.speedup.ratio)
+    assert reduced > 10
+
+
+def test_far_from_1_an_interval_that_contains_1_says_nothing_in_either_direction() -> None:
+    for seed in range(200):
+        found = timing(noisy(1.0, 1.0, 0.4, seed)).speedup
+        assert found is None or 1 / FAR <= found.ratio <= FAR or not found.low <= 1 <= found.high
 
 
 class Cold(Simulated):
@@ -232,8 +272,6 @@ def test_a_chain_that_refutes_counts_no_further_than_with_what_lies_between_its_
         }
     )
     noisy = [msgspec.structs.replace(b, elapsed_ns=b.elapsed_ns + int(rng.integers(-2000, 2000))) for b in blocks]
-    speedup = timing(measured(noisy)).speedup
-    assert speedup is not None
-    assert speedup.one_at_a_time == "refuted"
-    assert speedup.ratio <= 1.04
-    assert speedup.outcome != "faster"
+    found = timing(measured(noisy))
+    assert found.speedup is None
+    assert found.unresolved.endswith("single calls do not support more")

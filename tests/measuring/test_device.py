@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone.measuring.device_state import DeviceProbe, Glance, Watch, disturbances
-from torchstone.measuring.processor import Processor
+from torchstone.measuring.processor_load import Processor
 from torchstone.schema import DeviceState, Disturbance
 
 UINT, ULL = 1, 3

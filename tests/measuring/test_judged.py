@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from torchstone.measuring.statistics import Speedup, speedup_in_long_blocks
+from torchstone.measuring.long_blocks import speedup_in_long_blocks
+from torchstone.measuring.speedup import Speedup
 from torchstone.schema import Block, Party
 
 CALLS, FIXED_NS, NOISE_NS = 20, 500_000, 30_000

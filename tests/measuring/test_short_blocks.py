@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from torchstone.measuring import needs_reference_alone, needs_single_calls, timing
-from torchstone.measuring.short_blocks import METHOD, MOST_HALF_WIDTH, is_doubtful, is_precise
+from torchstone.measuring.short_blocks import (
+    METHOD,
+    MOST_HALF_WIDTH,
+    SAME_WITHIN,
+    _in_blocks,
+    is_doubtful,
+    is_precise,
+)
+from torchstone.measuring.speedup import FAR
 from torchstone.schema import Block, Measurement, Party, Way
 
 CALLS, BLOCK_NS, SHIM_NS = 4, 250_000.0, 20_000.0
@@ -94,10 +102,64 @@ def test_a_known_ratio_of_work_is_reported_in_both_directions(truth: float) -> N
             assert each.reference_ns / each.candidate_ns == pytest.approx(each.speedup.ratio)
 
 
+@pytest.mark.parametrize("truth", [0.5, 1.0, 1.6])
+def test_on_warm_caches_times_are_those_of_repeated_calls_and_the_ratio_stays_that_of_blocks(truth: float) -> None:
+    cold = confirmed(1e5, truth * 1e5)
+    repeated = [
+        Block(300 + n, "reference", calls, 40_000 + 3_000 * calls + n, 1, "repeated")
+        for n in range(12)
+        for calls in (1, 50)
+    ]
+    there, warm = timing(cold), timing(msgspec.structs.replace(cold, blocks=(*cold.blocks, *repeated)))
+    assert warm.reference_ns == pytest.approx(3_000)
+    assert warm.speedup == there.speedup
+    assert there.speedup is not None
+    assert warm.candidate_ns == pytest.approx(3_000 / there.speedup.ratio)
+    assert warm.reference_rounds_ns.median == pytest.approx(
+        there.reference_rounds_ns.median * 3_000 / there.reference_ns
+    )
+
+
+def test_repeated_calls_that_chance_has_hidden_change_no_time() -> None:
+    cold = beside(1e5, 1e5)
+    repeated = [Block(300 + n, "reference", calls, 40_000, 1, "repeated") for n in range(12) for calls in (1, 50)]
+    assert timing(measurement(cold, repeated)).reference_ns == timing(measurement(cold)).reference_ns
+
+
+def test_equal_kernels_are_the_same_though_intervals_allow_for_the_placement_of_memory() -> None:
+    found = [timing(measurement(beside(1e5, 1e5, busy=0.0, seed=seed))).speedup for seed in range(20)]
+    assert {each.outcome for each in found if each is not None} == {"same"}
+
+
+@pytest.mark.parametrize("truth", [0.85, 0.9, 0.95, 1.05])
+def test_what_is_called_the_same_lies_wholly_within_noise_and_placement(truth: float) -> None:
+    found = [timing(measurement(beside(1e5, truth * 1e5, seed=seed))).speedup for seed in range(20)]
+    same = [each for each in found if each is not None and each.outcome == "same"]
+    assert all(each.low >= 1 / (1 + SAME_WITHIN) and each.high <= 1 + SAME_WITHIN for each in same)
+    assert not same or abs(truth - 1) <= SAME_WITHIN
+
+
 def test_an_interval_that_says_nothing_leaves_the_case_undecided() -> None:
     found = timing(measurement(beside(1e5, 1e5, pairs=8, busy=0.9)))
     assert found.speedup is None
     assert "too wide" in found.unresolved
+
+
+@pytest.mark.parametrize("calls", [1, 8])
+def test_noise_that_favours_the_candidate_counts_as_little_as_noise_against_it(calls: int) -> None:
+    """Otherwise the mean over cases would lean to one side on a busy machine."""
+    far = 0
+    for seed in range(60):
+        found = measurement(beside(1e5, 1e5, pairs=10, busy=0.7, noise=0.2, seed=seed, calls=calls))
+        swapped = {"candidate": "reference", "reference": "candidate", "shim": "shim"}
+        turned = [msgspec.structs.replace(block, party=swapped[block.party]) for block in found.blocks]
+        one, other = _in_blocks(found.blocks)[0], timing(found).speedup
+        if one is None or not one.low <= 1 <= one.high:
+            continue
+        assert (other is None) == (timing(measurement(turned)).speedup is None)
+        far += other is None
+        assert other is None or 1 / FAR <= other.ratio <= FAR
+    assert far, "some were far from 1"
 
 
 def test_no_interval_that_is_shown_is_wider_than_allowed() -> None:

@@ -20,7 +20,7 @@ from png_pixels import colours, pixels
 
 import sweep_rows
 from torchstone.plots import CHARTS, rendering, style
-from torchstone.plots.gallery import sweep_charts
+from torchstone.plots.sweep_charts import sweep_charts
 from torchstone.schema import SweepRecord
 
 IMPLEMENTATIONS = ("PyTorch", "Triton")

@@ -13,7 +13,7 @@ import pytest
 from faking import FakeTool
 
 from torchstone.executors.devices import Device
-from torchstone.profiling import BenchmarkFile, Subject, nsight_compute, nsight_systems, tools
+from torchstone.profiling import BenchmarkFile, Subject, external_tools, nsight_compute, nsight_systems
 from torchstone.profiling.nsight import launch
 
 MakeSubject = Callable[..., Subject]
@@ -111,7 +111,7 @@ def test_a_program_that_does_not_start_counts_as_absent(subject_of: MakeSubject,
 
 def test_an_absent_tool_is_a_notice(subject_of: MakeSubject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(tools, "_FOLDERS", {})
+    monkeypatch.setattr(external_tools, "_FOLDERS", {})
     for profiler in (nsight_compute.NsightCompute(), nsight_systems.NsightSystems()):
         result = profiler.profile(subject_of())
         assert result.status == "absent"
@@ -143,19 +143,19 @@ def test_the_newest_of_several_installations_is_found(tmp_path: Path, monkeypatc
         folder.mkdir(parents=True)
         (folder / "ncu").touch(mode=0o755)
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(tools, "_FOLDERS", {"ncu": (str(tmp_path / "cuda-*" / "bin"),)})
-    assert tools.find_tool("ncu") == str(tmp_path / "cuda-12.10" / "bin" / "ncu")
+    monkeypatch.setattr(external_tools, "_FOLDERS", {"ncu": (str(tmp_path / "cuda-*" / "bin"),)})
+    assert external_tools.find_tool("ncu") == str(tmp_path / "cuda-12.10" / "bin" / "ncu")
 
 
 def test_a_program_that_prints_without_end_fills_no_memory(tmp_path: Path) -> None:
-    ended = tools.run(["/bin/sh", "-c", "yes"], {"PATH": os.defpath}, tmp_path, seconds=1.0, keep_bytes=1000)
+    ended = external_tools.run(["/bin/sh", "-c", "yes"], {"PATH": os.defpath}, tmp_path, seconds=1.0, keep_bytes=1000)
     assert ended.exit_code is None
     assert len(ended.output) == 1000
 
 
 def test_a_child_that_keeps_the_pipe_open_does_not_keep_us_waiting(tmp_path: Path) -> None:
     began = time.monotonic()
-    ended = tools.run(["/bin/sh", "-c", "sleep 60 & echo done"], {"PATH": os.defpath}, tmp_path, seconds=50.0)
+    ended = external_tools.run(["/bin/sh", "-c", "sleep 60 & echo done"], {"PATH": os.defpath}, tmp_path, seconds=50.0)
     assert (ended.exit_code, ended.output) == (0, "done\n")
     assert time.monotonic() - began < 10
 

@@ -8,6 +8,7 @@ from torchstone.prompting import code_in
 
 ENTRY = "relu_kernel_impl"
 KERNEL = "import torch\n\n\ndef relu_kernel_impl(self):\n    return self.clamp(min=0)\n"
+USAGE = "from kernel import relu_kernel_impl\n\nprint(relu_kernel_impl(x))\n"
 
 
 def fenced(text: str, word: str = "python", fence: str = "```") -> str:
@@ -24,11 +25,24 @@ def fenced(text: str, word: str = "python", fence: str = "```") -> str:
         fenced(KERNEL).replace("\n", "\r\n"),
         f"A draft:\n{fenced(KERNEL.replace('min=0', 'min=1'))}\nBetter:\n{fenced(KERNEL)}",
         f"{fenced(KERNEL)}\nTry it:\n{fenced('out = relu_kernel_impl(torch.ones(3))' + chr(10))}",
+        f"{fenced(KERNEL)}\nUse it:\n{fenced(USAGE)}",
         f"{fenced(KERNEL)}\nRun:\n{fenced('python relu.py' + chr(10), 'sh')}",
         KERNEL,
         fenced(KERNEL) + "\nAnd a variant:\n```python\ndef relu_kernel_impl(self):\n    return",
     ],
-    ids=["plain", "prose", "no word", "tildes", "crlf", "last", "call", "shell", "bare", "complete before cut"],
+    ids=[
+        "plain",
+        "prose",
+        "no word",
+        "tildes",
+        "crlf",
+        "last",
+        "call",
+        "import",
+        "shell",
+        "bare",
+        "complete before cut",
+    ],
 )
 def test_the_last_complete_block_with_the_entry_point_is_the_kernel(reply: str) -> None:
     assert code_in(reply, ENTRY).code == KERNEL
@@ -47,6 +61,12 @@ def test_fences_in_a_docstring_do_not_end_the_block() -> None:
 def test_code_that_does_not_parse_is_still_the_kernel_so_that_its_author_is_told() -> None:
     broken = "def relu_kernel_impl(self):\n    return self.clamp(min=0\n"
     assert code_in(fenced(broken), ENTRY).code == broken
+
+
+def test_an_import_of_the_entry_point_counts_only_where_no_block_defines_it() -> None:
+    defined_below_try = "try:\n    import triton\nexcept ImportError:\n    relu_kernel_impl = None\n"
+    assert code_in(fenced(defined_below_try) + fenced(USAGE), ENTRY).code == defined_below_try
+    assert code_in(fenced(USAGE), ENTRY).code == USAGE
 
 
 def test_native_code_is_found_by_its_definition() -> None:
@@ -86,3 +106,9 @@ def test_a_reply_of_megabytes_is_refused_without_parsing_it() -> None:
 
 def test_thousands_of_fences_take_no_time() -> None:
     assert code_in("```\n" * 20_000, ENTRY).code is None
+
+
+def test_a_class_with_a_syntax_error_is_the_solution_of_a_problem_all_the_same() -> None:
+    text = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return (x\n"
+    assert code_in(f"```python\n{text}```", "ModelNew").code == text
+    assert code_in(f"```python\n{text.replace('ModelNew', 'ModelNewer')}```", "ModelNew").code is None

@@ -7,6 +7,7 @@ import pytest
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.measuring import timing
+from torchstone.model_operators import weights_file
 from torchstone.schema import (
     Agrees,
     Case,
@@ -62,7 +63,7 @@ class ModelNew(torch.nn.Module):
 
 
 def job(operator: str, args: tuple[Tensor | Scalar | Sequence, ...], text: str, problem: str = "") -> Job:
-    model = SourceFiles((SourceFile("problem.py", problem),), "Model", "problem") if problem else None
+    model = SourceFiles((SourceFile("problem.py", problem), weights_file({})), "Model", "problem") if problem else None
     case = Case("tests", operator, args, timed=True, jitter=False, model=model)
     source = SourceFiles((SourceFile("power.py", text),), "ModelNew" if problem else "kernel", "test")
     return Job(case, Implementation("test", operator, with_problem(source, model) if model else source), "quick")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import making
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import made_records as making
 from torchstone.reports import evaluate, make_report
 from torchstone.reports.detail import details, matching
-from torchstone.reports.text import byte_size
+from torchstone.reports.safe_text import byte_size
 from torchstone.schema import (
     Attribution,
     DeviceState,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import making
 import msgspec
 
+import made_records as making
+from torchstone.reports.case_results import evaluate
 from torchstone.reports.isolation import isolation_in_force
 from torchstone.reports.remarks import remarks
-from torchstone.reports.summary import evaluate, fold
+from torchstone.reports.summary import fold
 from torchstone.schema import Isolation, Layer, Record
 
 ADD = "aten.add.Tensor"

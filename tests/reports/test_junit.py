@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-import making
 import msgspec
 
+import made_records as making
 from torchstone.reports import make_report
 from torchstone.reports.junit import junit_xml
 from torchstone.schema import (

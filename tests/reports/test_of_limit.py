@@ -10,14 +10,14 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
-import making
 import msgspec
 import pytest
 
+import made_records as making
 from torchstone.reports import RunReport, make_report
 from torchstone.reports.render import make_console, render
 from torchstone.reports.roofline import roofline_chart
-from torchstone.reports.text import of_limit
+from torchstone.reports.safe_text import of_limit
 from torchstone.schema import Record, SpeedOfLight
 
 RELU, MM, SUM = "aten.relu.default", "aten.mm.default", "aten.sum.default"

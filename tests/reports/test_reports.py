@@ -10,16 +10,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-import making
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import made_records as making
 from torchstone.backends import Problem
 from torchstone.reports import RunReport, make_report
 from torchstone.reports.render import MOST_FAILURES, make_console, render
-from torchstone.reports.text import markdown_cell, microseconds, natural, one_line, ratio
+from torchstone.reports.safe_text import markdown_cell, microseconds, natural, one_line, ratio
 from torchstone.schema import (
     Agrees,
     Block,
@@ -107,15 +107,15 @@ def capped(operator: str, size: int) -> Record:
     return making.record(of=making.case(operator, size, timed=True), measured=measured)
 
 
-def test_undecided_cases_are_counted_beside_the_mean_and_are_no_speed() -> None:
+def test_unresolved_cases_are_counted_beside_the_mean_and_are_no_speed() -> None:
     records = [agreeing(RELU, 8, 5_000), agreeing(RELU, 16, 1.0), agreeing(ADD, 8, 1.0), agreeing(MM, 4)]
     summary = make_report(records).summary
     assert summary.geomean_speedup == pytest.approx(2)
-    assert (summary.cases_undecided, summary.operators_undecided, summary.operators_timed) == (2, 1, 1)
+    assert (summary.cases_unresolved, summary.operators_unresolved, summary.operators_timed) == (2, 1, 1)
     assert summary.perf_at_p == pytest.approx(1 / 3)
     text = shown(records, io.StringIO())
-    assert "speedup 2.00x without 2 undecided cases, perf@1 0.33" in text
-    assert "(without 1 undecided)" in text
+    assert "speedup 2.00x without 2 unresolved cases, perf@1 0.33" in text
+    assert "(without 1 unresolved)" in text
     assert "not resolved" not in text
 
 

@@ -8,12 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-import making
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import made_records as making
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.runs import journal
 from torchstone.runs.journal import RECORDS, SUPERSEDED, Journal

@@ -17,7 +17,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 
-import making
+import made_records as making
 from torchstone.backends import ListedBackend
 from torchstone.executors import FakeExecutor
 from torchstone.reports import make_report
@@ -47,7 +47,7 @@ execute(
 
 
 def run(folder: Path, *arguments: str) -> int:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-c", KILLED, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, timeout=60, check=False).returncode
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-import making
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+import made_records as making
 from torchstone.runs.plan import Terms, make_plan
 from torchstone.schema import Case, Deadlines, Job, Missing, Unjudged, content_key
 

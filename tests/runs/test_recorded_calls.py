@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import making
 import pytest
 from test_run import Notebook, count
 
+import made_records as making
 from torchstone.backends import ListedBackend
 from torchstone.cli import main
 from torchstone.errors import UsageError
@@ -58,7 +58,7 @@ def test_the_same_content_goes_on_and_another_does_not(source: Path) -> None:
     run(source, Notebook())
     moved = source.rename(source.with_name("moved.txt"))
     assert len(run(moved, Notebook(), resume=True).records) == 4
-    with pytest.raises(UsageError, match="largest was None, now 2"):
+    with pytest.raises(UsageError, match="--topn was not given, now 2"):
         run(moved, Notebook(), resume=True, largest=2)
     moved.write_text(CALLS + "cnt: 9, ((T([9], f16),), {})\n")
     with pytest.raises(UsageError, match="source was sha256:"):

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import making
 import msgspec
 import pytest
 
+import made_records as making
 from torchstone.backends import ListedBackend, Problem
 from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
 from torchstone.executors import ExecutorOptions, FakeExecutor
@@ -32,6 +32,7 @@ class Notebook:
     plans: list[JobPlan] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    left_out: int = 0
 
     def preparing(self, done: int, total: int, what: str) -> None:
         pass
@@ -41,6 +42,9 @@ class Notebook:
 
     def recorded(self, record: Record) -> None:
         self.records.append(record)
+
+    def fewer(self, count: int) -> None:
+        self.left_out += count
 
     def warned(self, message: str) -> None:
         self.warnings.append(message)
@@ -292,10 +296,10 @@ def test_changed_circumstances_are_told_and_kept(tmp_path: Path, monkeypatch: py
     ("request_", "said"),
     [
         ({"run_id": "x"}, r"run folder .*x exists. Use --resume"),
-        ({"run_id": "new", "resume": True}, "there is no run folder .*new to resume"),
+        ({"run_id": "new", "resume": True}, "unknown run 'new'.*Leave out --resume"),
         ({"run_id": "x", "resume": True, "effort": "quick"}, "effort was normal, now quick"),
-        ({"run_id": "x", "resume": True, "operators": ("relu",)}, "operators was None, now relu"),
-        ({"run_id": "x", "resume": True, "measured": False}, "measured was True, now False"),
+        ({"run_id": "x", "resume": True, "operators": ("relu",)}, "--ops was not given, now relu"),
+        ({"run_id": "x", "resume": True, "measured": False}, "--no-measure was not given, now given"),
         ({"operators": ("rleu",)}, "unknown operator 'rleu'"),
         ({"operators": ("elu",)}, "Did you mean 'aten.relu.default'"),
         ({"dtypes": ("flaot32",)}, "unknown dtype 'flaot32'"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import making
 import pytest
 from test_run import Notebook, agree, count
 
+import made_records as making
 from torchstone.backends import BackendOptions
-from torchstone.backends.aten_names import aten_overloads
 from torchstone.backends.directory import DirectoryBackend
+from torchstone.backends.known_aten_overloads import aten_overloads
 from torchstone.executors import FakeExecutor
 from torchstone.runs import RunRequest, execute, read_run
 from torchstone.runs.unused_kernels import unused_kernels
@@ -63,6 +63,15 @@ def test_a_folder_of_another_overload_says_how_it_must_be_named(tmp_path: Path) 
     assert reasons(both) == {"sum": reasons(folder_of(tmp_path / "third", "tanh"))["tanh"]}
 
 
+def test_a_folder_whose_overloads_another_one_beside_it_serves_names_that_one(tmp_path: Path) -> None:
+    kernels = folder_of(tmp_path, "add", "add__Tensor", "relu", "relu__default", "run_1/add", "run_2/add__Tensor")
+    expected = {"add": "add__Tensor serves aten.add.Tensor", "relu": "relu__default serves aten.relu.default"}
+    assert reasons(kernels) == expected
+    assert reasons(kernels, CaseQuery(("add",))) == {"add": expected["add"]}
+    in_runs = folder_of(tmp_path / "older", "run_1/add__Tensor", "run_2/add")
+    assert reasons(in_runs) == {}, "an older run is replaced without a word"
+
+
 def test_an_operator_that_the_suite_lacks_names_a_suite_that_has_it(tmp_path: Path) -> None:
     kernels = folder_of(tmp_path, "tanh", "relu")
     ask = "suite 'smoke' does not ask for this operator"
@@ -80,6 +89,18 @@ def test_what_the_user_left_out_is_no_problem(tmp_path: Path) -> None:
     one_case = [making.case("aten.relu.default")]
     assert sorted(reasons(kernels, CaseQuery(("relu",)), one_case)) == ["rleu"], "the suite does not list its operators"
     assert sorted(reasons(kernels, CaseQuery(), one_case)) == ["gelu", "rleu", "tanh"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [CaseQuery(expression="relu"), CaseQuery(keys=("some case",)), CaseQuery(mode="bwd")],
+    ids=["-k", "--last-failed", "--mode bwd"],
+)
+def test_options_that_choose_among_cases_leave_out_kernels_by_choice(tmp_path: Path, query: CaseQuery) -> None:
+    kernels = folder_of(tmp_path, "relu", "gelu", "rleu")
+    one_case = [making.case("aten.relu.default")]
+    assert list(reasons(kernels, query, one_case)) == ["rleu"], "the suite does not list its operators"
+    assert sorted(reasons(kernels, CaseQuery(mode="fwd+bwd"), one_case)) == ["gelu", "rleu"]
 
 
 UNASKED = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cosh", "erf", "erfc", "sinh", "tan", "tanh")

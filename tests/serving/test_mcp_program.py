@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -107,14 +109,14 @@ _READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 class ByHand:
     """A client without an SDK: it sees every byte of stdout."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
+    def __init__(self, process: subprocess.Popen[str], stdin: IO[str] | None = None) -> None:
+        self.process, self._stdin = process, stdin or process.stdin
         self.seen: list[dict[str, Any]] = []
 
     def send(self, message: dict[str, Any] | str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write((message if isinstance(message, str) else json.dumps(message)) + "\n")
-        self.process.stdin.flush()
+        assert self._stdin is not None
+        self._stdin.write((message if isinstance(message, str) else json.dumps(message)) + "\n")
+        self._stdin.flush()
 
     def wait_for(self, number: int) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -220,3 +222,43 @@ def test_a_wrong_option_is_one_line_and_says_nothing_on_stdout(tmp_path: Path) -
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: unknown suite 'smoek'. Did you mean 'smoke'?")
+
+
+def test_in_a_terminal_it_says_what_it_waits_for_and_how_an_agent_gets_it() -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(COMMAND, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        os.close(theirs)
+        assert program.stderr is not None
+        told = [program.stderr.readline() for _ in range(5)]
+        program.send_signal(signal.SIGINT)
+        answer, rest = program.communicate(timeout=60)
+    os.close(ours)
+    assert told[0].startswith("torchstone mcp is a server for coding agents. It waits for an MCP client on stdin")
+    assert "  claude mcp add torchstone -- torchstone mcp\n" in told
+    assert told[-1] == "Other agents: docs/mcp.md. Ctrl-C or Ctrl-D ends it.\n"
+    assert rest.strip() == "interrupted"
+    assert answer == ""
+
+
+def test_ctrl_c_in_a_terminal_ends_it_at_once_with_all_its_processes(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        COMMAND, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    os.close(theirs)
+    with process, os.fdopen(ours, "w") as terminal:  # stays open: nobody presses Enter
+        client = ByHand(process, terminal)
+        client.send(_HELLO)
+        client.wait_for(1)
+        client.send(_READY)
+        client.call(2, "start_job", kernels=[{"operator": "relu", "source": RELU_THAT_HANGS}])
+        assert wait_until(lambda: len(children_of(process.pid)) > 2, 30)
+        below = children_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(timeout=20) == 130
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read().endswith("Ctrl-C or Ctrl-D ends it.\ninterrupted\n")
+        assert wait_until(lambda: not any(map(alive, below)))

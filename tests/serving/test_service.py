@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +19,17 @@ from mcp import Client
 from mcp.types import CallToolResult
 
 from feedback.test_feedback import ALLOWED, structs_in
+from made_records import AGREES, case
 from serving.kernels import RELU, RELU_THAT_HANGS, RELU_WRONG_ON_NAN
 from serving.test_mcp_program import fields_of, text_of, wait_until
 from torchstone import errors
+from torchstone.api import Judge, as_implementation
 from torchstone.cli import main
+from torchstone.executors import FakeExecutor, FakeSession
 from torchstone.feedback import FeedbackInfo, feedback_of
+from torchstone.schema import Job, Verdict
 from torchstone.serving import Explanation, GivenKernel, JobAnswer, KernelService, ProfileAnswer, ServiceOptions
-from torchstone.serving.jobs import MOST_JOBS
+from torchstone.serving.jobs import MOST_JOBS, JudgingJob, KernelOnCases
 from torchstone.serving.mcp_server import server_for
 
 
@@ -186,6 +191,20 @@ def test_a_record_of_a_run_folder_is_explained(
     record = next(each for each in run["failures"] if each["case"] == "T([7, 129], f16)")
     answer = call(service, "explain_record", record=record["job_key"][:8], run_folder=run["run_folder"])
     assert "expected NaN, where self = NaN" in text_of(answer)
+    _require_that_a_prefix_of_two_is_refused(service, Path(run["run_folder"]), [f["job_key"] for f in run["failures"]])
+
+
+def _require_that_a_prefix_of_two_is_refused(service: KernelService, folder: Path, keys: list[str]) -> None:
+    first, second = "abcd1", "abcd1" + keys[1]
+    journal = folder / "records.jsonl"
+    journal.write_text(journal.read_text().replace(keys[0], first).replace(keys[1], second))
+    refused = call(service, "explain_record", record="abcd", run_folder=str(folder))
+    assert refused.is_error
+    assert "'abcd' fits 2 records: " in text_of(refused)
+    assert all(f"{key} (aten.relu.default, T([" in text_of(refused) for key in (first, second))
+    assert "Give more characters of the key." in text_of(refused)
+    for given, meant in ((first, first), ("abcd1" + keys[1][0], second)):
+        assert service.explain(given, str(folder)).record == meant
 
 
 def test_texts_keep_to_the_tokens_that_the_server_allows(tmp_path: Path) -> None:
@@ -196,6 +215,46 @@ def test_texts_keep_to_the_tokens_that_the_server_allows(tmp_path: Path) -> None
     text = answer.to_text(100)
     assert len(text) < len(answer.to_text(None))
     assert "cut to the allowed length" in text
+
+
+class BrokenExecutor(FakeExecutor):
+    """Fails in a way that no one foresaw."""
+
+    def open(self) -> FakeSession:
+        raise OSError("no more processes")
+
+
+def test_a_job_fails_if_its_kernels_cannot_be_handed_over() -> None:
+    with Judge(device="cpu", executor=BrokenExecutor(lambda job: AGREES)) as judge:
+        job = _started(judge)
+        assert wait_until(lambda: job.is_over)
+    assert job.answer().state == "failed"
+    assert job.answer().error == "the kernels cannot be handed to the judge (OSError: no more processes)."
+
+
+def test_a_job_fails_if_its_judge_is_closed() -> None:
+    judging, closed = threading.Event(), threading.Event()
+
+    def decide(job: Job) -> Verdict:
+        judging.set()
+        closed.wait(5)
+        return AGREES
+
+    with Judge(device="cpu", executor=FakeExecutor(decide)) as judge:
+        job = _started(judge)
+        assert judging.wait(5)
+        threading.Timer(0.1, closed.set).start()
+    assert wait_until(lambda: job.is_over)
+    assert (job.answer().state, job.answer().done_cases) == ("failed", 0)
+    assert job.answer().error == "the judge was closed before it had judged every case."
+
+
+def _started(judge: Judge) -> JudgingJob:
+    one = case()
+    kernel = KernelOnCases(as_implementation(RELU, one.operator), (one,), "source text")
+    job = JudgingJob([kernel], "check", {})
+    job.start(judge)
+    return job
 
 
 def test_the_oldest_jobs_are_forgotten_once_they_have_ended(service: KernelService) -> None:

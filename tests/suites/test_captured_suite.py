@@ -13,15 +13,15 @@ from torch import nn
 
 import torchstone
 from torchstone import operators
-from torchstone.calls.drawing import draw_call
+from torchstone.calls.random_arguments import draw_call
 from torchstone.errors import UsageError
 from torchstone.operators import overloads
 from torchstone.schema import Case, Integers, Normal, Scalar, Tensor, tensors_of
 from torchstone.suites import CaseQuery, left_out, select_cases
 from torchstone.suites.captured import Captured, CapturedSuite, Head, read_captured, write_captured
-from torchstone.suites.capturing import INTERRUPTED, MOST_VARIANTS, SECRET, TOO_LARGE, capturing, fitted
-from torchstone.suites.catalogue import Exclusion
-from torchstone.suites.device_bound import CPU_ONLY, CUDA_ONLY, reason_against
+from torchstone.suites.case_cache import Exclusion
+from torchstone.suites.device_only_operators import CPU_ONLY, CUDA_ONLY, reason_against
+from torchstone.suites.program_capture import INTERRUPTED, MOST_VARIANTS, SECRET, TOO_LARGE, capturing, fitted
 from torchstone.suites.recorder import Recorder
 
 CPU = torch.device("cpu")
@@ -89,11 +89,11 @@ def test_a_block_that_fails_still_leaves_its_file(tmp_path: Path) -> None:
         torch.ones(3).relu()
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), torchstone.capture(str(tmp_path / "c.jsonl"), operators=["relu"]) as capture:
+    with pytest.raises(ZeroDivisionError), torchstone.capture(str(tmp_path / "c.jsonl"), operators="relu") as capture:
         fail()
     assert [case.operator for case in capture.cases] == ["aten.relu.default"]
     assert read_captured(tmp_path / "c.jsonl").cases == capture.cases
-    assert "1 call, 1 unique, 1 case of 1 operator, 0 excluded" in capture.closing_line
+    assert "1 call, 1 unique, 1 case of 1 operator, 0 calls excluded" in capture.closing_line
 
 
 def test_what_cannot_be_judged_stays_in_the_file_with_its_reason(tmp_path: Path) -> None:
@@ -106,6 +106,18 @@ def test_what_cannot_be_judged_stays_in_the_file_with_its_reason(tmp_path: Path)
     assert any("sparse" in exclusion.reason for exclusion in found.exclusions)
     query = CaseQuery(source=str(path))
     assert sum(left_out(CapturedSuite(), query).values()) == sum(item.count for item in found.exclusions)
+
+
+def test_every_excluded_call_counts_once_whether_it_was_recorded_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchstone.suites.program_capture._room_on", lambda device: 0.0)
+    with torchstone.capture(str(tmp_path / "c.jsonl"), operators=["relu"]) as capture:
+        for _ in range(3):
+            torch.ones(3).relu()
+            torch.ones(3, device="meta").relu()
+    assert sorted(item.count for item in capture.exclusions) == [3, 3]
+    assert capture.closing_line.endswith("6 calls, 1 unique, 0 cases of 0 operators, 6 calls excluded")
 
 
 def test_statistics_that_a_batch_norm_updates_are_part_of_what_is_judged(tmp_path: Path) -> None:
@@ -133,7 +145,7 @@ def test_what_was_made_without_values_is_no_case(tmp_path: Path) -> None:
 
 
 def test_a_call_that_leaves_no_memory_is_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchstone.suites.capturing._room_on", lambda device: 100.0)
+    monkeypatch.setattr("torchstone.suites.program_capture._room_on", lambda device: 100.0)
     found = captured(tmp_path / "c.jsonl", lambda: (torch.ones(9).relu(), torch.ones(2).relu()), names=("relu",))
     assert [item.reason for item in found.exclusions] == [TOO_LARGE]
     assert len(found.cases) == 1
@@ -158,7 +170,7 @@ def test_large_calls_are_timed_and_views_are_not(tmp_path: Path) -> None:
 def test_an_interrupt_while_values_are_tried_keeps_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
     with Recorder() as recorder:
         torch.ones(3).relu().exp()
-    from torchstone.suites import capturing as module
+    from torchstone.suites import program_capture as module
 
     real = module.fit
 
@@ -265,7 +277,7 @@ def test_operators_of_the_other_device_are_left_out(tmp_path: Path) -> None:
     attention = case("aten._scaled_dot_product_flash_attention_for_cpu.default")
     query = CaseQuery(source=write(tmp_path / "c.jsonl", attention), device_type="cuda")
     assert CapturedSuite().cases(query) == ()
-    assert CapturedSuite().left_out(query) == {CPU_ONLY: 1}
+    assert CapturedSuite().left_out(query) == {CPU_ONLY: 3}, "as often as it was called"
     assert reason_against("aten._scaled_dot_product_efficient_attention_backward.default", "cpu") == CUDA_ONLY
     assert reason_against("aten.relu.default", "cpu") == ""
 

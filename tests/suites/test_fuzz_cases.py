@@ -10,10 +10,10 @@ import pytest
 from torchstone.errors import UsageError
 from torchstone.schema import Normal, Tensor, tensors_of
 from torchstone.suites import CaseQuery, select_cases
-from torchstone.suites.choices import SeededChoices
-from torchstone.suites.forms import Operator, Unfuzzable, draw_case, learn
 from torchstone.suites.fuzz import CASES_PER_OPERATOR, FuzzSuite, overloads_of, stable_cases
-from torchstone.suites.oracle import Oracle
+from torchstone.suites.learned_call_forms import Operator, Unfuzzable, draw_case, learn
+from torchstone.suites.random_choices import SeededChoices
+from torchstone.suites.torch_probe import TorchProbe
 
 OPERATORS = {
     "relu.default": {"same"},
@@ -33,8 +33,8 @@ OPERATORS = {
 
 
 @pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    with Oracle() as asked:
+def probe() -> Iterator[TorchProbe]:
+    with TorchProbe() as asked:
         yield asked
 
 
@@ -42,34 +42,34 @@ Learned = Callable[[str], Operator]
 
 
 @pytest.fixture(scope="module")
-def learned(oracle: Oracle) -> Learned:
+def learned(probe: TorchProbe) -> Learned:
     """Each operator once for all tests."""
-    return cache(lambda name: learn(f"aten.{name}", oracle))
+    return cache(lambda name: learn(f"aten.{name}", probe))
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_nearly_every_draw_is_taken_by_torch_and_every_case_is(name: str, learned: Learned, oracle: Oracle) -> None:
+def test_nearly_every_draw_is_taken_by_torch_and_every_case_is(name: str, learned: Learned, probe: TorchProbe) -> None:
     operator = learned(name)
     assert {form.family.__name__ for form in operator.forms} >= OPERATORS[name]
     choices = SeededChoices(name)
     drawn = [draw_case(operator, choices.one_of(operator.forms), choices) for _ in range(20)]
-    assert sum(case is not None and oracle.takes(case) for case in drawn) >= 14
-    cases = stable_cases(operator, oracle)
+    assert sum(case is not None and probe.takes(case) for case in drawn) >= 14
+    cases = stable_cases(operator, probe)
     assert len(cases) == len({case.key for case in cases}) == CASES_PER_OPERATOR
-    assert all(oracle.takes(case, seed=1001) for case in cases)
+    assert all(probe.takes(case, seed=1001) for case in cases)
     tags = {tag for case in cases for tag in case.tags}
     assert {"empty", "strided", "offset"} <= tags
     assert len({tensor.dtype for case in cases for tensor in tensors_of(case)}) >= 3
 
 
-def test_the_suite_is_the_same_every_time(learned: Learned, oracle: Oracle) -> None:
+def test_the_suite_is_the_same_every_time(learned: Learned, probe: TorchProbe) -> None:
     made = select_cases("fuzz", FuzzSuite(), CaseQuery(("relu",)))
-    assert [case.key for case in made] == [case.key for case in stable_cases(learned("relu.default"), oracle)]
+    assert [case.key for case in made] == [case.key for case in stable_cases(learned("relu.default"), probe)]
 
 
-def test_special_values_are_for_pointwise_operators_only(learned: Learned, oracle: Oracle) -> None:
+def test_special_values_are_for_pointwise_operators_only(learned: Learned, probe: TorchProbe) -> None:
     def has_specials(name: str) -> bool:
-        cases = stable_cases(learned(name), oracle)
+        cases = stable_cases(learned(name), probe)
         fills = [tensor.fill for case in cases for tensor in tensors_of(case)]
         return any(isinstance(fill, Normal) and fill.specials for fill in fills)
 
@@ -77,31 +77,31 @@ def test_special_values_are_for_pointwise_operators_only(learned: Learned, oracl
     assert not has_specials("sum.dim_IntList")
 
 
-def test_cases_that_tell_nothing_say_why(learned: Learned, oracle: Oracle) -> None:
-    cases = stable_cases(learned("addmm.default"), oracle)
+def test_cases_that_tell_nothing_say_why(learned: Learned, probe: TorchProbe) -> None:
+    cases = stable_cases(learned("addmm.default"), probe)
     assert all(case.indistinct for case in cases if all(0 in tensor.shape for tensor in tensors_of(case)))
     assert any(not case.indistinct for case in cases)
 
 
-def test_a_requested_dtype_is_the_only_one(oracle: Oracle) -> None:
-    cases = stable_cases(learn("aten.add.Tensor", oracle, ("bfloat16",)), oracle)
+def test_a_requested_dtype_is_the_only_one(probe: TorchProbe) -> None:
+    cases = stable_cases(learn("aten.add.Tensor", probe, ("bfloat16",)), probe)
     assert {tensor.dtype for case in cases for tensor in tensors_of(case)} == {"bfloat16"}
 
 
 @pytest.mark.parametrize(
     "name", ["special_bessel_y0.default", "special_chebyshev_polynomial_t.default", "asin.default"]
 )
-def test_values_lie_where_the_results_are_numbers(name: str, oracle: Oracle) -> None:
-    operator = learn(f"aten.{name}", oracle, ("float32",))
+def test_values_lie_where_the_results_are_numbers(name: str, probe: TorchProbe) -> None:
+    operator = learn(f"aten.{name}", probe, ("float32",))
     case = draw_case(operator, operator.forms[0]._replace(specials=False), SeededChoices(0))
     assert case is not None
-    assert oracle.share_of_nan(case) < 0.05
+    assert probe.share_of_nan(case) < 0.05
 
 
-def test_an_operator_that_kills_the_process_that_asks_is_survived(oracle: Oracle) -> None:
+def test_an_operator_that_kills_the_process_that_asks_is_survived(probe: TorchProbe) -> None:
     """Batch norm reads its statistics without a look at their shapes."""
-    norm = learn("aten.native_batch_norm.default", oracle, ("float32",))
-    weights = [case.args[1] for case in stable_cases(norm, oracle) if isinstance(case.args[1], Tensor)]
+    norm = learn("aten.native_batch_norm.default", probe, ("float32",))
+    weights = [case.args[1] for case in stable_cases(norm, probe) if isinstance(case.args[1], Tensor)]
     assert weights
     assert all(len(weight.shape) == 1 for weight in weights)
 
@@ -114,9 +114,9 @@ def test_an_operator_that_kills_the_process_that_asks_is_survived(oracle: Oracle
         ("max_pool2d_with_indices_backward.default", "does not check"),
     ],
 )
-def test_what_cannot_be_fuzzed_says_why(name: str, reason: str, oracle: Oracle) -> None:
+def test_what_cannot_be_fuzzed_says_why(name: str, reason: str, probe: TorchProbe) -> None:
     with pytest.raises(Unfuzzable, match=reason):
-        learn(f"aten.{name}", oracle)
+        learn(f"aten.{name}", probe)
 
 
 def test_a_base_name_means_the_overloads_with_tensors() -> None:

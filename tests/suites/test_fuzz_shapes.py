@@ -7,10 +7,10 @@ from hypothesis import given, settings
 
 from torchstone import operators
 from torchstone.schema import Normal, Tensor
-from torchstone.suites.choices import SeededChoices
-from torchstone.suites.families import FAMILIES, MOST_ELEMENTS, Slot, draw_shape
-from torchstone.suites.memory import LAYOUTS, laid_out
-from torchstone.suites.strategies import DrawnChoices
+from torchstone.suites.hypothesis_strategies import DrawnChoices
+from torchstone.suites.memory_layouts import LAYOUTS, laid_out
+from torchstone.suites.random_choices import OrdinaryChoices, SeededChoices
+from torchstone.suites.shape_families import FAMILIES, MOST_ELEMENTS, Slot, draw_shape
 
 SLOTS = tuple(Slot(name, listed=False, optional=False, written=False, role="value") for name in ("self", "a", "b"))
 
@@ -41,6 +41,12 @@ def test_shapes_stay_small(data: st.DataObject, rank: int) -> None:
     for size in shape:
         elements *= size
     assert elements <= MOST_ELEMENTS
+
+
+def test_forms_are_learned_with_the_same_sizes_whatever_the_limit_is() -> None:
+    shapes = {draw_shape(OrdinaryChoices(seed), 4, most) for seed in range(200) for most in (1, MOST_ELEMENTS)}
+    assert len(shapes) <= 200
+    assert {size for shape in shapes for size in shape} == {3, 4, 5, 7, 11}
 
 
 def test_every_family_names_each_tensor_or_has_nothing_to_say() -> None:

@@ -16,10 +16,10 @@ import torch
 
 import huggingface_models
 from torchstone import operators
-from torchstone.calls.drawing import draw_call
+from torchstone.calls.random_arguments import draw_call
 from torchstone.schema import Case, Given, Scalar, Sequence, Uniform, tensors_of
 from torchstone.suites import CaseQuery, input_bytes, select_cases
-from torchstone.suites.attention import BACKWARD, FORWARD, on_cuda
+from torchstone.suites.cuda_attention import BACKWARD, FORWARD, on_cuda
 from torchstone.suites.huggingface import CALLS_FILE, MODELS_FILE, HuggingFaceSuite
 from torchstone.suites.recorded_call_files import Recorded, read_source
 from torchstone.suites.trace_text import TracedCall, TracedTensor

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest.mock
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +17,16 @@ import msgspec
 import pytest
 import torch
 
-from torchstone import models
+from torchstone import model_operators
 from torchstone.backends import BackendOptions
-from torchstone.backends.compiled import CompileBackend
-from torchstone.backends.solutions import SolutionsBackend
+from torchstone.backends.kernelbench_solutions import SolutionsBackend
+from torchstone.backends.source_files import MAX_BYTES
+from torchstone.backends.torch_compile import CompileBackend
 from torchstone.errors import UsageError
+from torchstone.isolation.confined_handle import Confined
 from torchstone.schema import WEIGHTS_FILE, AsMade, Normal, Sequence, SourceFiles, Tensor, Uniform, with_problem
 from torchstone.suites import CaseQuery
-from torchstone.suites.kernelbench import KernelBenchSuite, operator_of, problems_in
+from torchstone.suites.kernelbench import KernelBenchSuite, ProblemReading, operator_of, problems_in
 
 HEAD = "import torch\nimport torch.nn as nn\n"
 LINEAR = """
@@ -268,6 +273,46 @@ def test_a_solution_is_found_by_the_problems_name(tmp_path: Path, names: tuple[s
     assert SolutionsBackend(BackendOptions(tmp_path)).implementation("aten.relu.default") is None
 
 
+def test_a_solution_that_cannot_be_read_is_a_problem_and_is_not_offered(tmp_path: Path) -> None:
+    outside = write(tmp_path / "outside", secret=RIGHT)
+    folder = write(tmp_path / "kernels", **{"1_Right": RIGHT, "2_Large": RIGHT + "#" * MAX_BYTES})
+    (folder / "3_Link.py").symlink_to(outside / "secret.py")
+    (folder / "4_Gone.py").symlink_to(folder / "nowhere.py")
+    (folder / "5_Inside.py").symlink_to(folder / "1_Right.py")
+    (folder / "6_Latin.py").write_bytes("# \u00e9\n".encode("latin-1"))
+    (folder / "p7_Best").mkdir()
+    (folder / "p7_Best" / "best.json").symlink_to(folder / "nowhere.json")
+    backend = SolutionsBackend(BackendOptions(folder))
+    reasons = {
+        "2_Large.py": "too large: more than 4 MiB of source",
+        "3_Link.py": "3_Link.py is a link out of the kernels folder; copy what it names",
+        "4_Gone.py": "4_Gone.py is a link to nothing",
+        "6_Latin.py": "6_Latin.py is not UTF-8 (byte 2); save it as UTF-8",
+    }
+    assert {problem.where: problem.reason for problem in backend.problems()} == reasons
+    operators = {path.name: operator_of(Path(path.name)) for path in folder.glob("*.py")}
+    offered = {name for name, operator in operators.items() if backend.implementation(operator) is not None}
+    assert offered == {"1_Right.py", "5_Inside.py"}
+    assert backend.why_missing(operators["3_Link.py"]) == f"3_Link.py: {reasons['3_Link.py']}"
+    assert backend.unmatched([]) == ["1_Right.py", "5_Inside.py"]
+    nothing = "kernelbench.p7_Best.default"
+    assert backend.implementation(nothing) is None
+    assert backend.why_missing(nothing) == f"{folder} has no solution of this problem's name"
+
+
+def test_a_solution_without_permission_is_a_problem() -> None:
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:  # not tmp_path: other users may not enter that
+        os.chmod(name, 0o755)
+        (write(Path(name), **{"1_Right": RIGHT}) / "1_Right.py").chmod(0)
+        os.seteuid(user or 65534)  # root may read everything
+        try:
+            backend = SolutionsBackend(BackendOptions(Path(name)))
+        finally:
+            os.seteuid(user)
+    assert [(problem.where, problem.reason) for problem in backend.problems()] == [("1_Right.py", "permission denied")]
+
+
 def test_the_compiler_takes_a_model_as_a_whole() -> None:
     found = CompileBackend(BackendOptions()).implementation("kernelbench.level1__19_ReLU.default")
     assert found is not None
@@ -440,7 +485,7 @@ def test_state_outside_of_buffers_leaves_a_problem_out_and_a_cache_does_not(tmp_
     assert suite.left_out(query) == {f"{name}.py: {reason}": 1 for name in KEPT_ELSEWHERE}
     model = found["p8_seldom"].model
     assert model is not None
-    assert (models.weights_among({file.name: file.text for file in model.files}) or {})["seen"] == "buffer"
+    assert (model_operators.weights_among({file.name: file.text for file in model.files}) or {})["seen"] == "buffer"
 
 
 def test_nobody_needs_torchs_compiler_to_know_a_problems_weights(tmp_path: Path) -> None:
@@ -451,7 +496,7 @@ def test_nobody_needs_torchs_compiler_to_know_a_problems_weights(tmp_path: Path)
     text = json.dumps([file.text for file in with_problem(None, case.model).files])
     program = f"""
 import json, sys, torch
-from torchstone import models
+from torchstone import model_operators as models
 text, weights = json.loads({text!r})
 problem = {{}}
 exec(text, problem)
@@ -473,7 +518,7 @@ def test_a_bound_model_is_called_on_the_given_memory() -> None:
     problem: dict[str, Any] = {}
     exec(HEAD + AVERAGE, problem)
     seen, x = torch.ones(12), torch.rand(24, 12)
-    call = models.ModelFunction(problem["Model"], problem).bound(([seen], x), {})
+    call = model_operators.ModelFunction(problem["Model"], problem).bound(([seen], x), {})
     for start in (1.0, 5.0):
         seen.fill_(start)
         (result,) = call()
@@ -488,7 +533,7 @@ def test_a_bound_model_has_its_weights_in_the_given_memory() -> None:
         torch.rand_like(tensor.float()).to(tensor.dtype) for tensor in problem["Model"](16, 8).state_dict().values()
     ]
     x = torch.rand(24, 16)
-    function = models.ModelFunction(problem["Model"], problem)
+    function = model_operators.ModelFunction(problem["Model"], problem)
     kept = [weight.clone() for weight in weights]
     expected = function([weight.clone() for weight in weights], x)
     call = function.bound((weights, x), {})
@@ -500,7 +545,7 @@ def test_a_bound_model_has_its_weights_in_the_given_memory() -> None:
 def test_a_model_may_return_what_it_was_given() -> None:
     problem: dict[str, Any] = {}
     exec(HEAD + AVERAGE.replace("return x + self.seen", "return self.seen"), problem)
-    function, seen, x = models.ModelFunction(problem["Model"], problem), torch.ones(12), torch.rand(24, 12)
+    function, seen, x = model_operators.ModelFunction(problem["Model"], problem), torch.ones(12), torch.rand(24, 12)
     first = function([seen], x)[0].clone()
     function([torch.zeros(12)], x)
     torch.testing.assert_close(first, torch.full((12,), 0.9) + x.mean(0) * 0.1)
@@ -543,7 +588,7 @@ def test_large_problems_are_run_once_on_their_own_inputs_and_once_on_drawn_ones(
     assert reasons[0] == "2_Draws.py: the model draws random numbers"
     assert reasons[1] == "3_Keeps.py: the model keeps state outside of its parameters and buffers"
     assert "GiB to be read" in reasons[2]
-    assert "GiB are free for it" in reasons[2]
+    assert "GiB can be used for it" in reasons[2]
 
 
 def test_what_was_learnt_of_a_problem_is_kept_until_its_text_changes(
@@ -559,6 +604,74 @@ def test_what_was_learnt_of_a_problem_is_kept_until_its_text_changes(
     again = KernelBenchSuite().cases(query)
     assert again[0] == first[0]
     assert again[1] != first[1]
+
+
+HUGE = """
+class Model(nn.Module):
+    def forward(self, x): return x + 1
+def get_inputs(): return [torch.rand(1 << 20, 1 << 20)]
+"""
+
+
+def test_a_problem_that_needs_more_memory_than_there_is_is_not_read_again_until_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = write(tmp_path / "problems", **{"1_Scaled": SCALED, "2_Huge": HUGE})
+    query = CaseQuery(source=str(folder))
+    first = KernelBenchSuite()
+    assert len(first.cases(query)) == 1
+    (reason,) = first.left_out(query)
+    assert reason.startswith("2_Huge.py: needs about 16384.0 GiB to be read")
+    with unittest.mock.patch("torchstone.suites.kernelbench.Confined", side_effect=AssertionError):
+        assert KernelBenchSuite().left_out(query) == {reason: 1}
+    arriving = KernelBenchSuite().arriving(query)
+    assert (len(arriving.ready), arriving.awaited) == (1, ())
+    for figure in ("host_bytes", "usable_host_bytes"):
+        monkeypatch.setattr(f"torchstone.suites.problem_file_memory.{figure}", lambda: 1 << 50)
+    assert KernelBenchSuite().arriving(query).awaited == ("kernelbench.p2_Huge.default",)
+
+
+def test_problems_arrive_while_others_are_read_and_reading_can_be_stopped(tmp_path: Path) -> None:
+    names = {f"{number}_Scaled": SCALED.replace("9, 7", f"9, {number}") for number in range(1, 5)}
+    folder = write(tmp_path / "problems", **names)
+    suite, turns = KernelBenchSuite(), []
+
+    @contextlib.contextmanager
+    def quiet() -> Iterator[None]:
+        turns.append("in")
+        yield
+        turns.append("out")
+
+    arrivals = suite.arriving(CaseQuery(source=str(folder)), quiet)
+    assert len(arrivals.awaited) == 4
+    arriving = iter(arrivals)
+    operator, case = next(arriving)
+    assert case is not None
+    assert case.operator == operator
+    arrivals.stop()
+    assert len(list(arriving)) < 3
+    assert turns.count("in") >= 1
+
+
+def test_a_problem_file_that_is_gone_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Confined] = []
+
+    class Noted(Confined):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            started.append(self)
+
+    monkeypatch.setattr("torchstone.suites.kernelbench.Confined", Noted)
+    monkeypatch.setattr("torchstone.suites.kernelbench._MOST_READERS", {"cpu": 1})
+    paths = [tmp_path / f"{number}_Scaled.py" for number in range(2)]
+    write(tmp_path, **{"0_Scaled": SCALED})
+    reading = ProblemReading([(path, operator_of(Path(path.name))) for path in paths], "cpu", contextlib.nullcontext)
+    found = {path.name: read for path, _, read in reading}
+    assert found["0_Scaled.py"].case is not None
+    assert found["1_Scaled.py"].exclusion is not None
+    assert "No such file" in found["1_Scaled.py"].exclusion.reason
+    assert [process._process.poll() is not None for process in started] == [True]
 
 
 PRYING = """
@@ -660,7 +773,7 @@ def test_published_problems_are_cases_or_name_the_bytes_that_they_lack() -> None
     found = len(suite.cases(query))
     reasons = list(suite.left_out(query))
     assert found + len(reasons) == 2
-    assert all("GiB are free for it" in reason for reason in reasons)
+    assert all("GiB can be used for it" in reason for reason in reasons)
 
 
 def test_problems_that_are_not_chosen_are_not_read(problems: Path) -> None:

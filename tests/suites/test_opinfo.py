@@ -12,7 +12,7 @@ import pytest
 from torchstone.errors import UsageError
 from torchstone.schema import Case, Normal, Tensor
 from torchstone.suites import CaseQuery, operators_of, opinfo, opinfo_catalogue, selects
-from torchstone.suites.catalogue import (
+from torchstone.suites.case_cache import (
     Catalogue,
     Entry,
     Exclusion,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone.errors import UsageError
+from torchstone.runs.choose_cases_and_kernels import choose_cases
 from torchstone.runs.request import RunRequest
-from torchstone.runs.run import choose_cases
 from torchstone.schema import Case, Normal, Tensor
 from torchstone.suites import (
     CaseQuery,

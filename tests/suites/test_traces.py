@@ -22,11 +22,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone import operators
-from torchstone.calls.drawing import draw_call
+from torchstone.calls.random_arguments import draw_call
 from torchstone.errors import MissingExtraError, UsageError
 from torchstone.schema import Case, JudgedDevice, Normal, Scalar, Sequence, Tensor, decode, encode, tensors_of
 from torchstone.suites import CaseQuery, input_bytes
-from torchstone.suites.device_bound import CUDA_ONLY
+from torchstone.suites.device_only_operators import CUDA_ONLY
 from torchstone.suites.recorded_call_files import DEFAULT_SOURCE, Row, identity_of, read_source
 from torchstone.suites.traces import (
     NOT_DOMINATED,

@@ -32,17 +32,8 @@ from torchstone.schema import (
 )
 from torchstone.schema import Case as CaseOf
 from torchstone.suites.trace_text import SHORT_DTYPES, TracedCall, TracedTensor, parse_call
-from torchstone.suites.value_facts import (
-    COUNTS,
-    DIVISORS,
-    FACTS,
-    NUMBERS,
-    POSITIVE,
-    SIGNED,
-    UNIT,
-    ValuedCall,
-    fills_for,
-)
+from torchstone.suites.value_facts import FACTS, ValuedCall, fills_for
+from torchstone.suites.value_facts.fact_table import COUNTS, DIVISORS, NUMBERS, POSITIVE, SIGNED, UNIT
 
 N = SIGNED
 

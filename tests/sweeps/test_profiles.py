@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sweeps.making import point, record
+from sweeps.made_sweep_records import point, record
 from torchstone.errors import UsageError
-from torchstone.sweeps.profile_order import ProfiledCall
+from torchstone.sweeps.profile_request import ProfiledCall
 from torchstone.sweeps.profile_sweep import chosen_calls, profilers_named
 
 SMALL, LARGE = point(batch=1), point(batch=2)

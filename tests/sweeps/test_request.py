@@ -9,7 +9,7 @@ import pytest
 from torchstone.errors import UsageError
 from torchstone.schema import Normal, Tensor, tensors_of
 from torchstone.sweeps.judging_corners import MOST_ELEMENTS, cases_of, corners
-from torchstone.sweeps.names import implementations_named, operations_named
+from torchstone.sweeps.operation_names import implementations_named, operations_named
 from torchstone.sweeps.request import make_request, points_of
 
 

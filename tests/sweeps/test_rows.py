@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from sweeps.making import LIGHT, point, record
+from sweeps.made_sweep_records import LIGHT, point, record
 from torchstone.schema.sweep import SweepRow
 from torchstone.sweeps.estimate import estimate
 from torchstone.sweeps.output import OutputFiles, skipped_path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -45,6 +46,25 @@ implementations = {
     "Raises": raises, "Refuses": refuses,
 }
 """
+
+
+PICKY = """
+import torch
+
+name = "{name}"
+
+def make_inputs(batch_size, sequence_length, tensor_dimension, dtype, device, generator):
+    {in_make_inputs}
+    return torch.randn(batch_size, sequence_length, tensor_dimension, dtype=dtype, device=device, generator=generator)
+
+def reference(x):
+    tensor_dimension = x.shape[-1]
+    {in_reference}
+    return torch.where(x > 0, x, -torch.inf)
+
+implementations = {{"Filled": lambda x: x.masked_fill(~(x > 0), -torch.inf)}}
+"""
+NOT_BELOW_32 = "if tensor_dimension < 32: raise ValueError(f'{tensor_dimension} is less than a head')"
 
 
 class Ran(NamedTuple):
@@ -130,6 +150,20 @@ def test_one_that_raises_or_refuses_is_told_as_such(ran: Ran) -> None:
     assert reasons(ran, "Refuses") == ["unsupported: only on Sundays"] * 2
 
 
+def test_a_point_without_inputs_or_reference_is_skipped_and_the_others_are_timed(tmp_path: Path) -> None:
+    (tmp_path / "heads.py").write_text(PICKY.format(name="Heads", in_make_inputs=NOT_BELOW_32, in_reference="pass"))
+    (tmp_path / "late.py").write_text(PICKY.format(name="Late", in_make_inputs="pass", in_reference=NOT_BELOW_32))
+    grid = ("--batch", "2", "--seq", "4", "--dim", "4,8,16,32")
+    found = finished(tmp_path, "--operations", "heads.py,late.py", *grid)
+    for name, kind in (("Heads", "no inputs: make_inputs raised"), ("Late", "raised:")):
+        assert timed(found, name) == {("PyTorch", 32), ("Filled", 32)}
+        told = [row["reason"] for row in found.skipped if row["operation"] == name]
+        assert told == [f"{kind} ValueError: {dim} is less than a head" for dim in (4, 8, 16) for _ in range(2)]
+    assert "given up" not in found.stderr
+    assert found.code == 1, "the reference raised"
+    assert finished(tmp_path, "--operations", "heads.py", *grid, "--overwrite").code == 0
+
+
 def test_a_missing_implementation_is_one_notice_and_an_entry_at_every_point(ran: Ran) -> None:
     for name in ("CUDA", "Triton"):
         assert ran.stderr.count(f"{name} is left out") == 1
@@ -147,6 +181,12 @@ def test_a_stopped_and_a_killed_sweep_go_on_where_they_were(tmp_path: Path) -> N
     journal = tmp_path / "benchmark_results.journal" / "records.jsonl"
     assert stopped(signal.SIGINT, tmp_path, journal, options, least=2) == (130, True)
     first = journal.read_bytes()
+    again = finished(tmp_path, *options)
+    assert again.code == 2
+    assert (
+        "benchmark_results.json exists. Use --resume to go on with that sweep, --overwrite to replace" in again.stderr
+    )
+    assert journal.read_bytes() == first
     assert stopped(signal.SIGKILL, tmp_path, journal, (*options, "--resume"), least=first.count(b"\n") + 2)[0] == -9
     second = journal.read_bytes()
     assert second.startswith(first)
@@ -157,9 +197,13 @@ def test_a_stopped_and_a_killed_sweep_go_on_where_they_were(tmp_path: Path) -> N
     assert places == [(batch, operation) for batch in range(1, 9) for operation in ("GELU", "Swish")]
     smaller = finished(tmp_path, *options, "--resume", "--batch", "1")
     assert smaller.rows == last.rows, "a smaller grid drops no point"
-    other = finished(tmp_path, *options, "--resume", "--dtype", "bf16")
+    remembered = finished(tmp_path, "--resume", "--quiet")
+    assert remembered.code == 0, remembered.stderr
+    assert remembered.rows == last.rows, "the options of the beginning"
+    other = finished(tmp_path, "--resume", "--dtype", "bf16", "--impl", "pytorch,compile")
     assert other.code == 2
-    assert "dtype was float32, now bfloat16" in other.stderr
+    told = "--impl was PyTorch, now PyTorch,Compile; --dtype was float32, now bfloat16"
+    assert f"{told}. Use the same options, or another --output." in other.stderr
 
 
 def stopped(number: int, folder: Path, journal: Path, options: tuple[str, ...], least: int) -> tuple[int, bool]:
@@ -174,7 +218,8 @@ def stopped(number: int, folder: Path, journal: Path, options: tuple[str, ...], 
         time.sleep(0.01)
     running.send_signal(number)
     _, stderr = running.communicate(timeout=60)
-    return running.returncode, "interrupted; go on with --resume" in stderr
+    whole = shlex.join(["torchstone", *command(*options)[3:], "--resume"])
+    return running.returncode, f"interrupted; go on with: {whole}\n" in stderr
 
 
 @pytest.mark.parametrize(
@@ -186,6 +231,7 @@ def stopped(number: int, folder: Path, journal: Path, options: tuple[str, ...], 
         (("--resume",), "Leave out --resume"),
         (("--ops", "missing.py"), "there is no file 'missing.py'"),
         (("--output", "nowhere/rows.json"), "there is no folder 'nowhere'"),
+        (("--output", "/proc/rows.json"), "No such file or directory. Choose another with --output."),
     ],
 )
 def test_what_is_asked_wrongly_is_one_line_and_exit_code_2(
@@ -198,7 +244,7 @@ def test_what_is_asked_wrongly_is_one_line_and_exit_code_2(
     from torchstone.cli import main
 
     monkeypatch.chdir(tmp_path)
-    if options == ("--resume",):
+    if options == ("--resume",) or "/proc/rows.json" in options:
         monkeypatch.setattr("torchstone.sweeps.process.PointProcess.open", lambda self: None)
     assert main(["sweep", "--device", "cpu", *options]) == 2
     stderr = capsys.readouterr().err
@@ -218,7 +264,7 @@ def test_what_is_asked_wrongly_is_one_line_and_exit_code_2(
 )
 def test_a_file_that_defines_no_operation_is_refused_with_what_is_missing(text: str, told: str, tmp_path: Path) -> None:
     from torchstone.errors import UsageError
-    from torchstone.sweeps.own_operation import load_operation
+    from torchstone.sweeps.user_operation import load_operation
 
     file = tmp_path / "own.py"
     file.write_text(text)
@@ -231,7 +277,9 @@ def test_a_file_that_defines_no_operation_is_refused_with_what_is_missing(text: 
 def test_compile_is_judged_compared_and_timed_on_a_cpu(tmp_path: Path) -> None:
     options = ("--impl", "pytorch,compile", "--ops", "gelu,mse", "--batch", "2", "--seq", "8", "--dim", "16", "--quiet")
     for mode in ("fwd", "bwd"):
-        found = finished(tmp_path, *options, "--mode", mode)
+        folder = tmp_path / mode
+        folder.mkdir()
+        found = finished(folder, *options, "--mode", mode)
         assert found.code == 0, found.stderr + str(found.skipped)
         assert len(found.rows) == 4
         assert {row["implementation"] for row in found.rows} == {"PyTorch", "Compile"}

@@ -12,7 +12,7 @@ from golden import require_golden
 from torchstone.measuring.grid_means import Estimate, geometric_mean, ratio
 from torchstone.reports.console import make_console
 from torchstone.schema import SkippedRow, SweepRow
-from torchstone.sweeps.advice import advice_lines, changes, fastest
+from torchstone.sweeps.fastest_implementations import advice_lines, changes, fastest
 from torchstone.sweeps.tables import print_sweep
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchstone.protocol.messages import Load
+from torchstone.protocol.commands import Load
 from torchstone.schema import Implementation, Limits, SourceFile, SourceFiles
 from torchstone.supervisor.worker_handle import Worker
 from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool

@@ -6,8 +6,10 @@ import time
 
 import pytest
 
-from torchstone.protocol.messages import Done, Failed, Release, Reply
-from torchstone.supervisor.worker_handle import BadReplyError, Worker
+from torchstone.protocol.commands import Release
+from torchstone.protocol.replies import Done, Failed, Reply
+from torchstone.supervisor.worker_failures import BadReplyError
+from torchstone.supervisor.worker_handle import Worker
 from worker.conftest import load
 
 PRINTING = """
@@ -21,18 +23,18 @@ def kernel(x): return x
 """
 FORGING = """
 import torchstone.worker.command_loop as child
-send = child._Channel.send
+send = child.CommandChannel.send
 def forged(self, reply):
     if reply.token == "second":
         reply = type(reply)("first")
     send(self, reply)
-child._Channel.send = forged
+child.CommandChannel.send = forged
 def kernel(x): return x
 """
 SILENT = """
 import torchstone.worker.command_loop as child
-send = child._Channel.send
-child._Channel.send = lambda self, reply: None if reply.token == "first" else send(self, reply)
+send = child.CommandChannel.send
+child.CommandChannel.send = lambda self, reply: None if reply.token == "first" else send(self, reply)
 def kernel(x): return x
 """
 

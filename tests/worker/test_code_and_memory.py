@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torchstone.protocol.peak_memory import PeakMemory
 from torchstone.schema import Attribution, KernelCode
 from torchstone.worker.attribution import attribute
-from torchstone.worker.kernel_code import TritonLaunches, code_in, merged, traced_code
+from torchstone.worker.kernel_resources import TritonLaunches, code_in, merged, traced_code
 
 MEGABYTE = 1_000_000
 

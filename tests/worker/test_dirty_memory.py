@@ -9,7 +9,7 @@ _COUNT_FAULTS = """
 import resource, sys
 import torch
 from torchstone.isolation import linux_calls
-from torchstone.protocol.messages import MOST_KEPT, Output
+from torchstone.protocol.tensor_places import MOST_KEPT, Output
 from torchstone.worker.dirty_memory import have_ready
 
 linux_calls.keep_freed_memory()

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchstone.protocol.messages import Done, PlainLeaf, frame, received_plain, sent_plain
+from torchstone.protocol.json_framing import frame
+from torchstone.protocol.plain_values import received_plain, sent_plain
+from torchstone.protocol.replies import Done, PlainLeaf
 
 HEADER_BYTES = len(frame(None)) - len(b"null")
 

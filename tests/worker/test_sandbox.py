@@ -17,7 +17,8 @@ from torchstone.isolation.sandbox import Policy
 from torchstone.protocol.worker_environment import clean_environment
 from torchstone.schema import Limits
 from torchstone.supervisor import worker_pool as pool_module
-from torchstone.supervisor.worker_handle import Worker, descendants
+from torchstone.supervisor.ptrace_freezing import descendants
+from torchstone.supervisor.worker_handle import Worker
 from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 
 Inside = Callable[[str], Any]

@@ -9,16 +9,12 @@ import time
 
 import pytest
 
-from torchstone.protocol.messages import Done, Failed, Load
-from torchstone.supervisor import worker_handle
-from torchstone.supervisor.worker_handle import (
-    BadReplyError,
-    OverLimitError,
-    OverranError,
-    Worker,
-    WorkerEndedError,
-    descendants,
-)
+from torchstone.protocol.commands import Load
+from torchstone.protocol.replies import Done, Failed
+from torchstone.supervisor import wait_for_end
+from torchstone.supervisor.ptrace_freezing import descendants
+from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, OverranError, WorkerEndedError
+from torchstone.supervisor.worker_handle import Worker
 from torchstone.supervisor.worker_pool import WorkerPool
 from worker.conftest import LIMITS, implementation, load
 
@@ -88,7 +84,7 @@ def test_a_worker_that_was_killed_is_gone(worker: Worker) -> None:
 
 def test_one_that_does_not_end_is_not_said_to_be_gone(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its warden, which ends everything, is stopped: as if the system were busy clearing up."""
-    monkeypatch.setattr(worker_handle, "_GONE_SECONDS", 0.3)
+    monkeypatch.setattr(wait_for_end, "_GONE_SECONDS", 0.3)
     worker.check_silence()
     assert worker.warden_pid is not None
     warden = os.pidfd_open(worker.warden_pid)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import verifiers.v1 as vf
 
 from torchstone.errors import InfrastructureError
@@ -23,7 +25,7 @@ class KernelEnv(vf.Env[KernelEnvConfig]):
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
         assert isinstance(task, KernelTask)
-        rollout = Rollout(evaluator_of(task.evaluator_config), task.data.operator)
+        rollout = await asyncio.to_thread(_rollout, task)  # finding the tasks takes seconds, once
         async with agents.agent.interaction(task) as interaction:
             turns = interaction.trace.info.setdefault(TURNS, [])
             reply = await interaction.turn()
@@ -37,4 +39,8 @@ class KernelEnv(vf.Env[KernelEnvConfig]):
                 reply = await interaction.turn(result.feedback)
 
     async def stop(self) -> None:
-        close_evaluator(self.taskset.config.evaluator_config())
+        await asyncio.to_thread(close_evaluator, self.taskset.config.evaluator_config())
+
+
+def _rollout(task: KernelTask) -> Rollout:
+    return Rollout(evaluator_of(task.evaluator_config), task.data.operator)

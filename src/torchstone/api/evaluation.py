@@ -1,4 +1,4 @@
-"""The answer of the Python API: the records of one kernel, and what follows from them."""
+"""The result of the Python API: the records of one kernel, with the correctness and speed computed from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from torchstone.reports import Summary, summarise
+from torchstone.reports import CaseResult, Summary, evaluate, summarise
 from torchstone.schema import Agrees, Record, explain, verdict_name
 
 WORST_FIRST = (
@@ -15,9 +15,9 @@ WORST_FIRST = (
 """Verdicts from the worst to the best. What is known to be wrong comes before what is not known."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
-    """What came of one kernel: its records, and what follows from them."""
+    """The result of one kernel: its records, and the figures computed from them."""
 
     operator: str
     records: tuple[Record, ...]
@@ -62,7 +62,7 @@ class Evaluation:
         return self._interval()[2]
 
     def _interval(self) -> tuple[float | None, float | None, float | None]:
-        """Low, mean, high. An operator and its gradient are two, and count alike."""
+        """Low, mean, high. An operator and its gradient count as two operators of equal weight."""
         if not self.agrees:
             return None, None, None
         found = [
@@ -78,6 +78,14 @@ class Evaluation:
         above = math.sqrt(sum(math.log(high / mean) ** 2 for _, mean, high in found))
         low, mean, high = (math.exp(value / count) for value in (centre - below, centre, centre + above))
         return low, mean, high
+
+    def __repr__(self) -> str:
+        """One line without the records."""
+        right = sum(isinstance(record.verdict, Agrees) for record in self.records)
+        low, mean, high = self._interval()
+        speedup = "" if mean is None else f", speedup {mean:.2f}x ({low:.2f} to {high:.2f})"
+        cached = ", from cache" if self.from_cache else ""
+        return f"<Evaluation of {self.operator}: {self.verdict}, {right} of {len(self.records)} cases{speedup}{cached}>"
 
     def failures(self) -> list[str]:
         """One line for each case that did not agree."""
@@ -98,18 +106,26 @@ class Evaluation:
             "speedup": mean,
             "speedup_low": low,
             "speedup_high": high,
+            "cases_unresolved": self.summary.cases_unresolved,
             "from_cache": self.from_cache,
-            "cases": [
-                {
-                    "operator": record.case.operator,
-                    "args": record.case.label,
-                    "case_key": record.case.key,
-                    "verdict": verdict_name(record.verdict),
-                    "message": explain(record.verdict),
-                    "device": record.device,
-                    "isolation": list(record.isolation.active),
-                    "log_tail": record.log_tail,
-                }
-                for record in self.records
-            ],
+            "cases": [_case(each) for each in evaluate(self.records)],
         }
+
+
+def _case(result: CaseResult) -> dict[str, Any]:
+    record, speedup = result.record, result.speedup
+    return {
+        "operator": record.case.operator,
+        "args": record.case.label,
+        "case_key": record.case.key,
+        "verdict": verdict_name(record.verdict),
+        "message": explain(record.verdict),
+        "speedup": None if speedup is None else speedup.ratio,
+        "speedup_low": None if speedup is None else speedup.low,
+        "speedup_high": None if speedup is None else speedup.high,
+        "capped": "" if speedup is None else speedup.capped,
+        "unresolved": "" if result.timing is None else result.timing.unresolved,
+        "device": record.device,
+        "isolation": list(record.isolation.active),
+        "log_tail": record.log_tail,
+    }

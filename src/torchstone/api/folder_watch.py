@@ -1,8 +1,8 @@
-"""A folder of kernels that is judged again as it changes: each look submits the kernels that are new or different."""
+"""Watches a folder of kernels: each look at it submits the new and changed kernels to a judge."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Protocol
 from torchstone.api.evaluation import Evaluation
 from torchstone.api.judge import Judge
 from torchstone.api.submission import Purpose
-from torchstone.backends import BackendOptions
+from torchstone.backends import BackendOptions, Problem, folder_name
 from torchstone.backends.directory import DirectoryBackend
 from torchstone.errors import MissingExtraError, TorchstoneError, UsageError
 from torchstone.schema import Implementation
@@ -39,7 +39,7 @@ class View(Protocol):
         ...
 
     def noted(self, message: str) -> None:
-        """About the folder as a whole."""
+        """About the folder as a whole; empty: what was noted before is no longer so."""
         ...
 
 
@@ -52,20 +52,31 @@ class FolderWatch:
         self._folder, self._judge, self._view = folder, judge, view
         self._purpose, self._operators = purpose, operators
         self._noted = ""
+        self._unused: tuple[Problem, ...] = ()
         self._seen: dict[str, str] = {}
         self._futures: dict[str, Future[Evaluation]] = {}
 
+    def begin(self) -> None:
+        """The first look. Raises if no kernel of the folder, or no name that was given, is an operator's."""
+        if self._operators is not None:
+            self._judge.require_cases(*self._operators)
+        self.look()
+        if self._unused and not self._seen:
+            raise UsageError(f"no kernel in {self._folder} can be judged: {self._noted}.")
+
     def look(self) -> None:
         """Read the folder; submit what is new or different, and forget what is gone."""
+        self._unused = ()
         try:
             found = self._kernels()
+            note = "; ".join((*self._without_kernel(found), *map(_told, self._unused)))
         except UsageError as error:
             if not self._folder.is_dir():
                 raise
-            if str(error) != self._noted:  # the folder is being written: the next look may find more
-                self._noted = str(error)
-                self._view.noted(self._noted)
-            found = {}
+            found, note = {}, str(error)  # the folder is being written: the next look may find more
+        if note != self._noted:
+            self._noted = note
+            self._view.noted(note)
         for operator in self._seen.keys() - found.keys():
             self._cancel(operator)
             del self._seen[operator]
@@ -79,13 +90,29 @@ class FolderWatch:
         """What the folder offers, by overload. A folder of an operator alone means the overload that has cases."""
         backend = DirectoryBackend(BackendOptions(self._folder, "cpu"))
         found: dict[str, Implementation] = {}
+        without_cases: set[str] = set()
         for held in backend.held():
-            for operator in held.serves:
-                wanted = self._operators is None or any(names_operator(name, operator) for name in self._operators)
-                offered = backend.implementation(operator) if wanted else None
-                if offered is not None and (len(held.serves) == 1 or self._judge.has_cases(operator)):
+            wanted = [operator for operator in held.serves if self._is_wanted(operator)]
+            judged = [each for each in wanted if len(held.serves) == 1 or self._judge.has_cases(each)]
+            for operator in judged:
+                offered = backend.implementation(operator)
+                if offered is not None:
                     found[operator] = offered
+            if wanted and not judged:
+                without_cases.add(held.where)
+        if without_cases:
+            unused = self._judge.unused_kernels(backend)
+            self._unused = tuple(each for each in unused if each.where in without_cases)
         return found
+
+    def _without_kernel(self, found: Iterable[str]) -> Iterator[str]:
+        """A note for each name that was given and has no kernel yet."""
+        for name in self._operators or ():
+            if not any(names_operator(name, operator) for operator in found):
+                yield f"no folder of {self._folder} has a kernel for {name} yet; expected {folder_name(name)}/"
+
+    def _is_wanted(self, operator: str) -> bool:
+        return self._operators is None or any(names_operator(name, operator) for name in self._operators)
 
     def _submit(self, operator: str, implementation: Implementation) -> None:
         self._cancel(operator)
@@ -111,6 +138,10 @@ class FolderWatch:
             self._view.judged(operator, future.result())
         else:
             self._view.failed(operator, str(error))
+
+
+def _told(problem: Problem) -> str:
+    return f"{problem.where}: {problem.reason}"
 
 
 def changes_of(folder: Path) -> Iterator[object]:

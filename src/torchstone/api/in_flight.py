@@ -1,4 +1,4 @@
-"""Jobs that are waiting or being judged, and the submissions that wait for them. Identical jobs are judged once.
+"""Tracks the jobs in progress and the submissions that wait for each, so that identical jobs are judged once.
 
 Not safe from several threads by itself: its owner holds a lock.
 """
@@ -11,13 +11,13 @@ from torchstone.schema import Job, Record
 
 
 class InFlight:
-    """Who waits for which job."""
+    """Each job in progress, with the submissions that wait for it."""
 
     def __init__(self) -> None:
         self._waiting: dict[Ticket, list[Submission]] = {}
 
     def __len__(self) -> int:
-        """How many jobs somebody waits for."""
+        """Number of jobs in progress."""
         return len(self._waiting)
 
     def add(self, submission: Submission) -> list[Job]:

@@ -1,4 +1,4 @@
-"""A judge that stays: kernels can be submitted at any time, from many threads or tasks.
+"""A long-lived judge: kernels can be submitted at any time, from many threads or tasks.
 
 A `Judge` owns one session of an executor and one thread, which hands every record to the submissions that wait for
 it. If the machine fails, every future that waits gets the error, and the next submission opens a new session.
@@ -9,28 +9,39 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, overload
 
 from torchstone import registry
+from torchstone.api.context_manager_base import ContextManagerBase
 from torchstone.api.evaluation import Evaluation
-from torchstone.api.in_flight import InFlight
-from torchstone.api.kernels import Kernel, as_implementation
-from torchstone.api.places import Places
+from torchstone.api.executor_thread import ExecutorThread
+from torchstone.api.kernel_argument import Kernel, as_implementation
+from torchstone.api.operator_argument import OperatorName, written_name
 from torchstone.api.settings import OF_PROCESSES, Settings, changed, executor_options
-from torchstone.api.submission import Purpose, Submission, has_cases, operator_of, submissions_for
+from torchstone.api.submission import (
+    Purpose,
+    Submission,
+    has_cases,
+    operator_named,
+    operator_of,
+    require_cases,
+    submissions_for,
+    unused_in,
+)
+from torchstone.api.submission_slots import Places
 from torchstone.api.verdict_cache import VerdictCache, cache_key
+from torchstone.backends import Backend, Problem
 from torchstone.backends.accompanying_files import Files
-from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
-from torchstone.executors import Executor, Session
+from torchstone.errors import InfrastructureError, UsageError
+from torchstone.executors import Executor, Site, session_of
 from torchstone.runs.devices import find_site
-from torchstone.schema import Job
 
 QUEUE_SIZE = 256
 """Submissions that may be waiting or under way; one more waits for a place."""
@@ -40,7 +51,7 @@ IDLE_SECONDS = 60.0
 """Without work for this long, judge processes end, which frees device memory. They start again on demand."""
 
 
-class Judge:
+class Judge(ContextManagerBase):
     """Judges kernels for as long as it is open: ``with Judge() as judge: judge.evaluate(kernel, operator)``.
 
     Settings given here are the defaults of every call. Those of `OF_PROCESSES` cannot differ between calls.
@@ -54,19 +65,22 @@ class Judge:
         executor: str | Executor = "local",
         **settings: Any,
     ) -> None:
-        if queue_size < 1:
-            raise UsageError(f"queue_size is {queue_size}; it must be 1 or more.")
+        if not isinstance(queue_size, int) or queue_size < 1:
+            raise UsageError(f"queue_size is {queue_size!r}; it must be a number, 1 or more.")
         named = executor if isinstance(executor, str) else "local"
         self._settings = changed(Settings(), {**settings, "executor": named})
         self._given_executor = None if isinstance(executor, str) else executor
         factory = executor if self._given_executor is not None else registry.executors.factory(named)
         asked = executor_options(self._settings, self._settings.device, idle_seconds)
-        self._device = find_site(factory, asked).device
+        self._site = find_site(factory, asked)
+        self._device = self._site.device
+        for message in self._site.warnings:
+            warnings.warn(message, stacklevel=2)
         self._options = executor_options(self._settings, self._device, idle_seconds)
         self._queue_size = queue_size
         self._places = Places(queue_size)
         self._lock = threading.Lock()
-        self._dispatch: _Dispatch | None = None
+        self._dispatch: ExecutorThread | None = None
         self._closed = False
         self._pid = os.getpid()
         _JUDGES.add(self)
@@ -75,6 +89,11 @@ class Judge:
     def device(self) -> str:
         """Where kernels are judged: ``cpu``, ``cuda`` or ``cuda:N``."""
         return self._device
+
+    @property
+    def site(self) -> Site:
+        """The machines that judge, as they described themselves when this object was made."""
+        return self._site
 
     @property
     def in_flight(self) -> int:
@@ -86,7 +105,7 @@ class Judge:
     def submit(
         self,
         kernel: Kernel,
-        operator: str | None = None,
+        operator: OperatorName | None = None,
         *,
         purpose: Purpose = "evaluate",
         entry: str | None = None,
@@ -97,40 +116,46 @@ class Judge:
         return self._admit(self._prepared(kernel, operator, purpose, entry, files, settings))
 
     @overload
-    def check(self, kernel: Kernel, operator: str | None = ..., **given: Any) -> Evaluation: ...
+    def check(self, kernel: Kernel, operator: OperatorName | None = ..., **given: Any) -> Evaluation: ...
     @overload
-    def check(self, kernel: Sequence[Kernel], operator: str | None = ..., **given: Any) -> list[Evaluation]: ...
-    def check(self, kernel: Any, operator: str | None = None, **given: Any) -> Any:
+    def check(
+        self, kernel: Sequence[Kernel], operator: OperatorName | None = ..., **given: Any
+    ) -> list[Evaluation]: ...
+    def check(self, kernel: Any, operator: OperatorName | None = None, **given: Any) -> Any:
         """Is it right? Every case is judged, nothing is timed. A list of candidates gives a list."""
         return self._now(kernel, operator, "check", given)
 
     @overload
-    def measure(self, kernel: Kernel, operator: str | None = ..., **given: Any) -> Evaluation: ...
+    def measure(self, kernel: Kernel, operator: OperatorName | None = ..., **given: Any) -> Evaluation: ...
     @overload
-    def measure(self, kernel: Sequence[Kernel], operator: str | None = ..., **given: Any) -> list[Evaluation]: ...
-    def measure(self, kernel: Any, operator: str | None = None, **given: Any) -> Any:
+    def measure(
+        self, kernel: Sequence[Kernel], operator: OperatorName | None = ..., **given: Any
+    ) -> list[Evaluation]: ...
+    def measure(self, kernel: Any, operator: OperatorName | None = None, **given: Any) -> Any:
         """How fast is it? Only cases that are meant for timing. A list of candidates gives a list."""
         return self._now(kernel, operator, "measure", given)
 
     @overload
-    def evaluate(self, kernel: Kernel, operator: str | None = ..., **given: Any) -> Evaluation: ...
+    def evaluate(self, kernel: Kernel, operator: OperatorName | None = ..., **given: Any) -> Evaluation: ...
     @overload
-    def evaluate(self, kernel: Sequence[Kernel], operator: str | None = ..., **given: Any) -> list[Evaluation]: ...
-    def evaluate(self, kernel: Any, operator: str | None = None, **given: Any) -> Any:
+    def evaluate(
+        self, kernel: Sequence[Kernel], operator: OperatorName | None = ..., **given: Any
+    ) -> list[Evaluation]: ...
+    def evaluate(self, kernel: Any, operator: OperatorName | None = None, **given: Any) -> Any:
         """Both. A list of candidates gives a list of evaluations in the same order."""
         return self._now(kernel, operator, "evaluate", given)
 
     async def aevaluate(
         self,
         kernel: Kernel,
-        operator: str | None = None,
+        operator: OperatorName | None = None,
         *,
         purpose: Purpose = "evaluate",
         entry: str | None = None,
         files: Files = (),
         **settings: Any,
     ) -> Evaluation:
-        """The same for tasks: nothing blocks the event loop. Cancelling the task withdraws the kernel."""
+        """`evaluate` for asyncio: nothing blocks the event loop. Cancelling the task withdraws the kernel."""
         prepared = await asyncio.to_thread(self._prepared, kernel, operator, purpose, entry, files, settings)
         if isinstance(prepared, Evaluation):
             return prepared
@@ -147,9 +172,12 @@ class Judge:
     # ---- many kernels
 
     def stream(
-        self, kernels: Iterable[Kernel | tuple[Kernel, str]], operator: str | None = None, **given: Any
+        self,
+        kernels: Iterable[Kernel | tuple[Kernel, OperatorName]],
+        operator: OperatorName | None = None,
+        **given: Any,
     ) -> Iterator[tuple[int, Evaluation]]:
-        """Evaluations as they finish, each with the place of its kernel in ``kernels``.
+        """Evaluations as they finish, each with the index of its kernel in ``kernels``.
 
         An item is a kernel, or a kernel and its operator. Items are read in the calling thread, as far ahead as the
         queue has room. Leaving the loop cancels what is left.
@@ -169,17 +197,27 @@ class Judge:
                 future.cancel()
 
     def evaluate_many(
-        self, kernels: Mapping[str, Kernel], *, files: Files = (), purpose: Purpose = "evaluate", **settings: Any
+        self,
+        kernels: Mapping[OperatorName, Kernel],
+        *,
+        files: Files = (),
+        purpose: Purpose = "evaluate",
+        **settings: Any,
     ) -> dict[str, Evaluation]:
-        """A kernel for each operator. The files go with every one."""
+        """A kernel for each operator; the answer has the names as text. The files go with every one."""
         files = files if isinstance(files, (Mapping, str, Path)) else tuple(files)
-        offered = {name: as_implementation(kernel, name, files=files) for name, kernel in kernels.items()}
-        made = submissions_for(offered, self._changed(settings), self._device, purpose)
-        futures = {name: self._admit(each) for name, each in made.items() if each.jobs}
+        chosen = self._changed(settings)
+        names = {written_name(each): operator_named(each, chosen, self._device) for each in kernels}
+        if len(set(names.values())) < len(kernels):
+            raise UsageError(f"two of these names are the same operator: {', '.join(names)}. Give each one once.")
+        given = zip(names.values(), kernels.values(), strict=True)
+        offered = {name: as_implementation(kernel, name, files=files) for name, kernel in given}
+        made = submissions_for(offered, chosen, self._device, purpose)
+        futures = {name: self._admit(self._kept(name, each, chosen)) for name, each in made.items() if each.jobs}
         results = dict(zip(futures, _results(list(futures.values())), strict=True))
-        return {name: results.get(name, Evaluation(name, ())) for name in kernels}
+        return {written: results.get(name, Evaluation(name, ())) for written, name in names.items()}
 
-    def _now(self, kernel: Any, operator: str | None, purpose: Purpose, given: dict[str, Any]) -> Any:
+    def _now(self, kernel: Any, operator: OperatorName | None, purpose: Purpose, given: dict[str, Any]) -> Any:
         self._refuse_own_thread()
         several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
         futures = [self.submit(each, operator, purpose=purpose, **given) for each in (kernel if several else [kernel])]
@@ -189,6 +227,14 @@ class Judge:
     def has_cases(self, operator: str, **settings: Any) -> bool:
         """Whether a kernel of this operator could be judged: the suite, or the cases, have some."""
         return has_cases(operator, self._changed(settings), self._device)
+
+    def require_cases(self, *operators: str) -> None:
+        """Raise unless each name is that of an operator with cases."""
+        require_cases(operators, self._settings, self._device)
+
+    def unused_kernels(self, backend: Backend) -> tuple[Problem, ...]:
+        """Kernels that the backend holds and the suite has no case for, each with the reason."""
+        return unused_in(backend, self._settings, self._device)
 
     # ---- from kernel to future
 
@@ -202,22 +248,27 @@ class Judge:
     def _prepared(
         self,
         kernel: Kernel,
-        operator: str | None,
+        operator: OperatorName | None,
         purpose: Purpose,
         entry: str | None,
         files: Files,
         given: Mapping[str, Any],
     ) -> Submission | Evaluation:
-        """The kernel with its jobs, or its evaluation if that is kept."""
+        """The kernel with its jobs, or its evaluation if that is in the verdict cache."""
         self._refuse_if_closed()
         settings = self._changed(given)
-        name = operator_of(settings.cases) if operator is None else operator
+        given_name = operator_of(settings.cases) if operator is None else operator
+        name = operator_named(given_name, settings, self._device)
         offered = {name: as_implementation(kernel, name, entry, files)}
-        submission = submissions_for(offered, settings, self._device, purpose)[name]
+        return self._kept(name, submissions_for(offered, settings, self._device, purpose)[name], settings)
+
+    def _kept(self, operator: str, submission: Submission, settings: Settings) -> Submission | Evaluation:
+        """The evaluation if it is in the verdict cache. Otherwise the submission, which will put it there."""
         if settings.verdict_cache is None:
             return submission
-        cache, key = VerdictCache(settings.verdict_cache), cache_key(submission.jobs, settings, self._device)
-        return cache.get(name, key) or replace(submission, keep=partial(cache.keep, key))
+        cache = VerdictCache(settings.verdict_cache)
+        key = cache_key(submission.jobs, settings, self._device, self._site.nodes)
+        return cache.get(operator, key) or replace(submission, keep=partial(cache.keep, key))
 
     def _admit(self, prepared: Submission | Evaluation) -> Future[Evaluation]:
         if isinstance(prepared, Evaluation):
@@ -248,16 +299,16 @@ class Judge:
         submission.future.add_done_callback(lambda future: self._settled(dispatch, submission))
         return submission.future
 
-    def _dispatch_with(self, submission: Submission) -> _Dispatch:
+    def _dispatch_with(self, submission: Submission) -> ExecutorThread:
         """The session that has the submission: the one that is open, or another if that has just ended."""
         for _ in range(_SESSIONS_TRIED):
             if self._dispatch is None or self._dispatch.ended:
-                self._dispatch = _Dispatch(self._executor().open())
+                self._dispatch = ExecutorThread(session_of(self._executor()))
             if self._dispatch.add(submission):
                 return self._dispatch
         raise InfrastructureError("the judges end as soon as they are started. See 'torchstone doctor'.")
 
-    def _settled(self, dispatch: _Dispatch, submission: Submission) -> None:
+    def _settled(self, dispatch: ExecutorThread, submission: Submission) -> None:
         self._places.leave()
         if submission.future.cancelled():
             dispatch.withdraw(submission)
@@ -292,22 +343,6 @@ class Judge:
         if dispatch is not None and threading.current_thread() is dispatch.thread:
             raise UsageError("a callback of a future must not wait for the judge. Submit from another thread.")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.close)
-
 
 _JUDGES: weakref.WeakSet[Judge] = weakref.WeakSet()
 
@@ -316,62 +351,6 @@ def close_all() -> None:
     """Close every judge of this process."""
     for judge in tuple(_JUDGES):
         judge.close()
-
-
-class _Dispatch:
-    """A session, the thread that iterates it, and who waits for its jobs."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._lock = threading.Lock()
-        self._in_flight = InFlight()
-        self.ended = False
-        self.thread = threading.Thread(target=self._serve, name="torchstone-judge", daemon=True)
-        self.thread.start()
-
-    def add(self, submission: Submission) -> bool:
-        """False: the session has ended, and the submission needs another."""
-        with self._lock:
-            if not self.ended:
-                self._session.submit(self._in_flight.add(submission))
-            return not self.ended
-
-    def withdraw(self, submission: Submission) -> None:
-        with self._lock:
-            unwanted: list[Job] = self._in_flight.remove(submission)
-            if unwanted and not self.ended:
-                self._session.withdraw(unwanted)
-
-    def close(self) -> None:
-        with self._lock:
-            self.ended = True
-            waiting = self._in_flight.clear()
-        self._session.close()
-        if threading.current_thread() is not self.thread:
-            self.thread.join()
-        for submission in waiting:
-            submission.future.cancel()
-
-    def _serve(self) -> None:
-        failure: TorchstoneError
-        try:
-            for job, record in self._session:
-                with self._lock:
-                    complete = self._in_flight.answer(job, record)
-                for submission in complete:
-                    submission.resolve()
-            return
-        except TorchstoneError as error:
-            failure = error
-        except Exception as error:  # noqa: BLE001 - futures must not wait for ever because of a fault of ours
-            failure = InfrastructureError(f"the judges cannot go on ({type(error).__name__}: {error}).")
-        with self._lock:
-            self.ended = True
-            waiting = self._in_flight.clear()
-        self._session.close()
-        for submission in waiting:
-            if submission.future.set_running_or_notify_cancel():
-                submission.future.set_exception(failure)
 
 
 def _finished(pending: dict[Future[Evaluation], int], block: bool) -> Iterator[tuple[int, Evaluation]]:

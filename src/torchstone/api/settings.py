@@ -1,17 +1,19 @@
-"""Settings of the Python API: the options of the command line that bear on a judgement, with its defaults."""
+"""Settings of the Python API: the judging options of the command line, with the same defaults."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from torchstone import registry
 from torchstone.errors import UsageError
 from torchstone.executors import ExecutorOptions
+from torchstone.reports.safe_text import one_line
 from torchstone.runs import RunRequest
 from torchstone.runs.request import check as check_request
 from torchstone.schema import (
@@ -74,7 +76,8 @@ class Settings:
     """Try every case of a kernel, also after two of them timed out in the same stage."""
     limits: Limits = field(default_factory=Limits)
     verdict_cache: Path | None = None
-    """Folder of evaluations that are used again for the same kernel, cases, settings, device and versions."""
+    """Folder of evaluations that are used again for the same kernel, cases, settings, type of device,
+    layers of isolation and versions."""
 
 
 NAMES = tuple(item.name for item in fields(Settings))
@@ -90,6 +93,8 @@ def changed(settings: Settings, given: Mapping[str, Any]) -> Settings:
     if unknown:
         raise UsageError(f"unknown setting: {', '.join(unknown)}. Known: {', '.join(NAMES)}.")
     made = replace(settings, **given)
+    made = replace(made, dtypes=names_of(made.dtypes))
+    _require_kinds(made)
     request = request_of(made)
     registry.executors.factory(made.executor)
     folder = None if made.verdict_cache is None else Path(made.verdict_cache)
@@ -97,15 +102,55 @@ def changed(settings: Settings, given: Mapping[str, Any]) -> Settings:
     return replace(made, dtypes=check_request(request).dtypes, verdict_cache=folder, cases=cases)
 
 
+def names_of(given: Any) -> Any:
+    """Names as a tuple. A text is taken as the command line takes it: one name, or several with commas between."""
+    return tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else given
+
+
+_CHOICES = {name: get_args(kind) for name, kind in get_type_hints(Settings).items() if get_origin(kind) is Literal}
+"""Setting -> the values that it may have, where those are listed."""
+
+
+def _require_kinds(settings: Settings) -> None:
+    """Checks the types that msgspec would report less clearly, or not at all."""
+    for name, values in _CHOICES.items():
+        if (value := getattr(settings, name)) not in values:
+            raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(values)}.")
+    for name, kind in (("deadlines", Deadlines), ("limits", Limits)):
+        if not isinstance(value := getattr(settings, name), kind):
+            raise _of_wrong_kind(name, value, f"torchstone.{kind.__name__}({kind.__struct_fields__[0]}=…)")
+        try:
+            msgspec.convert(msgspec.structs.asdict(value), kind)
+        except msgspec.ValidationError as error:
+            raise of_wrong_part(error, msgspec.structs.asdict(value)) from error
+    if not isinstance(settings.verdict_cache, str | os.PathLike | None):
+        raise _of_wrong_kind("verdict_cache", settings.verdict_cache, "a path")
+    cases = settings.cases
+    if cases is not None and not (isinstance(cases, Iterable) and all(isinstance(each, Case) for each in cases)):
+        raise _of_wrong_kind("cases", cases, "a list of torchstone.Case")
+
+
+def _of_wrong_kind(name: str, value: object, expected: str) -> UsageError:
+    return UsageError(f"{name} is {type(value).__name__}: {one_line(repr(value), limit=80)}; it must be {expected}.")
+
+
+def of_wrong_part(error: msgspec.ValidationError, given: Mapping[str, Any]) -> UsageError:
+    """What msgspec says, ``Expected `int`, got `str` - at `$.threads```, with the name first and the value."""
+    told = str(error).replace("`", "").replace("array", "list")
+    expected, _, place = told.partition(" - at $.")
+    name = place.partition(".")[0].partition("[")[0]
+    return UsageError(f"{name} is {one_line(repr(given.get(name)), limit=80)}. {expected}.")
+
+
 def request_of(settings: Settings, operators: tuple[str, ...] | None = None, measured: bool = True) -> RunRequest:
-    """The same as the request of a run."""
+    """The settings as the request of a run."""
     given = {name: getattr(settings, name) for name in _SHARED}
     try:
         return msgspec.convert(
             {**given, "operators": operators, "measured": measured}, RunRequest, from_attributes=True
         )
     except msgspec.ValidationError as error:
-        raise UsageError(f"a setting is not valid: {error}.") from error
+        raise of_wrong_part(error, given) from error
 
 
 def executor_options(settings: Settings, device: str, idle_seconds: float) -> ExecutorOptions:

@@ -1,4 +1,4 @@
-"""From kernels and settings to jobs: which cases a kernel is judged on."""
+"""Turns kernels and settings into jobs (one kernel on one case each): selects the cases of each kernel."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 from torchstone import registry
 from torchstone.api.evaluation import Evaluation
+from torchstone.api.operator_argument import OperatorName, is_full, written_name
 from torchstone.api.settings import Settings, request_of
-from torchstone.errors import UsageError
+from torchstone.backends import Backend, Problem
+from torchstone.errors import UsageError, unknown_name
 from torchstone.executors import Ticket, ticket_of
+from torchstone.runs.choose_cases_and_kernels import choose_cases, choose_implementations, query_of
 from torchstone.runs.plan import Terms, make_plan
-from torchstone.runs.run import choose_cases, choose_implementations, query_of
+from torchstone.runs.unused_kernels import unused_kernels
 from torchstone.schema import Case, Implementation, Job, Record, forward_operator
 from torchstone.suites import ListedSuite, names_operator, select_cases
 
@@ -70,6 +73,8 @@ def submissions_for(
     offered: Mapping[str, Implementation], settings: Settings, device: str, purpose: Purpose
 ) -> dict[str, Submission]:
     """A submission for each operator. Cases are chosen for all at once: some suites prepare theirs."""
+    if purpose not in get_args(Purpose):
+        raise UsageError(f"purpose is {purpose!r}; it must be one of {', '.join(get_args(Purpose))}.")
     cases = _cases(tuple(offered), settings, device)
     terms = Terms(
         "api",
@@ -97,10 +102,28 @@ def submissions_for(
 
 def operator_of(cases: tuple[Case, ...] | None) -> str:
     """The one operator of these cases, where none was named."""
-    names = {forward_operator(case.operator) for case in cases or ()}
+    if cases is None:
+        raise UsageError("no operator is given. Name it: submit(kernel, 'aten.relu.default').")
+    names = sorted({forward_operator(case.operator) for case in cases})
     if len(names) != 1:
-        raise UsageError(f"the operator is not named, and the cases have {len(names)}. Name it: 'aten.relu.default'.")
-    return names.pop()
+        told = ", ".join(names) or "none"
+        raise UsageError(
+            f"no operator is given, and the cases are not of one operator ({told}). Name the one to judge."
+        )
+    return names[0]
+
+
+def operator_named(operator: OperatorName, settings: Settings, device: str) -> str:
+    """The overload in full. A short name must be that of one operator only, among those with cases."""
+    name = written_name(operator)
+    if is_full(name):
+        return name
+    candidates = sorted({forward_operator(case.operator) for case in _cases((name,), settings, device)})
+    if not candidates:
+        raise unknown_name("operator", name, {forward_operator(case.operator) for case in settings.cases or ()})
+    if len(candidates) > 1:
+        raise UsageError(f"operator '{name}' may be any of {', '.join(candidates)}. Write one of these.")
+    return candidates[0]
 
 
 def has_cases(operator: str, settings: Settings, device: str) -> bool:
@@ -109,6 +132,17 @@ def has_cases(operator: str, settings: Settings, device: str) -> bool:
         return bool(_cases((operator,), settings, device))
     except UsageError:
         return False
+
+
+def require_cases(operators: tuple[str, ...], settings: Settings, device: str) -> None:
+    """Raise unless each name is that of an operator with cases."""
+    _cases(operators, settings, device)
+
+
+def unused_in(backend: Backend, settings: Settings, device: str) -> tuple[Problem, ...]:
+    """Kernels that the backend holds and the suite has no case for, each with the reason."""
+    suite = registry.suites.factory(settings.suite)()
+    return unused_kernels(backend, settings.suite, suite, query_of(request_of(settings), device), ())
 
 
 def _cases(operators: tuple[str, ...], settings: Settings, device: str) -> tuple[Case, ...]:

@@ -1,4 +1,4 @@
-"""Evaluations kept in a folder: the same kernel on the same cases, device and versions is not judged twice."""
+"""Caches evaluations in a folder: the same kernel, cases, settings, device and versions are not judged twice."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import msgspec
 
 from torchstone.api.evaluation import Evaluation
 from torchstone.api.settings import Settings
-from torchstone.durable import write_atomically
+from torchstone.atomic_files import write_atomically
 from torchstone.executors.machine import hardware
-from torchstone.executors.versions import own_version
-from torchstone.schema import Job, Record, TimedOut, Unjudged, Verdict, content_key, decode, encode
+from torchstone.executors.versions import own_version, software
+from torchstone.isolation.layer_probe import layers_here
+from torchstone.schema import Job, Node, Record, TimedOut, Unjudged, Verdict, content_key, decode, encode
 
 
 class VerdictCache:
@@ -32,8 +33,13 @@ class VerdictCache:
         return Evaluation(operator, records, from_cache=True)
 
     def keep(self, key: str, evaluation: Evaluation) -> None:
-        """What the machine could not judge is not kept. If the folder cannot be written, warn: the result stands."""
+        """Keep what another judgement would not answer better. A folder that cannot be written is a warning.
+
+        Not kept: what the machine could not judge, and a right kernel of which some time is unresolved.
+        """
         if not evaluation.records or any(_is_no_verdict(each.verdict) for each in evaluation.records):
+            return
+        if evaluation.agrees and evaluation.summary.cases_unresolved:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -43,19 +49,35 @@ class VerdictCache:
 
 
 def _is_no_verdict(verdict: Verdict) -> bool:
-    """Whether nothing was tried: the machine failed, or other submissions of the kernel had timed out."""
+    """Whether nothing was tried: the machine failed, or the case was skipped after others had timed out."""
     return isinstance(verdict, Unjudged) or (isinstance(verdict, TimedOut) and bool(verdict.not_tried))
 
 
-def cache_key(jobs: Sequence[Job], settings: Settings, device: str) -> str:
-    """All that a verdict may depend on: the jobs, how processes are set up, the machine, the versions."""
-    machine = hardware()
-    names = [gpu.name for gpu in machine.gpus] if device.startswith("cuda") else [machine.cpu]
+def cache_key(jobs: Sequence[Job], settings: Settings, device: str, nodes: Sequence[Node] = ()) -> str:
+    """All that a verdict may depend on: the jobs, how processes are set up, the machines that judge, the versions.
+
+    ``nodes``: those machines; none: this one.
+    """
+    kind = device.partition(":")[0]
+    judging = nodes or (Node("", hardware(), software(), layers_here(kind, settings.isolation)),)
+    machines = sorted({_machine(node, kind) for node in judging})
     versions = [own_version(), *map(_version, ("torch", "triton"))]
     where = (settings.executor, settings.ray_address, settings.gpu, settings.results)
     setup = (settings.isolation, settings.limits, settings.threads, *where)
     patience = (settings.deadlines, settings.try_every_case)
-    return content_key([job.key for job in jobs], *patience, setup, device, names, versions)
+    return content_key([job.key for job in jobs], *patience, setup, device, machines, versions)
+
+
+def _machine(node: Node, kind: str) -> tuple[str, ...]:
+    """What one machine has to do with a verdict: its devices, what drives them, the layers that hold there.
+
+    Not its name: what was judged on one node holds for every node of the same kind.
+    """
+    devices = [gpu.name for gpu in node.hardware.gpus] if kind == "cuda" else [node.hardware.cpu]
+    held = [layer.name for layer in node.layers if layer.active]
+    packages = node.software.packages
+    driven = [packages.get("torch", ""), packages.get("triton", ""), node.software.driver or ""]
+    return ",".join(sorted(set(devices))), *driven, ",".join(held)
 
 
 def _version(package: str) -> str:

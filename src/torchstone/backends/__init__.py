@@ -1,4 +1,4 @@
-"""Backends: where implementations come from."""
+"""Backends: where kernels come from, such as folders, models that write kernels, or PyTorch itself."""
 
 from torchstone.backends.base import Backend, BackendOptions, HeldKernel, ListedBackend, Problem
 from torchstone.backends.folder_names import folder_name, operator_name

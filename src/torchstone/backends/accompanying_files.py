@@ -1,4 +1,4 @@
-"""Files that a caller of the Python API sends with a kernel, checked before anything is started."""
+"""Reads and checks the extra files that a caller of the Python API sends with a kernel, before anything is started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Files = Mapping[str, str] | Iterable[str | Path]
 
 
 def accompanying(files: Files, kernel: str) -> tuple[SourceFile, ...]:
-    """The files as they travel, in a fixed order. ``kernel`` is the name of the kernel's own file."""
+    """The files as they are sent to the worker, in a fixed order. ``kernel`` is the name of the kernel's own file."""
     named = sorted(_named(files))
     if len(named) > MAX_FILES:
         raise UsageError(f"files= gives {len(named)} files; at most {MAX_FILES} travel with a kernel.")
@@ -29,12 +29,12 @@ def accompanying(files: Files, kernel: str) -> tuple[SourceFile, ...]:
 
 
 def encodable(text: str) -> str:
-    """The text with whatever UTF-8 cannot express replaced by `?`: model output may hold halves of characters."""
-    return text.encode("utf-8", "replace").decode()
+    """The text as UTF-8 can express it: model output may hold surrogates. Pairs are joined, a single one is U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _named(files: Files) -> Iterable[tuple[str, str]]:
-    if isinstance(files, (str, bytes, Path)):
+    if isinstance(files, (str, bytes, Path)) or not isinstance(files, Iterable):
         raise UsageError("files= takes a mapping from name to text, or a list of paths. Put the path into a list.")
     if not isinstance(files, Mapping):
         return [(Path(path).name, read_text(Path(path), "file")) for path in files]

@@ -1,4 +1,4 @@
-"""PyTorch's own operators as candidates. Every suite must agree with them."""
+"""Backend `aten`: PyTorch's own operators as candidates. They should pass every suite: this tests the judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol of a backend, and a fake for tests."""
+"""Defines the interface of a backend (a source of kernels), and a backend of given kernels for the API and tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class BackendOptions(msgspec.Struct, frozen=True):
 class Backend(Protocol):
     """Where implementations come from. Constructed with :class:`BackendOptions`.
 
-    A backend that serves a fixed number of operators may say so in its class: ``operator_count``.
+    Optional: a class attribute ``operator_count`` for a backend that serves a fixed number of operators, and a method
+    ``why_missing(operator) -> str`` for one that can say why it has no kernel for an overload.
     """
 
     def implementation(self, operator: str) -> Implementation | None:

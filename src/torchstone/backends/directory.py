@@ -1,4 +1,4 @@
-"""Kernels that lie in folders, written by people or by a model: one folder per operator.
+"""Backend `directory`: kernels in folders, written by people or by a model, one folder per operator.
 
 Two layouts are read, also mixed:
 
@@ -17,11 +17,11 @@ Which kernel of several wins:
 2. in the same place, the folder named after the overload before the one named after the operator;
 3. in the same folder, the attempt that `best.json` names; without that file the highest attempt or version as a
    number; a file without a number is older than all;
-4. of the same attempt, Python before CUDA before C++. A .cu and a .cpp of one attempt are one kernel; beside a .py of
-   the same name they are files that it may read.
+4. of the same attempt, Python before CUDA before C++. A .cu and a .cpp of one attempt are one kernel; if there is a
+   .py of the same name, that is the kernel and may read them.
 Files that several kernels share lie beside the operators' folders (`shared_files`): modules, packages, headers.
-A folder whose newest file cannot be read offers nothing, not an older attempt, and is a `Problem`. The next folder in
-the order is then used.
+A folder whose newest file cannot be read offers nothing, not even an older attempt, and is reported as a `Problem`. The
+next folder in the order is then used.
 
 Nothing here runs or imports a kernel. Only the worker finds out whether its text is valid Python.
 """
@@ -33,13 +33,13 @@ import re
 import stat
 from collections.abc import Container, Iterable, Iterator
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 
 from torchstone.backends.base import BackendOptions, HeldKernel, Problem
-from torchstone.backends.folder_names import KERNEL_SUFFIXES, age_of_attempt, operator_name
-from torchstone.backends.native import HEADERS, compiled_files, entry_in, is_native, language_of
+from torchstone.backends.folder_names import KERNEL_SUFFIXES, age_of_attempt, folder_name, operator_name
+from torchstone.backends.native_source import HEADERS, compiled_files, entry_in, is_native, language_of
 from torchstone.backends.python_source import language_of_modules
 from torchstone.backends.shared_files import SharedFiles
 from torchstone.backends.source_files import MAX_BYTES, UnreadableError, read_source, require_inside, system_reason
@@ -77,6 +77,7 @@ class DirectoryBackend:
 
     def __init__(self, options: BackendOptions) -> None:
         root = _require_folder(options.kernels_dir)
+        self._root = root
         self._kernels: dict[str, FolderKernel] = {}
         self._problems: list[Problem] = []
         shared = SharedFiles(root)
@@ -102,6 +103,15 @@ class DirectoryBackend:
             return None
         best = min(offers, key=lambda kernel: kernel.preference)
         return Implementation("directory", operator, best.origin, best.language)
+
+    def why_missing(self, operator: str) -> str:
+        """Why there is no kernel for the overload: which folders were looked for, or what is wrong with one."""
+        base, _, overload = operator.rpartition(".")
+        names = [folder_name(operator), *([folder_name(base)] if overload in BASE_NAME_OVERLOADS else [])]
+        for problem in self._problems:
+            if PurePath(problem.where).name in names:
+                return f"{problem.where}: {problem.reason}"
+        return f"{_shown(self._root)} has no folder {' or '.join(reversed(names))}"
 
     def operators(self) -> tuple[str, ...]:
         """What was found: `aten.add.Tensor` for a folder of that overload, `aten.add` for one of the operator alone."""
@@ -228,7 +238,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _subfolders(folder: Path, root: Path) -> list[str]:
-    """Names of the folders in a folder. Hidden ones and Python's caches are nobody's kernels."""
+    """Names of the folders in a folder, without hidden ones and Python's caches."""
     require_inside(folder, root)
     names = (name for name in os.listdir(folder) if not name.startswith(".") and name != "__pycache__")
     return [name for name in names if (folder / name).is_dir()]
@@ -281,7 +291,7 @@ def _named_best(folder: Path, root: Path, names: Container[str]) -> str | None:
 
 
 def _companions(newest: str, names: Iterable[str], ages: Container[str]) -> Iterator[str]:
-    """The files that travel along: the other sources of the same attempt, and whatever is no attempt at the kernel."""
+    """Files sent with the kernel: other sources of the same attempt, and files that are no attempt at the kernel."""
     stem = Path(newest).stem
     for name in names:
         of_this_attempt = name in ages and name != newest and Path(name).stem == stem and is_native(name)

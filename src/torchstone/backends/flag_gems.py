@@ -1,4 +1,4 @@
-"""The Triton kernels of FlagGems (package `flag_gems`), one for every operator that it registers.
+"""Backend `flag_gems`: the Triton kernels of the package FlagGems, one for every operator that it registers.
 
 FlagGems registers functions with the dispatcher. Its table of registrations is read as text, because the package can
 only be imported where a GPU is. In the worker each function is looked up in that table and called as the dispatcher

@@ -1,11 +1,11 @@
-"""How a folder of kernels names its operator and its attempts, and back.
+"""Converts operator names to names of kernel folders and back, and orders a folder's attempts by their file names.
 
 A folder named after an overload writes the dot as two underscores: `add.Tensor` is `add__Tensor`, the in-place
-`add_.Tensor` is `add___Tensor`. Names are read from the right, so that what is left of the last two underscores
-is the operator, its own trailing underscores included. A folder without an overload (`relu`, `add_`, `__and__`)
+`add_.Tensor` is `add___Tensor`. Names are read from the right: everything before the last two underscores is the
+operator, its own trailing underscores included. A folder without an overload (`relu`, `add_`, `__and__`)
 names the operator alone. The `aten` namespace is never written.
 
-Limit: an overload that itself begins with an underscore or holds two in a row would not come back; `aten` has
+Limit: an overload that itself begins with an underscore or holds two in a row would not be read back; `aten` has
 none. An operator with two underscores inside its name (`linalg__powsum`) can only be named with its overload.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from torchstone.backends.native import SOURCES
+from torchstone.backends.native_source import SOURCES
 
 KERNEL_SUFFIXES = (".py", *SOURCES)
 """Of files that may be an attempt at the kernel, the preferred one first."""

@@ -1,7 +1,7 @@
-"""Liger's Triton kernels (package `liger_kernel`), for the ATen operators that mean the same.
+"""Backend `liger`: Triton kernels of the package `liger_kernel`, for ATen operators with the same meaning.
 
-The adapters are ours. They translate an overload's arguments and results, and make inputs contiguous, as Liger's own
-modules do. What a kernel does not do (another dimension than the last, no weight, float64) is `unsupported`.
+The adapters in this file translate an overload's arguments and results, and make inputs contiguous, as Liger's own
+modules do. Calls that a kernel cannot compute (another dimension than the last, no weight, float64) are `unsupported`.
 
 Left out: fused activations (SwiGLU, GeGLU) and fused losses, which no ATen operator equals, and cross entropy, whose
 kernel overwrites its input.

@@ -1,4 +1,4 @@
-"""Reads what Python text imports and defines, without running it. The text is not trusted."""
+"""Parses Python source text without running it: what it imports, defines and leaves undefined. It is not trusted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torchstone.schema import Language, SourceFile
 
 MAX_PARSED_CHARACTERS = 256 << 10
-"""Longer text is not parsed and tells nothing: parsing megabytes built to be hard to parse takes gigabytes."""
+"""Longer text is not parsed: parsing megabytes built to be hard to parse takes gigabytes."""
 
 
 class Import(NamedTuple):
@@ -32,10 +32,12 @@ class Definitions(NamedTuple):
     """Names of ``def`` statements directly at the top level."""
     names: frozenset[str]
     """Every name: functions, classes, assignments, imports, also those below ``if``, ``try`` and ``with``."""
+    own: frozenset[str]
+    """Those of the names that the text defines itself: all but imports."""
 
 
 def imports_in(text: str) -> tuple[Import, ...]:
-    """The import statements, at any depth. Text that is no Python imports nothing."""
+    """The import statements, at any depth; none for text that cannot be parsed."""
     tree = _parsed(text) if "import" in text else None
     return () if tree is None else tuple(_imports(tree))
 
@@ -43,7 +45,7 @@ def imports_in(text: str) -> tuple[Import, ...]:
 def unbound_names(text: str, wanted: Collection[str]) -> frozenset[str]:
     """Those of the wanted names that the text uses as globals and binds nowhere as such.
 
-    None if it cannot be read, or takes all names of another module, which may be among them.
+    Empty if the text cannot be parsed, or has ``from m import *``, which may bind any of them.
     """
     if not any(name in text for name in wanted) or _parsed(text) is None:
         return frozenset()
@@ -65,7 +67,7 @@ def unbound_names(text: str, wanted: Collection[str]) -> frozenset[str]:
 
 
 def language_of_modules(files: Iterable[SourceFile]) -> Language:
-    """`triton` if any of the modules imports it, anywhere, or uses it without an import; other files do not count."""
+    """`triton` if any Python file imports it, anywhere, or uses it without an import; other files do not count."""
     modules = (file.text for file in files if file.name.endswith(".py"))
     return "triton" if any(_uses_triton(text) for text in modules) else "python"
 
@@ -87,8 +89,9 @@ def definitions_in(text: str) -> Definitions | None:
         return None
     functions = tuple(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
     try:
-        return Definitions(functions, frozenset(_bound(tree.body)))
-    except RecursionError:  # a thousand branches of one `if` lie in each other
+        own = frozenset(_bound(tree.body, imports=False))
+        return Definitions(functions, own | frozenset(_bound(tree.body, imports=True)), own)
+    except RecursionError:  # a thousand `elif` branches are a thousand nested statements
         return None
 
 
@@ -111,18 +114,19 @@ def _imports(tree: ast.Module) -> Iterator[Import]:
             yield Import(node.module or "", tuple(alias.name for alias in node.names), node.level)
 
 
-def _bound(body: list[ast.stmt]) -> Iterator[str]:
+def _bound(body: list[ast.stmt], *, imports: bool) -> Iterator[str]:
+    """Names that the statements bind; those of import statements only with ``imports``."""
     for node in body:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.name
-            case ast.Import() | ast.ImportFrom():
+            case ast.Import() | ast.ImportFrom() if imports:
                 yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
             case ast.Assign() | ast.AnnAssign():
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
             case ast.If() | ast.Try() | ast.With():
                 for part in ("body", "orelse", "finalbody"):
-                    yield from _bound(getattr(node, part, []))
+                    yield from _bound(getattr(node, part, []), imports=imports)
                 for handler in getattr(node, "handlers", []):
-                    yield from _bound(handler.body)
+                    yield from _bound(handler.body, imports=imports)

@@ -1,12 +1,13 @@
-"""Files that several kernels of a folder share: modules, packages and headers at its root.
+"""Finds the modules, packages and headers that a kernel imports or includes from outside its own folder.
 
     ROOT/common_ops.py            import common_ops
     ROOT/common/__init__.py       from common import tiles
     ROOT/common/tiles.py
     ROOT/blocks.cuh               #include "blocks.cuh"
 
-A kernel is given those that it imports or includes by name, directly or through one another, and no others: its content
-key then changes only when a file that it uses does. They are written into the kernel's own folder in the worker.
+ROOT is the folder of kernels. A kernel is given those that it imports or includes by name, directly or through one
+another, and no others. So its content key (a hash of its files) changes only when a file that it uses does. The worker
+writes them into the kernel's own folder.
 
 Which file a name means, the first that there is:
 1. a file of the kernel's own folder;
@@ -14,7 +15,7 @@ Which file a name means, the first that there is:
 3. a file in the folder that holds the operator's folder (a run, `evaluation_only`);
 4. a file at the root.
 As in Python, a package comes before a module of the same name. Imports that are computed when the kernel runs are not
-seen.
+found.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pathlib import Path
 
 from torchstone.backends.base import Problem
 from torchstone.backends.folder_names import age_of_attempt
-from torchstone.backends.native import HEADERS, is_native
+from torchstone.backends.native_source import HEADERS, is_native
 from torchstone.backends.python_source import Import, imports_in
 from torchstone.backends.source_files import MAX_BYTES, UnreadableError, read_source
 from torchstone.schema import SourceFile
@@ -38,7 +39,7 @@ MAX_FILES = 64
 hand-written kernels are a few modules, and a whole library belongs into an installed package."""
 
 RESERVED = sys.stdlib_module_names | {"torch", "triton", "numpy", "torchstone"}
-"""Modules that no file beside a kernel may replace: torch and the worker import them, too."""
+"""Modules that no file of a kernel may replace, because torch and the worker import them, too."""
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 
@@ -60,7 +61,7 @@ class SharedFiles:
         self._problems: dict[str, Problem] = {}
 
     def used_by(self, own: Sequence[SourceFile], place: Path) -> tuple[SourceFile, ...]:
-        """What a kernel uses beyond its own files. The place holds the kernel's folder."""
+        """What a kernel uses beyond its own files. ``place`` is the folder that contains the kernel's folder."""
         left = MAX_BYTES - sum(len(file.text.encode()) for file in own)
         names = {file.name for file in own}
         found: dict[str, SourceFile] = {}
@@ -81,7 +82,7 @@ class SharedFiles:
         return tuple(found[name] for name in sorted(found))
 
     def problems(self) -> tuple[Problem, ...]:
-        """Shared files that a kernel asked for and was not given."""
+        """Shared files that a kernel imports and is not given, because their names are reserved."""
         return tuple(self._problems.values())
 
     def _asked_for(self, file: SourceFile, own: set[str], places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
@@ -108,7 +109,7 @@ class SharedFiles:
 
 
 def _headers(file: SourceFile, own: set[str], places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Headers that C++ or CUDA includes. Only plain names: what lies in folders beside is other kernels'."""
+    """Headers that C++ or CUDA includes. Only names without a folder: other folders belong to other kernels."""
     if not (is_native(file.name) or file.name.endswith(HEADERS)):
         return
     for name in _INCLUDE.findall(file.text):

@@ -8,8 +8,8 @@ from pathlib import Path
 from torchstone.schema import SourceFile
 
 MAX_BYTES = 4 << 20
-"""Source text of one kernel, in bytes, with all files that travel along. It is kept in the run folder and sent to the
-worker; the largest kernels in use are a hundred times smaller."""
+"""Source text of one kernel, in bytes, with all files that are sent with it. It is kept in the run folder and sent to
+the worker; the largest kernels in use are a hundred times smaller."""
 
 
 class UnreadableError(Exception):
@@ -30,7 +30,7 @@ def read_source(path: Path, root: Path, left: int, name: str | None = None) -> t
 
 
 def require_inside(path: Path, root: Path) -> None:
-    """A link may lead anywhere in the kernels folder, not out of it: what it names would be copied into the run."""
+    """A link may lead anywhere in the kernels folder, not out of it: its target would be copied into the run folder."""
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
         raise UnreadableError(f"{path.name} is a link out of the kernels folder; copy what it names")
 

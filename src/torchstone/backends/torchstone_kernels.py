@@ -1,8 +1,8 @@
-"""The kernels that Torchstone brings along, as backends: those of `torchstone.kernels`, in Triton and in CUDA C++.
+"""Backends `torchstone-triton` and `torchstone-cuda`: the built-in kernels of `torchstone.kernels` as candidates.
 
-They lie in folders as a user's own do and are read in the same way; in the sandbox a kernel finds the package
-`torchstone.kernels` installed, as it finds torch. Where results and gradients are judged together, the kernel is called
-through the function with autograd that users call.
+They lie in folders as a user's own do and are read in the same way. In the sandbox they can import the installed
+package `torchstone.kernels`. Where results and gradients are judged together, the kernel is called through the function
+with autograd that users call.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ _DIFFERENTIABLE = {
     ),
     "aten.silu.default": "def kernel(self):\n    return f.swish(self, impl=IMPL)",
 }
-"""Overload -> the call of its function with autograd. Cross-entropy has its own; backward overloads have none."""
+"""Overload -> the call of its function with autograd. The cross-entropy kernel is an autograd function itself; backward
+overloads have none."""
 
 _CALLING = """\
 from torchstone.errors import UsageError
-from torchstone.kernels import functions as f
+from torchstone.kernels import autograd_functions as f
 
 IMPL = "{impl}"
 
@@ -66,18 +67,18 @@ class BuiltInKernels(DirectoryBackend):
         return msgspec.structs.replace(found, backend=backend_name(self.language), language=self.language)
 
     def differentiable(self, operator: str) -> Implementation | None:
-        """What is differentiated where results and gradients are judged together."""
+        """What is called where results and gradients are judged together: the function with autograd."""
         found, function = self.implementation(operator), _DIFFERENTIABLE.get(operator)
         if found is None or function is None:
             return found
         assert isinstance(found.origin, SourceFiles), "the directory backend offers nothing else"
-        # The kernel's own text travels along, unused: a changed kernel must not be taken for the one already judged.
+        # The kernel's own text is sent, too, but not used: a changed kernel must get another content key.
         text = _CALLING.format(impl=self.language, function=function)
         files = (SourceFile("calling.py", text), *found.origin.files)
         return msgspec.structs.replace(found, origin=SourceFiles(files, "differentiable", found.origin.label))
 
     def held(self) -> tuple[HeldKernel, ...]:
-        """Nothing: that a suite does not use one of ours is no mistake of the user's."""
+        """Nothing: users are not warned of built-in kernels that a suite does not use."""
         return ()
 
 
@@ -97,12 +98,12 @@ BACKENDS: dict[str, type[BuiltInKernels]] = {"torchstone-triton": BuiltInTriton,
 
 
 def backend_name(language: str) -> str:
-    """Under which name the kernels of a language are asked for."""
+    """The name of the backend with the built-in kernels of a language."""
     return f"torchstone-{language}"
 
 
 def is_built_in(folder: Path) -> bool:
-    """Whether a folder of kernels is meant to be built-in ones: named like them, and no folder of the user's."""
+    """Whether this names the built-in kernels: it is the name of such a backend, and the user has no such folder."""
     return str(folder) in BACKENDS and not folder.exists()
 
 

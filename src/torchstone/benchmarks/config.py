@@ -14,7 +14,7 @@ class BenchmarkMode(enum.Enum):
     """Which timer takes the samples."""
 
     CUSTOM = "custom"
-    """CUDA events on a GPU, `time.perf_counter_ns` on a CPU."""
+    """CUDA events on a GPU, or the host's clock if a call uses other streams; `time.perf_counter_ns` on a CPU."""
     TRITON = "triton"
     """`triton.testing.do_bench`; needs Triton and a GPU."""
     PYTORCH = "pytorch"
@@ -43,7 +43,7 @@ class BenchmarkDefaults(msgspec.Struct, frozen=True, kw_only=True):
     enable_cleanup: bool = False
     """Cold start: free caches and reset the device's state before each side."""
     enable_profiling: bool = True
-    """Profile with torch's profiler after timing; also switches nsys and ncu."""
+    """Profile with torch's profiler after timing. False: no profiler runs, nsys and ncu included."""
     enable_nsys: bool = True
     enable_ncu: bool = True
     enable_nvtx: bool = True
@@ -59,9 +59,9 @@ class BenchmarkDefaults(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int | None = None
     """Host memory that a side's processes may use together. None: three quarters of the machine's."""
     min_devices: int = 1
-    """CUDA devices that the benchmark needs; it is skipped where there are fewer. Only above 1 is it asked."""
+    """CUDA devices that the benchmark needs; it is skipped where there are fewer. 1 is not checked."""
     min_memory_gb: float = 0.0
-    """Device memory that it needs."""
+    """Device memory that it needs; on a CPU the machine's memory."""
     min_capability: str = ""
     """Compute capability that it needs: `9.0`."""
 

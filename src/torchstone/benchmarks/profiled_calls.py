@@ -1,4 +1,4 @@
-"""The calls of a benchmark that a profiler watches, each in its own NVTX range. Imports torch.
+"""Makes the calls of a benchmark that a profiler watches, each in its own NVTX range. Imports torch.
 
 torch's profiler in the harness and ncu and nsys in another process see the same calls.
 """

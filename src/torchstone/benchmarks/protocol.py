@@ -1,4 +1,4 @@
-"""The protocol of a benchmark: three methods, and a base class with common helpers. Imports no torch when loaded.
+"""The interface of a benchmark: three methods, and a base class with helpers. Importing it imports no torch.
 
 Methods are found by name. A class of another harness is a benchmark too.
 """

@@ -1,16 +1,17 @@
-"""Makes a benchmark repeatable: seeds of every generator, deterministic algorithms. Imports torch when used."""
+"""Makes a benchmark repeatable: seeds all random generators, asks torch for deterministic algorithms."""
 
 from __future__ import annotations
 
 import os
 import random
 
+CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 CUBLAS_WORKSPACE = ":4096:8"
 """What cuBLAS needs to be deterministic. It is read when CUDA starts."""
 
 
 def seed_everything(seed: int) -> None:
-    """Python's, numpy's and torch's generators, on every device."""
+    """Seed Python's, numpy's and torch's generators, on every device."""
     import numpy as np
     import torch
 
@@ -24,7 +25,7 @@ def be_deterministic() -> None:
     """Ask torch for deterministic algorithms. Operators that have none raise."""
     import torch
 
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
+    os.environ.setdefault(CUBLAS_VARIABLE, CUBLAS_WORKSPACE)
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False

@@ -1,1 +1,1 @@
-"""Calls of a case: arguments drawn from recipes, and the reference evaluated on private copies."""
+"""Calls of a case: draws arguments from recipes, and evaluates torch's operator (the reference) on private copies."""

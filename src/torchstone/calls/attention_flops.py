@@ -1,6 +1,7 @@
-"""How much attention calculates, for all of torch's operators for it: :mod:`torchstone.judging.work.counting` asks.
+"""Counts the floating-point operations of attention, for all of torch's attention operators.
 
-torch's own table lacks those of the CPU, and counts all pairs of a causal call, of which a kernel skips half.
+torch's own table lacks those of the CPU. For causal attention it counts all pairs of a query and a key, of which a
+kernel skips half.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 _BOTTOM_RIGHT = 2
-"""``custom_mask_type`` of the efficient operators whose diagonal ends in the last query and key; 1: it begins in the
-first."""
+"""Value of ``custom_mask_type`` for a diagonal that ends at the last query and key; with 1 it begins at the first."""
 
 
 class _Form(NamedTuple):
@@ -50,7 +50,7 @@ _FORMS = {
 
 @cache
 def attention_formulas() -> dict[Any, Callable[..., int]]:
-    """By operator, a formula as torch's flop counter takes it: of the call's own arguments."""
+    """Operator -> formula, in the form that torch's flop counter takes, with the call's own arguments."""
     known = {name: form for name, form in _FORMS.items() if hasattr(torch.ops.aten, name)}
     return {
         getattr(torch.ops.aten, name): _formula(getattr(torch.ops.aten, name), form) for name, form in known.items()
@@ -60,7 +60,7 @@ def attention_formulas() -> dict[Any, Callable[..., int]]:
 def _formula(packet: Any, form: _Form) -> Callable[..., int]:
     names = tuple(argument.name for argument in packet.default._schema.arguments)
     counted = partial(_flops, names, form)
-    counted._get_raw = True  # type: ignore[attr-defined]  # by this torch knows a formula of tensors, not of shapes
+    counted._get_raw = True  # type: ignore[attr-defined]  # tells torch that the formula takes tensors, not shapes
     return counted
 
 
@@ -87,7 +87,7 @@ def _heads_first(tensor: torch.Tensor, form: _Form) -> torch.Tensor:
 
 
 def _pairs(queries: int, keys: int, given: dict[str, Any]) -> int:
-    """Pairs that see each other; each query of a causal call one key more than the query before it."""
+    """Pairs of a query and a key that it sees; in a causal call, each query sees one key more than the query before."""
     mask = int(given.get("custom_mask_type") or 0)
     if not given.get("is_causal") and not mask:
         return queries * keys

@@ -1,4 +1,4 @@
-"""A case with other sizes: shapes, and the lists, numbers and index ranges that go with them."""
+"""Gives a case other sizes: changes shapes, and the lists, numbers and index ranges that go with them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from torchstone import schema
-from torchstone.calls.enum_arguments import with_modes_of
+from torchstone.calls.kept_modes import with_modes_of
 
 Sizes = Mapping[int, int]
 """Old size -> new size."""
 
 
 def resized(case: schema.Case, sizes: Sizes, *, numbers: bool, ranges: bool = True) -> schema.Case:
-    """With other sizes; ``numbers``: whole numbers among the arguments that equal a size change with it; ``ranges``:
-    so do those of drawn indices.
+    """The case with other sizes. ``numbers``: integer arguments that equal a size change with it. ``ranges``: ranges of
+    drawn indices do.
     """
     followed = sizes if ranges else {}
     return with_modes_of(case, mapped(case, lambda argument: _resized_argument(argument, sizes, numbers, followed)))

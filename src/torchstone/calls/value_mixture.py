@@ -1,13 +1,13 @@
-"""What makes values unlike a plain draw: scales, runs, ramps, signs, heavy tails, specials, in random places.
+"""Makes drawn values less uniform: adds scales, runs, ramps, signs, heavy tails and special values in random places.
 
-Separate from :mod:`torchstone.calls.drawing`, which knows recipes: this only knows ``(calls, elements)`` of values
-already drawn, and changes about one in ten of them in place. Most elements keep the declared distribution, so that
-results stay representable and honest kernels well conditioned. A shortcut that holds for plain draws no longer holds:
-the mean is about 0, no two values are equal, nothing is beyond five sigma, the tail is like the head.
+Separate from :mod:`torchstone.calls.random_arguments`, which knows recipes: this only knows ``(calls, elements)`` of
+values already drawn, and changes about one in sixteen of them in place. Most elements keep the declared distribution,
+so that results stay representable and honest kernels well conditioned. A kernel can no longer rely on what holds for
+plain draws: the mean is about 0, no two values are equal, nothing is beyond five sigma, the tail is like the head.
 
-Windows never overlap and never reach from one call into another: writes have one order on every device, and calls
-stay independent. The places of windows come from the device's generator, their sizes from the seed on the host, so
-that nothing waits for the device.
+Windows (short stretches that are changed) never overlap and never reach from one call into another. So the order of
+writes does not matter, and calls stay independent. The places of windows come from the device's generator, their sizes
+from the seed on the host, so that nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import torch
 
 _WIDTHS = (4, 8, 16, 32)
 _WINDOW_SHARE = 16
-"""Windows of width w stand once in about this many times w elements."""
+"""There is one window of width w in about this many times w elements."""
 _SPIKE_SPACING = (96, 320)
 """Elements per spike. Sparse on purpose: bounds look at neighbourhoods of 64 elements."""
 _SPECIAL_SPACING = (5, 13)
 _LARGEST_SPIKE = 4.0
-"""Spikes lie at up to 2 to this many times their deviation, and no further out than"""
+"""Exponent of two: the most that the deviation of a spike is multiplied by."""
 _MOST_SIGMAS = 6.0
-"""this. e**11 overflows float16, although a kernel that computes in float16 is honest. Below -6.5 torch's own gelu
-has no correct digits left even in float64: a kernel more precise than torch would be refused."""
+"""Largest deviation of a spike. e**11 overflows float16, although a kernel that computes in float16 is honest. Below
+-6.5 torch's own gelu has no correct digits left even in float64: a kernel more precise than torch would be refused."""
 _SMALLEST_SCALE = 8
-"""Scaled stretches lie at down to 2 to minus this many times their deviation."""
+"""Exponent of two: the most that the deviations of a window are divided by."""
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 """``(windows, width)`` values to others of the same shape."""
@@ -151,7 +151,7 @@ def _scaled(windows: torch.Tensor, mean: float, dice: DrawRng) -> torch.Tensor:
 
 
 def _spiked(windows: torch.Tensor, mean: float, limit: float, dice: DrawRng) -> torch.Tensor:
-    """Deviations stretched up to a limit that is another for each, so that no two meet there."""
+    """Multiply deviations, up to a limit that differs for each, so that no two become equal."""
     factor, within = dice.uniform(2, *windows.shape, dtype=windows.dtype)
     most = within.mul_(0.25).add_(0.75).mul_(limit)
     return (windows - mean).mul_(torch.exp2(factor.mul_(_LARGEST_SPIKE))).clamp_(-most, most).add_(mean)

@@ -1,1 +1,1 @@
-"""Processes that prepare or check cases with the judge's own comparison. Suites start them by name and import none."""
+"""Child processes that suites start to record or try cases in torch, with the judge's comparison."""

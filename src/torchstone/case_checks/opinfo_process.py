@@ -1,7 +1,7 @@
-"""The process that runs OpInfo's samples and writes down what they call. Started by the catalogue, one order a line.
+"""Child process that runs OpInfo's samples (torch's own test inputs), and makes cases of the operator calls they make.
 
-A process of its own, because samples set seeds and flags, because some operators crash on values that they should
-refuse, and because who only runs a catalogue that is there already needs neither torch nor OpInfo.
+It reads one request per line. It is a process of its own because samples set seeds and flags, and because some
+operators crash on values that they should refuse. Who reads cached cases needs neither this process nor torch.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.evaluation import Evaluator
+from torchstone.calls.reference_calls import Evaluator
 from torchstone.judging import ReferenceFailure, draw_call
 from torchstone.judging.audit.adversaries import audit
 from torchstone.suites.base import CaseQuery, selects
-from torchstone.suites.catalogue import Exclusion
+from torchstone.suites.case_cache import Exclusion
+from torchstone.suites.case_of_recorded_call import Domains, Unfit, domains_of, fit
 from torchstone.suites.enlarging import enlarged, repeats_itself
-from torchstone.suites.fitting import Domains, Unfit, domains_of, fit
 from torchstone.suites.opinfo_catalogue import CRASHES, Begun, Found, Names, Reply, Sample, SamplingOrder
 from torchstone.suites.recorder import RecordedCall, Recorder, is_bookkeeping
 
@@ -86,7 +86,7 @@ def _sampled(entry: Any, order: Sample, device: torch.device, dtype: torch.dtype
 
 
 class _Called:
-    """The overloads that an entry calls, and which of them are asked for."""
+    """The overloads that an OpInfo entry calls, and which of them are wanted."""
 
     def __init__(self, names: tuple[str, ...] | None) -> None:
         self._query = CaseQuery(names)
@@ -103,7 +103,7 @@ class _Called:
 
 
 def _fitted(name: str, recorder: Recorder, order: Sample, device: torch.device, tell: Tell, found: Found) -> Found:
-    """Operator by operator, each call from the same seeds: one does not depend on which others are asked for."""
+    """Cases of the recorded calls, operator by operator. Each call has the same seeds, whichever others are wanted."""
     domains = domains_of(recorder.calls.values())
     cases: dict[int, schema.Case] = {}
     exclusions = list(found.exclusions)
@@ -135,8 +135,8 @@ def _by_operator(recorder: Recorder) -> dict[str, list[tuple[int, RecordedCall]]
 def _case(call: RecordedCall, domains: Domains, device: torch.device, *, cautious: bool) -> schema.Case:
     """Fitted and audited on the host where torch does the same there, and tried once on the device.
 
-    Fitting tries values that may be wrong: on the host that is an error, on a device the end of the process. And both
-    are hundreds of tiny steps, which on a device wait for one another.
+    Fitting tries values that may be wrong: on the CPU that is an error, on a GPU the end of the process. And both are
+    hundreds of tiny steps, which are slow on a GPU.
     """
     if device.type != _HOST.type and operators.runs_on_the_host(call.operator):
         with contextlib.suppress(Unfit):
@@ -162,7 +162,7 @@ def _certain(case: schema.Case, device: torch.device) -> schema.Case:
 
 
 def _audited(case: schema.Case, device: torch.device) -> schema.Case:
-    """Marked, if a trivial adversary passes it and nothing else says why."""
+    """The case, marked as indistinct if a trivially wrong kernel agrees on it."""
     if case.indistinct:
         return case
     passed = [name for finding in audit([case], device).findings for name in finding.adversaries]
@@ -176,7 +176,7 @@ def _enlarged(case: schema.Case, device: torch.device) -> Found:
 
 
 def _seed() -> None:
-    """The catalogue is the same each time it is built."""
+    """Reset the seeds, so that the catalogue is the same each time it is built."""
     random.seed(0)
     torch.manual_seed(0)
 

@@ -1,7 +1,7 @@
-"""Commands: parse, call, print, exit code. A command is imported only when it is used.
+"""The command line: imports a command when it is used, runs it, and returns its exit code.
 
-Exit codes: 0 all kernels agree, 1 some do not (or nothing could be judged), 2 wrong usage, 3 the machine prevented an
-answer, 130 interrupted.
+Exit codes of `run`: 0 all kernels agree, 1 some do not (or nothing could be judged). Of every command: 2 wrong usage,
+3 the machine prevented an answer, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import click
 
+from torchstone.cli.closed_pipes import closed_pipes_ignored
 from torchstone.cli.lazy import LazyGroup
-from torchstone.cli.rows import WIDEST
+from torchstone.cli.name_lists import WIDEST
 from torchstone.errors import TorchstoneError
 
 COMMANDS = {
@@ -32,14 +33,17 @@ COMMANDS = {
     "mcp": ("torchstone.cli.mcp:mcp", "Serve coding agents: check, measure and profile kernels over MCP."),
     "new-kernels": ("torchstone.cli.new_kernels:new_kernels", "Write a folder of stubs for a suite's operators."),
     "capture": ("torchstone.cli.capture:capture", "Run a program and record the operators it calls, as a suite."),
-    "list": ("torchstone.cli.names:names", "List suites, backends, or the operators of a suite."),
+    "list": ("torchstone.cli.list_names:names", "List suites, backends, or the operators of a suite."),
     "audit-suite": ("torchstone.cli.audit_suite:audit_suite", "Run trivial adversaries against every case of a suite."),
     "redteam": (
         "torchstone.cli.redteam:redteam",
         "Attack this installation with known cheats and show what is stopped.",
     ),
     "deploy": ("torchstone.cli.deploy:deploy", "Put judges on Modal, for --executor modal."),
-    "diff-manifests": ("torchstone.cli.manifests:diff_manifests", "Show what differs between two runs' circumstances."),
+    "diff-manifests": (
+        "torchstone.cli.diff_manifests:diff_manifests",
+        "Show what differs between two runs' circumstances.",
+    ),
     "doctor": (
         "torchstone.cli.doctor:doctor",
         "Show devices, versions, isolation, compilers, profilers and extras, and how to get what is missing.",
@@ -72,7 +76,11 @@ def torchstone() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A `TorchstoneError` is one line on stderr, never a traceback."""
-    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    with closed_pipes_ignored():
+        return _code_of(list(sys.argv[1:] if argv is None else argv) or ["--help"])
+
+
+def _code_of(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -96,7 +104,7 @@ def _click_message(error: click.ClickException) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    from torchstone.reports.text import one_line
+    from torchstone.reports.safe_text import one_line
 
     click.echo(f"error: {one_line(message, limit=2000)}", err=True)
     return code

@@ -46,7 +46,7 @@ def audit_suite(
     from torchstone import registry
     from torchstone.cli.progress import counting
     from torchstone.executors.devices import find_devices
-    from torchstone.judging.audit.audit_processes import audit_in_processes
+    from torchstone.judging.audit.parallel_audit import audit_in_processes
     from torchstone.runs import canonical_dtypes
     from torchstone.schema import encode
     from torchstone.suites import CaseQuery, select_cases

@@ -105,7 +105,7 @@ def _order(program: Program, output: Path, operators: tuple[str, ...] | None) ->
 
 
 def _run(command: list[str]) -> int:
-    """The program's exit code. An interrupt is the program's to answer: it was sent there too, and it writes first."""
+    """The program's exit code. Ctrl-C reaches the program, too: this waits until it has written its file and ended."""
     process = subprocess.Popen(command)
     while True:
         try:
@@ -116,7 +116,7 @@ def _run(command: list[str]) -> int:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Another one for each file that was written."""
+    """Inode and modification time: they change when the file is written again."""
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""``torchstone deploy``: the group of commands that put judges where an executor finds them."""
+"""``torchstone deploy``: the group of commands that put judges on remote services, such as Modal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``torchstone deploy modal``: put judges on Modal."""
+"""``torchstone deploy modal``: puts judges on Modal, a cloud service, with one function for each GPU type."""
 
 from __future__ import annotations
 

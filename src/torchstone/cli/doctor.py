@@ -108,7 +108,7 @@ def _devices() -> list[Diagnosis]:
 
 
 def _isolation(device: str) -> list[Diagnosis]:
-    """Start a real worker and see what holds around it."""
+    """Start a real worker, and report which layers of its sandbox are active."""
     from torchstone.runs.devices import device_type, resolve_device
     from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 
@@ -159,7 +159,7 @@ def _compilers() -> list[Diagnosis]:
 
 
 def _profilers() -> list[Diagnosis]:
-    from torchstone.profiling.tools import find_tool
+    from torchstone.profiling.external_tools import find_tool
 
     found = []
     for name, advice in _PROFILERS.items():

@@ -1,4 +1,4 @@
-"""`--resume` and `--last-failed`: options that are not given come from an earlier run."""
+"""Takes options that are not given from an earlier run of the same command, for `--resume` and `--last-failed`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ _PARAMETERS = {
     "backend": ("backends",),
     "suite": ("suite", "case"),
     "measured": ("no_measure",),
+    "judged": ("no_judge",),
+    "regression_threshold_pct": ("regression_threshold",),
     "require_authored": ("require_authored_kernel",),
     "deadlines": ("timeout_multiplier",),
+    "stream": ("no_stream",),
+    "price": ("price", "prices"),
 }
 """Field of a request -> the options that it comes from, where it is not one of the same name."""
 _PARTS = {
@@ -41,6 +45,7 @@ def with_earlier(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any
 
 def _resumed(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     from torchstone.runs import earlier
+    from torchstone.runs.folder import unknown_run
 
     output_dir: Path = given["output_dir"]
     if given["run_id"] is None:
@@ -49,16 +54,18 @@ def _resumed(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         _say(f"going on with {folder}, in which {progress.judged}{of} cases are judged", given)
     else:
         folder = output_dir / given["run_id"]
+        if not folder.is_dir():
+            raise unknown_run(folder.name, output_dir)
     fields = {**fields, "run_id": folder.name}
     if earlier.was_begun(folder):
-        return _merged(fields, earlier.remembered(folder), given)
+        return merged(fields, earlier.remembered(folder))
     if folder.is_dir():
         _say(f"{folder} has no options to remember: its run was killed at once. It begins now as asked.", given)
     return fields
 
 
 def _of_failed(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """A new run on the failed cases. Their keys choose them, so that what narrowed the earlier run is not needed."""
+    """A new run on the failed cases. Their keys select them, instead of the options that narrowed the earlier run."""
     from torchstone.runs import earlier
     from torchstone.schema import forward_operator
 
@@ -74,21 +81,21 @@ def _of_failed(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         "sample": None,
         "case_keys": tuple(dict.fromkeys(case.key for case in failed)),
     }
-    return _merged(fields, {**earlier.remembered(folder), **narrowing}, given)
+    return merged(fields, {**earlier.remembered(folder), **narrowing})
 
 
-def _merged(fields: dict[str, Any], earlier: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """What is asked now, then what was remembered, then the usual."""
+def merged(fields: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """The fields given now win over those of the earlier run, and these over the defaults."""
     asked = {name: value for name, value in fields.items() if any(map(_was_given, _PARAMETERS.get(name, (name,))))}
-    if "suite" in asked:
+    if "suite" in asked and "case" in fields:
         asked["case"] = fields["case"]
-    merged = {**fields, **earlier, **asked}
+    found = {**fields, **earlier, **asked}
     for name, parts in _PARTS.items():
         if name in earlier and name not in asked:
-            merged[name] = _with_parts(
+            found[name] = _with_parts(
                 earlier[name], fields[name], [key for key, option in parts.items() if _was_given(option)]
             )
-    return merged
+    return found
 
 
 def _with_parts(earlier: Any, now: Any, names: list[str]) -> Any:

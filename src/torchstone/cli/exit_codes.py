@@ -1,4 +1,4 @@
-"""The exit code of a finished run."""
+"""Computes the exit code of `torchstone run` from the verdicts of the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FAILURES = ("disagrees", "cheated", "crashed", "timed_out", "delegated")
 
 
 def exit_code(summary: Summary, interrupted: bool, fail_on_missing: bool) -> int:
-    """Our own failures weigh more than a kernel's: then the run as a whole is no answer yet."""
+    """A failure of Torchstone itself wins over one of a kernel: the run is then not complete."""
     counts = summary.counts
     refused = counts.get("unsupported", 0) - summary.excused
     if interrupted:

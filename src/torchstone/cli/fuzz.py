@@ -16,7 +16,7 @@ import click
 from torchstone.cli.parameters import split_commas
 
 if TYPE_CHECKING:
-    from torchstone.runs.search import SearchRequest, SmallestFailure
+    from torchstone.runs.failure_search import SearchRequest, SmallestFailure
     from torchstone.schema import Case
 
 _NONE_FOUND, _FOUND, _NOT_SEARCHED = 0, 1, 3
@@ -41,7 +41,7 @@ def fuzz(ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **given: 
     Exit code 0: none was found. 1: some was, or a kernel refused cases that torch takes. 2: wrong usage. 3: an operator
     could not be searched.
     """
-    from torchstone.runs.search import SearchRequest, search
+    from torchstone.runs.failure_search import SearchRequest, search
     from torchstone.schema import encode
 
     request = SearchRequest(operators=split_commas(ops), dtypes=split_commas(dtypes), **given)
@@ -59,7 +59,7 @@ def fuzz(ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **given: 
 
 
 def _exit_code(found: list[SmallestFailure]) -> int:
-    """What was not searched is not known to be right."""
+    """An operator that could not be searched is not known to be right, so it is not success."""
     if any(finding.failure or finding.verdicts.get("unsupported") for finding in found):
         return _FOUND
     return _NOT_SEARCHED if any(finding.reason for finding in found) else _NONE_FOUND
@@ -67,7 +67,7 @@ def _exit_code(found: list[SmallestFailure]) -> int:
 
 @contextmanager
 def _hypothesis_at_home() -> Iterator[None]:
-    """It keeps notes about source code in the current folder, which is the user's."""
+    """Gives Hypothesis a temporary home: it would write its files into the user's current folder."""
     from torchstone.errors import MissingExtraError
 
     try:
@@ -116,7 +116,7 @@ def reproducing_line(case: Case, request: SearchRequest) -> str:
 
 
 def _tell(finding: SmallestFailure, request: SearchRequest) -> None:
-    from torchstone.reports.text import one_line
+    from torchstone.reports.safe_text import one_line
     from torchstone.schema import explain, verdict_name
 
     if finding.reason:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
+from torchstone.cli.earlier_runs import merged
 from torchstone.cli.lazy import LazyGroup
-from torchstone.cli.model_options import MODEL_FIELDS, model_options, price_of
+from torchstone.cli.model_options import model_options, price_of
 from torchstone.cli.option_groups import GroupedCommand, GroupedOption, option
-from torchstone.cli.parameters import split_commas
+from torchstone.cli.parameters import NumberRange, split_commas
 from torchstone.cli.run import deadlines_of, limits_of
 from torchstone.cli.run import run as run_command
 
@@ -40,6 +40,7 @@ _AS_IN_RUN = {
     "source": _WHAT,
     "largest": _WHAT,
     "sample": _WHAT,
+    "mode": _WHAT,
     "device": _WHERE,
     "threads": _WHERE,
     "judges": _WHERE,
@@ -79,7 +80,7 @@ class _GenerateGroup(GroupedCommand, LazyGroup):
 @option(
     "--target-speedup",
     group=_MODEL,
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     metavar="X",
     help="Go on until the lower end of the speedup reaches X; without it a right kernel is enough.",
 )
@@ -91,6 +92,9 @@ class _GenerateGroup(GroupedCommand, LazyGroup):
     default=1500,
     show_default=True,
     help="Longest feedback on one attempt.",
+)
+@option(
+    "--feedback-profile", group=_ASKING, is_flag=True, help="Tell the author of a right kernel where its time goes."
 )
 @option(
     "--retries",
@@ -105,7 +109,7 @@ class _GenerateGroup(GroupedCommand, LazyGroup):
     "--request-timeout",
     "request_timeout_seconds",
     group=_ASKING,
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     metavar="SECONDS",
     default=600.0,
     show_default=True,
@@ -123,7 +127,7 @@ class _GenerateGroup(GroupedCommand, LazyGroup):
 @option(
     "--temperature",
     group=_ASKING,
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     metavar="X",
     help="For servers that take one; default: the model's own.",
 )
@@ -185,31 +189,23 @@ def _add_options_of_run() -> None:
 _add_options_of_run()
 
 
-def generated(request: GenerationRequest, *, quiet: bool, verbose: bool = False) -> GenerationResult:
-    """Carry it out, with progress on stderr."""
+def generated(
+    request: GenerationRequest, *, quiet: bool, verbose: bool = False, begun: Callable[[Path], None] | None = None
+) -> GenerationResult:
+    """Carry it out, with progress on stderr. ``begun`` is told the folder before a model is asked."""
     from torchstone.cli.progress import Counting, watching_any
     from torchstone.generation import generate as carry_out
 
     counting: Counting[Attempt | None] = Counting("attempt", "made", "generating", _sort, _words, _line)
     with watching_any(sys.stderr, quiet, counting, verbose) as observer:
-        return carry_out(request, observer)
+        return carry_out(request, observer, begun=begun)
 
 
 def _request(given: Mapping[str, Any]) -> GenerationRequest:
     from torchstone.generation import GenerationRequest
 
-    same: tuple[str, ...] = (
-        *MODEL_FIELDS,
-        "max_attempts",
-        "target_speedup",
-        "feedback_tokens",
-        "retries",
-        "request_timeout_seconds",
-    )
-    same += ("max_output_tokens", "temperature", "suite", "source", "largest", "sample", "device", "threads", "judges")
-    same += ("effort", "isolation", "shapes", "non_finite", "output_dir", "run_id", "resume")
     fields: dict[str, Any] = {
-        **{name: given[name] for name in same},
+        **{name: given[name] for name in GenerationRequest.__struct_fields__ if name in given},
         "operators": split_commas(given["ops"]),
         "dtypes": split_commas(given["dtypes"]),
         "stream": not given["no_stream"],
@@ -219,37 +215,26 @@ def _request(given: Mapping[str, Any]) -> GenerationRequest:
         "limits": limits_of(given),
         "command": tuple(click.get_current_context().obj or ()),
     }
-    return GenerationRequest(**(_resumed(fields) if given["resume"] else fields))
+    return GenerationRequest(**(with_remembered(fields, given) if given["resume"] else fields))
 
 
-_OPTIONS_OF = {
-    "operators": ("ops",),
-    "stream": ("no_stream",),
-    "require_authored": ("require_authored_kernel",),
-    "price": ("price", "prices"),
-    "deadlines": ("load_timeout", "compile_timeout", "check_timeout", "measure_timeout", "timeout_multiplier"),
-    "limits": ("memory_limit", "scratch_limit", "process_limit"),
-}
-"""Field of a request -> the options that it comes from, where it is not one of the same name."""
-
-
-def _resumed(fields: dict[str, Any]) -> dict[str, Any]:
-    """What is asked now, then what the run was begun with, then the usual."""
+def with_remembered(fields: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields given now win over those that the run was begun with, and these over the defaults."""
     from torchstone.generation.request import remembered
     from torchstone.generation.run_folder import newest_generation
-    from torchstone.runs.folder import MANIFEST, read_manifest
+    from torchstone.runs.folder import MANIFEST, read_manifest, unknown_run
 
     folder = fields["output_dir"] / fields["run_id"] if fields["run_id"] else newest_generation(fields["output_dir"])
+    if not folder.is_dir():
+        raise unknown_run(folder.name, folder.parent)
     fields = {**fields, "run_id": folder.name}
     if not (folder / MANIFEST).exists():
         return fields
-    source = click.get_current_context().get_parameter_source
-    asked = {
-        name: value
-        for name, value in fields.items()
-        if any(source(each) is ParameterSource.COMMANDLINE for each in _OPTIONS_OF.get(name, (name,)))
-    }
-    return {**fields, **remembered(read_manifest(folder).configuration), **asked}
+    earlier = remembered(read_manifest(folder).configuration)
+    found = merged(fields, earlier)
+    if given["prices"] is not None:  # a table: the model that chooses from it may be the remembered one
+        found["price"] = price_of({**given, "model": found["model"]}) or earlier.get("price")
+    return found
 
 
 def _sort(attempt: Attempt | None) -> str:
@@ -307,11 +292,10 @@ def _tell(result: GenerationResult, code: int, *, as_json: bool, quiet: bool) ->
         click.echo((result.folder / SUMMARY).read_text())
     click.echo(f"{right} of {total} operators have a right kernel, in {result.folder}")
     if result.interrupted:
-        tell_resuming(result)
+        _tell_resuming(result)
 
 
-def tell_resuming(result: GenerationResult) -> None:
-    """How an interrupted run goes on."""
+def _tell_resuming(result: GenerationResult) -> None:
     from torchstone.generation.run import resuming_command
 
     click.echo(f"interrupted; go on with: {resuming_command(result.folder)}", err=True)

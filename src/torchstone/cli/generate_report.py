@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from torchstone.cli.parameters import NumberRange
+
 
 @click.command(short_help="Show the scores of runs of generation, side by side.")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN…")
@@ -14,7 +16,7 @@ import click
     "--p",
     "ps",
     multiple=True,
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     metavar="P",
     help="The p of fast_p: right and more than p times as fast. May be repeated; default: 1, 1.5, 2.",
 )

@@ -1,13 +1,21 @@
-"""``torchstone mcp``: a server for coding agents, over stdin and stdout."""
+"""``torchstone mcp``: serves a coding agent over stdin and stdout, in the Model Context Protocol."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from torchstone.errors import MissingExtraError
+
+_IN_A_TERMINAL = """\
+torchstone mcp is a server for coding agents. It waits for an MCP client on stdin, and this is a terminal.
+Let your agent start it instead:
+  claude mcp add torchstone -- torchstone mcp
+  codex mcp add torchstone -- torchstone mcp
+Other agents: docs/mcp.md. Ctrl-C or Ctrl-D ends it."""
 
 
 @click.command(short_help="Serve coding agents: check, measure and profile kernels over MCP.")
@@ -44,6 +52,8 @@ def mcp(feedback_tokens: int, **given: Any) -> int:
     from torchstone.serving import KernelService, ServiceOptions
     from torchstone.serving.mcp_server import serve
 
+    if sys.stdin.isatty():
+        click.echo(_IN_A_TERMINAL, err=True)
     with KernelService(ServiceOptions(feedback_tokens=feedback_tokens or None, **given)) as service:
         serve(service)
     return 0

@@ -1,4 +1,4 @@
-"""``torchstone model``: train a model with and without a folder of kernels, and compare."""
+"""``torchstone model``: trains a PyTorch model with and without a folder of kernels, and compares."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class _Progress:
 
 def _print(found: ModelComparison) -> None:
     from torchstone.reports.console import make_console
-    from torchstone.reports.text import one_line
+    from torchstone.reports.safe_text import one_line
 
     for problem in found.problems:
         click.echo(f"warning: {one_line(f'{problem.where}: {problem.reason}', limit=1000)}", err=True)
@@ -136,7 +136,7 @@ def _times(times: Times) -> str:
 def _closing_line(found: ModelComparison) -> str:
     if found.failure:
         return f"does not agree: {found.failure}"
-    from torchstone.reports.text import counted
+    from torchstone.reports.safe_text import counted
 
     replaced, calls = counted(len(found.operators), "operator"), sum(use.calls for use in found.operators)
     what = f"{counted(found.steps, 'step')}, {replaced} replaced, {counted(calls, 'call')}"

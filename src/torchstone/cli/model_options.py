@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchstone.cli.option_groups import option
+from torchstone.cli.parameters import NumberRange
 
 if TYPE_CHECKING:
     from torchstone.generation.prices import Price
@@ -77,7 +78,7 @@ def model_options(group: str, attempts: tuple[str, ...], default_attempts: int |
         option(
             "--budget-usd",
             group=group,
-            type=click.FloatRange(min=0, min_open=True),
+            type=NumberRange(min=0, min_open=True),
             metavar="X",
             help="Dollars that are never exceeded; needs a price.",
         ),

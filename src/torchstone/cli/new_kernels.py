@@ -1,4 +1,4 @@
-"""``torchstone new-kernels``: write a folder of stubs for kernels."""
+"""``torchstone new-kernels``: writes a folder of kernel stubs, one for each operator of a suite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def new_kernels(suite: str, ops: tuple[str, ...], folder: Path, as_json: bool) -
     from torchstone import registry
     from torchstone.errors import UsageError
     from torchstone.installing.stubs import write_stubs
-    from torchstone.reports.text import counted
+    from torchstone.reports.safe_text import counted
     from torchstone.schema import encode
     from torchstone.suites import CaseQuery
 

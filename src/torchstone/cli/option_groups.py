@@ -1,4 +1,4 @@
-"""Options with a heading: a command whose help shows its options in named groups.
+"""A click command whose help shows its options in named groups.
 
 An option says its group where it is declared. Options without one come last, under "Other".
 """

@@ -1,4 +1,4 @@
-"""What commands print: tables for people or one JSON object for programs. And the files they write besides."""
+"""Prints the results of commands as tables or as one JSON object, and writes the files that options ask for."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from torchstone.errors import UsageError
 from torchstone.reports import RunReport
-from torchstone.reports.closing import closing_line, print_closing
+from torchstone.reports.closing_lines import closing_line, print_closing
 from torchstone.reports.console import make_console
-from torchstone.reports.durations import duration_entries
 from torchstone.reports.failures import failure_entries
 from torchstone.reports.junit import junit_xml
 from torchstone.reports.render import render
+from torchstone.reports.slowest_cases import duration_entries
 from torchstone.schema import encode
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal; None where stdout is none, and lines are not broken."""
+    """Columns of the terminal. None if stdout is not a terminal: lines are not broken."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -43,7 +43,7 @@ def print_json(report: RunReport, folder: Path, *, durations: int | None = None,
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """A file that the user asked for."""
+    """Write a file that the user asked for."""
     try:
         path.write_bytes(content)
     except OSError as error:

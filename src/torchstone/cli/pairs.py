@@ -1,4 +1,4 @@
-"""``torchstone pairs``: the group of commands for pairs of benchmark files."""
+"""``torchstone pairs``: the group of commands for pairs of baseline and optimized benchmark files."""
 
 from __future__ import annotations
 

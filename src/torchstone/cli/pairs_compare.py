@@ -1,4 +1,4 @@
-"""``torchstone pairs compare``: what got slower or faster between two runs."""
+"""``torchstone pairs compare``: shows which pairs of benchmark files got slower or faster between two runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from torchstone.cli.parameters import NumberRange
+
 if TYPE_CHECKING:
-    from torchstone.harness.run_comparison import Estimate, PairChange, RunComparison
+    from torchstone.harness.changes_between_runs import Estimate, PairChange, RunComparison
 
 _COLOURS = {"slower": "red", "broke": "red", "faster": "green", "mended": "green", "same": "dim"}
 
@@ -19,7 +21,7 @@ _COLOURS = {"slower": "red", "broke": "red", "faster": "green", "mended": "green
 @click.argument("run_b", type=click.Path(path_type=Path))
 @click.option(
     "--regression-threshold",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=5.0,
     show_default=True,
     metavar="PERCENT",
@@ -33,7 +35,7 @@ def compare(run_a: Path, run_b: Path, regression_threshold: float, as_json: bool
     their whole 95 % intervals, or if it fails now.
     """
     from torchstone.cli.pairs_show import read_report
-    from torchstone.harness.run_comparison import compare_runs
+    from torchstone.harness.changes_between_runs import compare_runs
     from torchstone.schema import encode
 
     (_, before), (_, after) = read_report(run_a), read_report(run_b)
@@ -50,7 +52,7 @@ def _print(found: RunComparison) -> None:
 
     from torchstone.harness.table_cells import milliseconds
     from torchstone.reports.console import make_console, make_table, print_table
-    from torchstone.reports.text import one_line, ratio
+    from torchstone.reports.safe_text import one_line, ratio
 
     console = make_console(sys.stdout)
     table = make_table(console, f"{found.before} -> {found.after}")

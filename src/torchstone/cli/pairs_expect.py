@@ -1,4 +1,4 @@
-"""``torchstone pairs expect``: a run against the speedups that are expected on its hardware."""
+"""``torchstone pairs expect``: compares a run with the speedups that are expected on its hardware."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from torchstone.cli.parameters import NumberRange
+
 if TYPE_CHECKING:
-    from torchstone.harness.expectations import Checked
+    from torchstone.harness.expected_speedups import Checked
 
 _COLOURS = {"met": "green", "improved": "green", "regressed": "red", "new": "cyan"}
 
@@ -22,7 +24,7 @@ _COLOURS = {"met": "green", "improved": "green", "regressed": "red", "new": "cya
 @click.option("--update", "updating", is_flag=True, help="Write what is new, improved or regressed to the file.")
 @click.option(
     "--regression-threshold",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=5.0,
     show_default=True,
     metavar="PERCENT",
@@ -32,7 +34,7 @@ _COLOURS = {"met": "green", "improved": "green", "regressed": "red", "new": "cya
 def expect(run: Path, path: Path, updating: bool, regression_threshold: float, as_json: bool) -> int:
     """Check a run's speedups against those expected on its hardware. Exits 1 if one regressed and is not updated."""
     from torchstone.cli.pairs_show import read_report
-    from torchstone.harness import expectations as kept
+    from torchstone.harness import expected_speedups as kept
     from torchstone.schema import encode
 
     _, report = read_report(run)
@@ -54,7 +56,7 @@ def _print(checked: tuple[Checked, ...], hardware: str, path: Path, updated: boo
     from rich.text import Text
 
     from torchstone.reports.console import make_console, make_table, print_table
-    from torchstone.reports.text import one_line, ratio
+    from torchstone.reports.safe_text import one_line, ratio
 
     console = make_console(sys.stdout)
     table = make_table(console, f"Expectations for {hardware}")

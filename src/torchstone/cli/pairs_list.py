@@ -1,4 +1,4 @@
-"""``torchstone pairs list``: what a run would find, without running it."""
+"""``torchstone pairs list``: lists the pairs of benchmark files that a run would find, without running them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def list_pairs(root: Path, targets: tuple[str, ...], as_json: bool) -> int:
     """Show every pair under ROOT, and every benchmark file that could not be paired or read, with the reason."""
     from torchstone.harness.discovery import discover
-    from torchstone.harness.targets import select_pairs
+    from torchstone.harness.target_patterns import select_pairs
     from torchstone.schema import encode
 
     found = discover(root)
@@ -49,7 +49,7 @@ def _print(chosen: tuple[Pair, ...], found: Discovery) -> None:
     from rich.text import Text
 
     from torchstone.reports.console import make_console, make_table, print_table
-    from torchstone.reports.text import one_line
+    from torchstone.reports.safe_text import one_line
 
     console = make_console(sys.stdout)
     if chosen:

@@ -1,4 +1,4 @@
-"""``torchstone pairs run``: run every pair under a folder."""
+"""``torchstone pairs run``: runs every pair of benchmark files under a folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchstone.cli.parameters import split_commas
+from torchstone.cli.parameters import NumberRange, split_commas
 
 if TYPE_CHECKING:
     from torchstone.benchmarks import BenchmarkConfig
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torchstone.harness.results import PairRecord
     from torchstone.harness.run import PairsResult
 
-_POSITIVE = click.FloatRange(min=0, min_open=True)
+_POSITIVE = NumberRange(min=0, min_open=True)
 
 
 def _duration(context: click.Context, parameter: click.Parameter, value: str) -> float:
@@ -54,14 +54,14 @@ def _duration(context: click.Context, parameter: click.Parameter, value: str) ->
 )
 @click.option(
     "--regression-threshold",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=5.0,
     show_default=True,
     metavar="PERCENT",
     help="Slower by more than this is a regression.",
 )
 @click.option("--run-id", help="Name of the run's folder; default: from the time.")
-@click.option("--resume", is_flag=True, help="Continue the run of that id; its results are kept.")
+@click.option("--resume", is_flag=True, help="Continue the run of that id, with its options; its results are kept.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--output-dir", type=click.Path(path_type=Path), default=Path("artifacts"), show_default=True)
@@ -92,7 +92,7 @@ def _words(counts: Mapping[str, int]) -> str:
 def _request(given: Mapping[str, Any]) -> PairsRequest:
     from torchstone.harness.request import PairsRequest
 
-    return PairsRequest(
+    fields = dict(
         targets=split_commas(given["targets"]),
         overrides=_overrides(given),
         regression_threshold_pct=given["regression_threshold"],
@@ -100,6 +100,20 @@ def _request(given: Mapping[str, Any]) -> PairsRequest:
         latest=Path(),
         **{name: given[name] for name in ("root", "device", "jobs", "run_id", "resume", "output_dir")},
     )
+    return PairsRequest(**(_with_remembered(fields) if given["resume"] else fields))
+
+
+def _with_remembered(fields: dict[str, Any]) -> dict[str, Any]:
+    """What is asked now, then what the run was begun with, then the usual."""
+    from torchstone.cli.earlier_runs import merged
+    from torchstone.harness.request import overlaid, remembered
+    from torchstone.runs.folder import MANIFEST, read_manifest
+
+    folder = fields["output_dir"] / str(fields["run_id"])
+    if not (folder / MANIFEST).exists():
+        return fields
+    earlier = remembered(read_manifest(folder).configuration)
+    return {**merged(fields, earlier), "overrides": overlaid(earlier["overrides"], fields["overrides"])}
 
 
 def _overrides(given: Mapping[str, Any]) -> BenchmarkConfig:

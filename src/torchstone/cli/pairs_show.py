@@ -1,4 +1,4 @@
-"""``torchstone pairs show``: show the results of a run again. And how reports of pairs are printed."""
+"""``torchstone pairs show``: shows the results of a run over pairs again. `pairs run` prints its report from here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def show(run: Path, as_json: bool) -> int:
 
 
 def read_report(run: Path) -> tuple[Path, PairsReport]:
-    """The report of the run that the user means; what is wrong with the end of its journal is told."""
+    """The folder and report of the run that the user named. Warns if the end of its journal is damaged."""
     from torchstone.harness.run import find_run, read_pairs
 
     stored = read_pairs(find_run(run))

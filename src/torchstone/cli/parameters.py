@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,16 @@ _UNITS = {
     "": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 10**3, "m": 1 << 20, "mib": 1 << 20, "mb": 10**6,
     "g": 1 << 30, "gib": 1 << 30, "gb": 10**9, "t": 1 << 40, "tib": 1 << 40, "tb": 10**12,
 }  # fmt: skip
+
+
+class NumberRange(click.FloatRange):
+    """Numbers of a range. NaN is in none; click compares, and lets it pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return found
 
 
 def size_in_bytes(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -61,7 +72,7 @@ def split_commas(values: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def report_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that say how results are told: ``wide``, ``durations``, ``junit``."""
+    """The options for the output of results: ``wide``, ``durations``, ``junit``."""
     wide = option("--wide", group=group, is_flag=True, help="All columns, even if the terminal is too narrow.")
     slowest = option(
         "--durations",
@@ -81,8 +92,19 @@ def report_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callabl
     return lambda command: wide(slowest(junit(command)))
 
 
+def timeout_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The limits of the stages: ``load_timeout`` to ``measure_timeout``, and ``timeout_multiplier``."""
+    seconds: Any = {"type": NumberRange(min=0, min_open=True), "group": group}
+    load = option("--load-timeout", metavar="SECONDS", help="Limit for importing a kernel.", **seconds)
+    first = option("--compile-timeout", metavar="SECONDS", help="Limit for a case's first call.", **seconds)
+    check = option("--check-timeout", metavar="SECONDS", help="Limit for checking a case.", **seconds)
+    measure = option("--measure-timeout", metavar="SECONDS", help="Limit for timing a case.", **seconds)
+    factor = option("--timeout-multiplier", metavar="X", default=1.0, help="Multiplies all four limits.", **seconds)
+    return lambda command: load(first(check(measure(factor(command)))))
+
+
 def _writable_file(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
-    """A file that will be written at the end: an hour's run must not fail there for want of a folder."""
+    """Checks at the start that the file's folder exists: a long run must not fail when it writes the file."""
     if value is not None and not value.absolute().parent.is_dir():
         raise click.BadParameter(
             f"there is no folder '{value.parent}' to write into. Make it first.", context, parameter

@@ -1,4 +1,4 @@
-"""``torchstone profile``: show where a kernel's time goes, by profilers. Not a measurement."""
+"""``torchstone profile``: shows where a kernel's time goes, by torch's profiler, ncu or nsys. Not a measurement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchstone.cli.parameters import split_commas
+from torchstone.cli.parameters import NumberRange, split_commas
 
 if TYPE_CHECKING:
     from torchstone.profiling import Profiled, ProfileRequest
@@ -33,7 +33,7 @@ _SAME_NAME = ("kernel", "suite", "backend", "kernels_dir", "operator", "entry", 
 @click.option("--isolation", type=click.Choice(["strict", "best", "none"]), default="best", show_default=True)
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True, max=86_400),
+    type=NumberRange(min=0, min_open=True, max=86_400),
     default=180.0,
     show_default=True,
     metavar="SECONDS",
@@ -94,7 +94,7 @@ def exit_code(profile: Profile) -> int:
 
 
 def _say(message: str) -> None:
-    from torchstone.reports.text import one_line
+    from torchstone.reports.safe_text import one_line
 
     click.echo(f"notice: {one_line(message, limit=1000)}", err=True)
 

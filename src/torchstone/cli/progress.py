@@ -7,14 +7,26 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, TextIO, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TextIO, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
-from torchstone.reports.durations import seconds_of
-from torchstone.reports.text import counted, one_line
+from torchstone.cli.time_left import ALIKE, Cost, TimeLeft, cases_left, cost_of_case
+from torchstone.reports.safe_text import counted, one_line
+from torchstone.reports.slowest_cases import seconds_of
 from torchstone.runs import Observer
 from torchstone.schema import Agrees, Missing, Record, verdict_name
 
@@ -23,6 +35,11 @@ _PLAIN_SECONDS = 5.0
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """Whether this is a terminal on which lines can be drawn again. A dumb one is treated as a pipe."""
+    return stream.isatty() and not Console(file=stream).is_dumb_terminal
 
 
 class Planned(Protocol[R_co]):
@@ -49,7 +66,11 @@ class Counting(NamedTuple, Generic[R]):
     words: Callable[[Mapping[str, int]], str]
     """Counts by status, as words."""
     line: Callable[[R], str]
-    """A record on one line, for who wants to see each."""
+    """A record on one line, for `--verbose`."""
+    cost: Callable[[R, Any], Cost | None] = lambda record, plan: ALIKE
+    """What a record took, in a run of this plan; None: no time. All are alike unless this says more."""
+    left: Callable[[Any], Counter[str]] = lambda plan: Counter({"": plan.total - len(plan.done)})
+    """Kind of cost -> how many are left of it when the run begins."""
 
 
 def _case_words(counts: Mapping[str, int]) -> str:
@@ -72,23 +93,41 @@ def _case_line(record: Record) -> str:
     return f"{verdict_name(record.verdict):<11}  {operator} [{backend}]  {label}  {seconds_of(record):.2f} s"
 
 
-JUDGED_CASES: Counting[Record] = Counting("case", "judged", "judging", _sort_of_case, _case_words, _case_line)
+JUDGED_CASES: Counting[Record] = Counting(
+    "case", "judged", "judging", _sort_of_case, _case_words, _case_line, cost_of_case, cases_left
+)
 
 
 class Tally(Generic[R]):
-    """Counts of a run under way."""
+    """Counts of a run under way, and the time that its rest takes."""
 
-    def __init__(self, plan: Planned[R], counting: Counting[R]) -> None:
+    def __init__(self, plan: Planned[R], counting: Counting[R], clock: Callable[[], float] = time.monotonic) -> None:
         self.total = plan.total
         self.done = 0
-        self._counting = counting
+        self._time_left = TimeLeft(counting.left(plan), clock)
+        self._plan, self._counting = plan, counting
         self._counts: Counter[str] = Counter()
         for record in plan.done:
-            self.add(record)
+            self.add_earlier(record)
 
     def add(self, record: R) -> None:
+        """Count a record that this part of the run made."""
+        self._count(record)
+        self._time_left.add(self._counting.cost(record, self._plan))
+
+    def add_earlier(self, record: R) -> None:
+        """A record that an earlier part of the run made."""
+        self._count(record)
+        self._time_left.known(self._counting.cost(record, self._plan))
+
+    def _count(self, record: R) -> None:
         self.done += 1
         self._counts[self._counting.sort(record)] += 1
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None: it is not known yet."""
+        return self._time_left.seconds(self.total - self.done)
 
     @property
     def words(self) -> str:
@@ -110,6 +149,12 @@ class QuietProgress(Generic[R]):
     def recorded(self, record: R) -> None:
         pass
 
+    def recorded_earlier(self, record: R) -> None:
+        pass
+
+    def fewer(self, count: int) -> None:
+        pass
+
     def warned(self, message: str) -> None:
         print(f"warning: {one_line(message, limit=1000)}", file=self._stream, flush=True)
 
@@ -128,17 +173,16 @@ class PlainProgress(QuietProgress[R]):
         super().__init__(stream, counting)
         self._clock = clock
         self._verbose = verbose
-        self._said = -math.inf
+        self._said = self._said_prepared = -math.inf
 
     def preparing(self, done: int, total: int, what: str) -> None:
-        if done == total or self._clock() - self._said >= _PLAIN_SECONDS:
-            self._said = self._clock()
+        if done == total or self._clock() - self._said_prepared >= _PLAIN_SECONDS:
+            self._said_prepared = self._clock()
             print(f"preparing, once: {what} {done}/{total}", file=self._stream, flush=True)
 
     def planned(self, plan: Planned[R], folder: Path) -> None:
-        self._tally = Tally(plan, self._counting)
-        self._first = self._tally.done
-        self._began = self._said = self._clock()
+        self._tally = Tally(plan, self._counting, self._clock)
+        self._said = self._clock()
         kept = f", {len(plan.done)} of them done before" if plan.done else ""
         print(f"{counted(plan.total, self._counting.noun)}{kept}, in {folder}", file=self._stream, flush=True)
 
@@ -150,11 +194,27 @@ class PlainProgress(QuietProgress[R]):
         now = self._clock()
         if now - self._said >= _PLAIN_SECONDS:
             self._said = now
-            pace = (now - self._began) / (self._tally.done - self._first)
-            left = pace * (self._tally.total - self._tally.done)
+            left = self._tally.seconds_left
             reached = f"{self._tally.done}/{self._tally.total} {self._counting.finished}"
-            line = f"{reached}, {self._tally.words}, about {left:.0f} s left"
-            print(line, file=self._stream, flush=True)
+            about = "" if left is None else f", about {left:.0f} s left"
+            print(f"{reached}, {self._tally.words}{about}", file=self._stream, flush=True)
+
+    def recorded_earlier(self, record: R) -> None:
+        self._tally.add_earlier(record)
+
+    def fewer(self, count: int) -> None:
+        self._tally.total -= count
+
+
+class _LeftColumn(ProgressColumn):
+    """The time left, `0:01:23`; it goes down between two records."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        tally: Tally[Any] | None = task.fields.get("tally")
+        seconds = None if tally is None else tally.seconds_left
+        return Text("-:--:--" if seconds is None else str(timedelta(seconds=round(seconds))), "progress.remaining")
 
 
 class LiveProgress(Generic[R]):
@@ -169,7 +229,7 @@ class LiveProgress(Generic[R]):
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[words]}"),
-            TimeRemainingColumn(),
+            _LeftColumn(),
             console=self._console,
             transient=True,
         )
@@ -181,21 +241,40 @@ class LiveProgress(Generic[R]):
             self._preparations[what] = self._bar.add_task("preparing", total=total, words=what)
             self._bar.start()
         self._bar.update(self._preparations[what], completed=done)
+        if done == total:
+            self._bar.remove_task(self._preparations.pop(what))
 
     def planned(self, plan: Planned[R], folder: Path) -> None:
-        for task in self._preparations.values():
-            self._bar.remove_task(task)
+        while self._preparations:
+            self._bar.remove_task(self._preparations.popitem()[1])
         self._tally = Tally(plan, self._counting)
-        words = self._tally.words
-        self._task = self._bar.add_task(self._counting.doing, total=plan.total, completed=self._tally.done, words=words)
+        self._task = self._bar.add_task(
+            self._counting.doing,
+            total=plan.total,
+            completed=self._tally.done,
+            words=self._tally.words,
+            tally=self._tally,
+        )
         self._bar.start()
 
     def recorded(self, record: R) -> None:
         self._tally.add(record)
         if self._verbose:
             self._console.print(self._counting.line(record), markup=False, soft_wrap=True)
+        self._show_counts()
+
+    def recorded_earlier(self, record: R) -> None:
+        self._tally.add_earlier(record)
+        self._show_counts()
+
+    def _show_counts(self) -> None:
         if self._task is not None:
             self._bar.update(self._task, completed=self._tally.done, words=self._tally.words)
+
+    def fewer(self, count: int) -> None:
+        self._tally.total -= count
+        if self._task is not None:
+            self._bar.update(self._task, total=self._tally.total)
 
     def warned(self, message: str) -> None:
         self._console.print(f"warning: {one_line(message, limit=1000)}", style="yellow", markup=False, soft_wrap=True)
@@ -215,8 +294,8 @@ def watching(stream: TextIO, quiet: bool, verbose: bool = False) -> Iterator[Obs
 def watching_any(
     stream: TextIO, quiet: bool, counting: Counting[R], verbose: bool = False
 ) -> Iterator[QuietProgress[R] | LiveProgress[R]]:
-    """The same for a run of anything that is counted."""
-    if quiet or not stream.isatty():
+    """As `watching`, for runs whose records are not cases: pairs, attempts, points."""
+    if quiet or not can_redraw(stream):
         yield QuietProgress(stream, counting) if quiet else PlainProgress(stream, counting, verbose=verbose)
         return
     live = LiveProgress(stream, counting, verbose=verbose)
@@ -228,10 +307,10 @@ def watching_any(
 
 @contextlib.contextmanager
 def counting(stream: TextIO, quiet: bool, what: str) -> Iterator[Callable[[int, int], None]]:
-    """For other long work: told how much is done, of how much, it says so and how long the rest takes."""
+    """For other long work: gives a function to call with done and total, which shows them and the time left."""
     if quiet:
         yield lambda done, total: None
-    elif not stream.isatty():
+    elif not can_redraw(stream):
         yield _PlainCount(stream, what).tell
     else:
         with Progress(

@@ -1,4 +1,4 @@
-"""``torchstone redteam``: judge the corpus of cheats on this installation and show what is stopped."""
+"""``torchstone redteam``: judges known cheats and honest look-alikes, and shows which cheats are caught here."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from torchstone.cli.name_lists import print_rows
 from torchstone.cli.parameters import split_commas
-from torchstone.cli.rows import print_rows
 
 if TYPE_CHECKING:
     from torchstone.redteam import FixtureResult
@@ -62,7 +62,7 @@ def _list(device: str | None, ids: tuple[str, ...] | None, as_json: bool) -> Non
 
 def _print(findings: list[FixtureResult]) -> None:
     from torchstone.reports.console import make_console, make_table, print_table
-    from torchstone.reports.text import ratio
+    from torchstone.reports.safe_text import ratio
 
     console = make_console(sys.stdout)
     table = make_table(console, "Fixtures", _COLUMNS)

@@ -1,4 +1,4 @@
-"""``torchstone replay``: repeat the call of a recorded failure."""
+"""``torchstone replay``: repeats the calls of recorded failures, with the same values."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _as_data(result: Replayed) -> dict[str, Any]:
 def told(result: Replayed, width: int | None = None) -> str:
     """What was called, what came of it, the kernel's own traceback and output, and where the values were saved."""
     from torchstone.reports.failure_text import hanging, kernels_own_lines
-    from torchstone.reports.text import one_line
+    from torchstone.reports.safe_text import one_line
     from torchstone.schema import Disagrees, explain, verdict_name
 
     source, verdict = result.source, result.verdict

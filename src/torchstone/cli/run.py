@@ -1,4 +1,4 @@
-"""``torchstone run``: judge a backend's kernels on a suite."""
+"""``torchstone run``: judges the kernels of a backend, which says where they come from, on a suite of cases."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ import click
 from torchstone.cli.earlier_runs import NothingFailed, with_earlier
 from torchstone.cli.model_options import model_options
 from torchstone.cli.option_groups import GroupedCommand, option
-from torchstone.cli.parameters import case_of, case_options, report_options, size_in_bytes, split_commas
+from torchstone.cli.parameters import (
+    NumberRange,
+    case_of,
+    case_options,
+    report_options,
+    size_in_bytes,
+    split_commas,
+    timeout_options,
+)
 
 if TYPE_CHECKING:
     from torchstone.reports import RunReport
     from torchstone.runs import RunRequest, RunResult
     from torchstone.schema import Deadlines, Limits
 
-_SECONDS = click.FloatRange(min=0, min_open=True)
+_SECONDS = NumberRange(min=0, min_open=True)
 GENERATED = "llm"
 """The backend whose kernels are generated before they are judged."""
 
@@ -200,13 +208,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT, _MODEL = GROUPS = (
     show_default=True,
     help="What speed is compared with: torch as it stands, or torch.compile.",
 )
-@option("--load-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for importing a kernel.")
-@option("--compile-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for a case's first call.")
-@option("--check-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for checking a case.")
-@option("--measure-timeout", group=_LIMITS, type=_SECONDS, metavar="SECONDS", help="Limit for timing a case.")
-@option(
-    "--timeout-multiplier", group=_LIMITS, type=_SECONDS, default=1.0, metavar="X", help="Multiplies all four limits."
-)
+@timeout_options(_LIMITS)
 @option(
     "--memory-limit",
     group=_LIMITS,
@@ -269,9 +271,9 @@ def run(**given: Any) -> int:
         request = _request(given)
     except NothingFailed as answer:
         return _nothing_to_do(str(answer), as_json=given["as_json"])
-    if GENERATED in request.backends and not request.resume:
+    if GENERATED in request.backends:
         from torchstone.cli import INTERRUPTED
-        from torchstone.cli.generating import with_generated
+        from torchstone.cli.run_with_llm import with_generated
 
         kernels = with_generated(request, given)
         if kernels is None:
@@ -343,11 +345,11 @@ def limits_of(given: Mapping[str, Any]) -> Limits:
     return Limits(**{name: given[option] for name, option in options.items() if given[option] is not None})
 
 
-def deadlines_of(given: Mapping[str, Any]) -> Deadlines:
+def deadlines_of(given: Mapping[str, Any], defaults: Deadlines | None = None) -> Deadlines:
     """The limits of the stages, from the options."""
     from torchstone.schema import Deadlines
 
-    usual = Deadlines()
+    usual = defaults or Deadlines()
     seconds = {
         f"{stage}_seconds": given[f"{stage}_timeout"] or getattr(usual, f"{stage}_seconds")
         for stage in ("load", "compile", "check", "measure")
@@ -357,7 +359,7 @@ def deadlines_of(given: Mapping[str, Any]) -> Deadlines:
 
 def _tell(result: RunResult[RunReport], code: int, given: dict[str, Any]) -> None:
     from torchstone.cli.output import print_json, print_report, write_junit
-    from torchstone.reports.text import counted
+    from torchstone.reports.safe_text import counted
     from torchstone.runs.folder import resuming_command
 
     report, folder, durations = result.report, result.folder, given["durations"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchstone.cli.parameters import report_options
+from torchstone.cli.parameters import NumberRange, report_options
 
 if TYPE_CHECKING:
     from torchstone.reports import RunReport
@@ -23,7 +23,7 @@ def _picture_file(context: click.Context, parameter: click.Parameter, value: Pat
 @click.argument("run_folder", type=click.Path(path_type=Path))
 @click.option(
     "--p",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
     help="The p of perf@p: share of operators faster than this.",
@@ -55,7 +55,7 @@ def show(
     """Show the results of a run folder or run id again: of a finished run, a stopped one, or one still going on."""
     from torchstone.cli.output import print_json, print_report, write_junit
     from torchstone.reports import make_report
-    from torchstone.reports.text import one_line
+    from torchstone.reports.safe_text import one_line
     from torchstone.runs import read_run
     from torchstone.runs.earlier import named_run
 
@@ -83,7 +83,7 @@ def _print_cases(report: RunReport, run_folder: Path, text: str, as_json: bool) 
     from torchstone.cli.output import terminal_width
     from torchstone.errors import UsageError
     from torchstone.reports.detail import details, matching
-    from torchstone.reports.text import one_line
+    from torchstone.reports.safe_text import one_line
     from torchstone.schema import encode
 
     found = matching(report.results, text)

@@ -1,7 +1,8 @@
-"""``torchstone sweep``: operations in several implementations over a grid of sizes. It runs without a subcommand."""
+"""``torchstone sweep``: times operations in several implementations over a grid of sizes."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -143,7 +144,10 @@ def _axis(context: click.Context, parameter: click.Parameter, value: str | None)
     metavar="FILE",
     help="The list of rows; what was not timed stands beside it in NAME.skipped.json.",
 )
-@option("--resume", group=_OUTPUT, is_flag=True, help="Keep the points that FILE has from an earlier part, go on.")
+@option(
+    "--resume", group=_OUTPUT, is_flag=True, help="Go on with the sweep of FILE, with its options; its points are kept."
+)
+@option("--overwrite", group=_OUTPUT, is_flag=True, help="Replace the results that FILE has; without it they are kept.")
 @option("--wide", group=_OUTPUT, is_flag=True, help="Tables of every point, not of means.")
 @option("--json", "as_json", group=_OUTPUT, is_flag=True, help="One JSON object on stdout, nothing else.")
 @option("--quiet", group=_OUTPUT, is_flag=True, help="No progress and no tables, only the closing line.")
@@ -170,14 +174,38 @@ def sweep(context: click.Context, /, **given: Any) -> int:
 def _request(given: Mapping[str, Any]) -> SweepRequest:
     from torchstone.sweeps.request import make_request
 
-    same = ("batch_sizes", "sequence_lengths", "tensor_dimensions", "dtype", "mode", "output", "resume", "device")
-    return make_request(
+    same = (
+        "batch_sizes",
+        "sequence_lengths",
+        "tensor_dimensions",
+        "dtype",
+        "mode",
+        "output",
+        "resume",
+        "overwrite",
+        "device",
+    )
+    fields = dict(
         operations=split_commas(given["operations"]),
         implementations=split_commas(given["implementations"]),
         judged=not given["no_judge"],
         profilers=split_commas(given["profilers"]),
         **{name: given[name] for name in (*same, "threads", "seed", "profile_all")},
     )
+    return make_request(**(_with_remembered(fields) if given["resume"] else fields))
+
+
+def _with_remembered(fields: dict[str, Any]) -> dict[str, Any]:
+    """What is asked now, then what the sweep was begun with, then the usual."""
+    from torchstone.cli.earlier_runs import merged
+    from torchstone.runs.folder import MANIFEST, read_manifest
+    from torchstone.sweeps.output import journal_path
+    from torchstone.sweeps.request import remembered
+
+    folder = journal_path(fields["output"])
+    if not (folder / MANIFEST).exists():
+        return fields
+    return merged(fields, remembered(read_manifest(folder).configuration))
 
 
 def _sort(record: SweepRecord) -> str:
@@ -201,7 +229,7 @@ def _print_profiles(result: SweepResult) -> None:
     """torch's table of operators as it is, the kernels that other tools saw, and where the files are."""
     from torchstone.profiling.render import kernel_table
     from torchstone.reports.console import make_console, print_table
-    from torchstone.sweeps.profile_order import TABLE
+    from torchstone.sweeps.profile_request import TABLE
     from torchstone.sweeps.profile_sweep import profiles_path
 
     folder = profiles_path(result.output)
@@ -240,4 +268,10 @@ def _tell(result: SweepResult, code: int, *, as_json: bool, quiet: bool, wide: b
         beside = f", {len(skipped)} not timed (reasons in {result.skipped_output})" if skipped else ""
         click.echo(f"{len(rows)} rows in {result.output}{beside}")
     if result.interrupted:
-        click.echo("interrupted; go on with --resume", err=True)
+        click.echo(f"interrupted; go on with: {_resuming_command()}", err=True)
+
+
+def _resuming_command() -> str:
+    """The command that was typed, with --resume: a sweep is resumed with the same options."""
+    words = click.get_current_context().obj or ("torchstone", "sweep")
+    return shlex.join([*(word for word in words if word not in ("--overwrite", "--resume")), "--resume"])

@@ -46,9 +46,9 @@ def plot(results: Path, output_dir: Path, formats: str, only: str | None) -> int
     kinds = _known("format", formats, FORMATS)
     wanted = CHARTS if only is None else _known("chart", only, CHARTS)
     require_libraries()
-    from torchstone.plots.gallery import sweep_charts
+    from torchstone.plots.sweep_charts import sweep_charts
     from torchstone.sweeps.output import journal_path
-    from torchstone.sweeps.reading import read_records, read_rows
+    from torchstone.sweeps.read_results import read_records, read_rows
 
     rows, records = read_rows(results), read_records(results)
     if not records:

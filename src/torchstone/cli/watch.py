@@ -8,7 +8,10 @@ from typing import Any
 
 import click
 
-from torchstone.cli.parameters import split_commas
+from torchstone.cli.parameters import split_commas, timeout_options
+
+SECONDS = {"compile_seconds": 20.0, "check_seconds": 20.0, "measure_seconds": 20.0}
+"""Limits of the stages. Shorter than those of a run: somebody waits for the next verdict."""
 
 
 @click.command(short_help="Judge a folder of kernels, and again whatever changes.")
@@ -21,6 +24,7 @@ from torchstone.cli.parameters import split_commas
 @click.option("--isolation", type=click.Choice(["strict", "best", "none"]), default="best", show_default=True)
 @click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="quick", show_default=True)
 @click.option("--no-measure", is_flag=True, help="Check only, time nothing.")
+@timeout_options()
 def watch(kernels_dir: Path, **given: Any) -> int:
     """Judge the kernels of a folder, then again each kernel whose files are saved. Ctrl-C ends it.
 
@@ -30,15 +34,21 @@ def watch(kernels_dir: Path, **given: Any) -> int:
     from torchstone.api import Judge
     from torchstone.api.folder_watch import FolderWatch, changes_of
     from torchstone.api.submission import Purpose
+    from torchstone.cli.closed_pipes import is_closed_pipe
+    from torchstone.cli.run import deadlines_of
     from torchstone.cli.watch_view import view_for
+    from torchstone.schema import Deadlines
 
     changes = changes_of(kernels_dir)
     names = ("suite", "device", "judges", "isolation", "effort")
     settings = {name: given[name] for name in names} | {"dtypes": split_commas(given["dtypes"])}
+    settings["deadlines"] = deadlines_of(given, Deadlines(**SECONDS))
     purpose: Purpose = "check" if given["no_measure"] else "evaluate"
     with Judge(**settings) as judge, view_for(sys.stdout) as view:
         watched = FolderWatch(kernels_dir, judge, view, purpose, split_commas(given["ops"]))
-        watched.look()
+        watched.begin()
         for _ in changes:
+            if is_closed_pipe(sys.stdout):
+                break
             watched.look()
     return 0

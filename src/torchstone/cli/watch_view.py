@@ -15,7 +15,8 @@ from rich.text import Text
 
 from torchstone.api import Evaluation
 from torchstone.api.folder_watch import View
-from torchstone.reports.text import counted, one_line
+from torchstone.cli.progress import can_redraw
+from torchstone.reports.safe_text import counted, one_line
 
 
 def _speed(evaluation: Evaluation) -> str:
@@ -53,7 +54,8 @@ class PlainView:
         self._print(f"removed      {operator}")
 
     def noted(self, message: str) -> None:
-        self._print(f"note: {one_line(message)}")
+        if message:
+            self._print(f"note: {one_line(message)}")
 
     def _print(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
@@ -86,7 +88,6 @@ class TableView:
     def _set(self, operator: str, *cells: str) -> None:
         with self._lock:
             self._rows[operator] = (cells[0], cells[1], cells[2])
-            self._note = ""
 
     def table(self) -> Table:
         made = Table("operator", "verdict", "speedup", "first failure", caption=self._note or "Ctrl-C ends it")
@@ -100,7 +101,7 @@ class TableView:
 @contextlib.contextmanager
 def view_for(stream: TextIO) -> Iterator[View]:
     """The view that fits the stream."""
-    if not stream.isatty():
+    if not can_redraw(stream):
         yield PlainView(stream)
         return
     view = TableView()

@@ -1,4 +1,4 @@
-"""Executors: bring jobs to judges."""
+"""Executors: send jobs to judges on this machine, on a Ray cluster or on Modal."""
 
 from torchstone.executors.base import (
     Answer,
@@ -13,10 +13,12 @@ from torchstone.executors.base import (
     run_in,
     ticket_of,
 )
-from torchstone.executors.site import Site
+from torchstone.executors.batch_session import BatchSession, session_of
+from torchstone.executors.judge_site import Site
 
 __all__ = [
     "Answer",
+    "BatchSession",
     "Executor",
     "ExecutorOptions",
     "FakeExecutor",
@@ -27,5 +29,6 @@ __all__ = [
     "fake_record",
     "judge_one",
     "run_in",
+    "session_of",
     "ticket_of",
 ]

@@ -1,4 +1,4 @@
-"""The protocol of an executor and of its open-ended form, the session; and a fake of both for tests."""
+"""Interfaces: an executor sends jobs to judges; its session takes jobs at any time. Also fakes of both for tests."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ class Session(Protocol):
         ...
 
     def withdraw(self, jobs: Iterable[Job]) -> list[Job]:
-        """Remove those that still wait; returns them. The others are under way, and are answered."""
+        """Remove those that still wait; returns them. The others are under way: they are answered, or are stopped if
+        the session can do so."""
         ...
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""The devices of this machine that judges are assigned to. Asks the driver (NVML), never torch."""
+"""Finds the devices of this machine that judges are assigned to. Asks the driver (NVML), never torch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Device(msgspec.Struct, frozen=True):
     kind: str
     """``cpu`` or ``cuda``."""
     label: str
-    """As the user names it: ``cuda:1``. Numbered in PCI order among the visible ones."""
+    """As the user names it: ``cuda:1``. Numbered in the order of CUDA_VISIBLE_DEVICES, without that in PCI order."""
     name: str
-    """The same for every process of this machine, whatever it sees: the name of its lane."""
+    """The same for every process of this machine, whatever it sees: it names the lock for measuring (lane)."""
     uuid: str | None = None
     model: str = ""
     """Its type, as records name it: ``NVIDIA H200``, or the model of the processor."""

@@ -1,4 +1,4 @@
-"""One judge process as its executor sees it: started, given jobs, heard, replaced.
+"""An executor's handle on one judge process: starts it, sends it jobs, receives records, replaces it.
 
 Separate from the loop that feeds judges, which decides when.
 """
@@ -17,14 +17,14 @@ from typing import IO
 
 import msgspec
 
-from torchstone.durable import cache_folder, keeps_kernels_of_torch
+from torchstone.atomic_files import cache_folder, keeps_kernels_of_torch
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.devices import Device
 from torchstone.executors.workload import Workload
 from torchstone.judge_process.process import Announcement, JudgeSettings, Opened, receive, send
 from torchstone.protocol.worker_environment import FEW_QUEUES, clean_environment
 from torchstone.schema import Job, Record, decode
-from torchstone.supervisor.nursery import Nursery
+from torchstone.supervisor.zygote_fork_server import ZygoteForkServer
 
 _STOP_SECONDS = 10.0
 _SILENCE_SECONDS = 600.0
@@ -83,14 +83,14 @@ class JudgeProcess:
         self.cases: set[str] = set()
         """That its process has had a job of."""
 
-    def start(self, workload: Workload | None = None, nursery: Nursery | None = None) -> None:
-        """Start it; it announces itself when its device is open. With a nursery it needs no zygote of its own."""
+    def start(self, workload: Workload | None = None, fork_server: ZygoteForkServer | None = None) -> None:
+        """Start it; it announces itself when its device is open. A fork server forks its zygote; else it starts one."""
         self.workload = workload or Workload()
         self.connection, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         variables = {**self.device.environment(), **keeps_kernels_of_torch()}
-        zygote = None if nursery is None else nursery.order(variables)
+        zygote = None if fork_server is None else fork_server.order(variables)
         passed = [theirs.fileno(), lifeline, *([] if zygote is None else [zygote.fileno()])]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "torchstone.judge_process.process", *map(str, passed)],
@@ -154,7 +154,7 @@ class JudgeProcess:
     def end_if_stuck(self) -> None:
         """Kill one that has a job and has been silent for too long; then the next :meth:`hear` says that it is gone.
 
-        A candidate is asked for nothing that may take longer than the longest of its deadlines.
+        No stage of a candidate may take longer than twice the longest of its deadlines.
         """
         if self._process is None or self.job is None or self._stuck:
             return

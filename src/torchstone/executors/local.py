@@ -1,4 +1,4 @@
-"""This machine: judge processes on its devices, fed from one queue.
+"""Executor `local`: runs judge processes on the devices of this machine, fed from one queue.
 
 The judges of one device compile and check in parallel and take turns to measure
 (``judge_process/measuring_lane.py``). If a judge dies, its job goes back to the queue and a new judge starts. A job
@@ -12,30 +12,29 @@ import os
 import selectors
 import time
 import weakref
-from collections import deque
 from collections.abc import Iterable, Iterator
 from threading import Lock
-from types import TracebackType
-from typing import Self
-
-import msgspec
 
 from torchstone import errors
-from torchstone.executors.base import Answer, ExecutorOptions, run_in
+from torchstone.executors.base import ExecutorOptions, run_in
 from torchstone.executors.devices import Device, cpu_slots, find_devices
 from torchstone.executors.judge_handle import JudgeProcess, where_on
 from torchstone.executors.queue import JobQueue
+from torchstone.executors.session_loop import LASTING, MOST_UNJUDGED_IN_A_ROW, SessionLoop, error_named
 from torchstone.executors.workload import Workload, workload_of
 from torchstone.judge_process.process import Closed, Judged
-from torchstone.schema import Isolation, Job, Record, Unjudged, Verdict
-from torchstone.supervisor.nursery import Nursery
+from torchstone.schema import Job, Record
+from torchstone.supervisor.zygote_fork_server import ZygoteForkServer
 
-_MOST_ATTEMPTS = 3
-_MOST_UNJUDGED_IN_A_ROW = 3
 _LOOK_SECONDS = 10.0
 """How often judges are looked at that say nothing."""
 _REST_SECONDS = 60.0
 """A judge that does not start is tried again after this time, while others work."""
+_WORKER_SECONDS = {"cpu": 0.2, "cuda": 0.8}
+"""About what another worker for a candidate costs: its start, its device, and loading and warming up the kernel."""
+RESTART_SECONDS = {"cpu": 2.0, "cuda": 10.0}
+"""After so long a withdrawn job is stopped by ending its judge. More than starting another judge takes on the CPU; for
+CUDA an estimate."""
 
 
 class LocalExecutor:
@@ -55,25 +54,21 @@ class LocalExecutor:
         return LocalSession(self._options)
 
 
-class LocalSession:
+class LocalSession(SessionLoop):
     """The loop: give every idle judge a job, wait for the first that says something. See `Session`."""
 
     def __init__(self, options: ExecutorOptions) -> None:
-        self._options = options
         places = max(1, options.judges_per_device)
         self._judges = [
             JudgeProcess(device, options, place, places) for device in _devices(options) for place in range(places)
         ]
-        self._queue = JobQueue(heaviest_first=places > 1)
+        worker_seconds = _WORKER_SECONDS["cpu" if self._judges[0].device.kind == "cpu" else "cuda"]
+        super().__init__(options, JobQueue(heaviest_first=places > 1, worker_seconds=worker_seconds))
         self._workload: Workload | None = None
         """What suits every job that came so far."""
-        self._nursery: Nursery | None = None
+        self._fork_server: ZygoteForkServer | None = None
         self._nursed: Workload | None = None
-        self._answers: deque[Answer] = deque()
         self._idle_since = time.monotonic()
-        self._turn = Lock()
-        """Held by the thread that iterates, while it does."""
-        self._closed = False
         self._selector = selectors.DefaultSelector()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         """Written to by other threads, for which the loop would not wake."""
@@ -84,15 +79,7 @@ class LocalSession:
         listed = tuple(jobs)
         needed = workload_of(listed)
         self._workload = needed if self._workload is None else self._workload.joined(needed)
-        self._queue.put(listed)
-        self._wake()
-
-    def withdraw(self, jobs: Iterable[Job]) -> list[Job]:
-        return self._queue.withdraw(jobs)
-
-    def finish(self) -> None:
-        self._queue.close()
-        self._wake()
+        super().submit(listed)
 
     def close(self) -> None:
         self._closed = True
@@ -104,8 +91,8 @@ class LocalSession:
                 judge.let_go()
             for judge in self._judges:
                 judge.stop()
-            if self._nursery is not None:
-                self._nursery.stop()
+            if self._fork_server is not None:
+                self._fork_server.stop()
             self._close_descriptors()
 
     def _close_descriptors(self) -> None:
@@ -118,31 +105,10 @@ class LocalSession:
         self._closed, self._turn = True, Lock()
         for judge in self._judges:
             judge.abandon()
-        if self._nursery is not None:
-            self._nursery.abandon()
+        if self._fork_server is not None:
+            self._fork_server.abandon()
         if self._wakeup >= 0:
             self._close_descriptors()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Answer:
-        with self._turn:
-            while not self._closed:
-                if self._answers:
-                    return self._answers.popleft()
-                if self._queue.closed and not self._queue and not self._in_hand():
-                    break
-                self._step()
-        raise StopIteration
 
     def _wake(self) -> None:
         if self._wakeup >= 0:
@@ -155,13 +121,33 @@ class LocalSession:
         for judge in self._judges:
             judge.end_if_stuck()
             self._occupy(judge)
+        patience = self._stop_unwanted()
         self._start_needed()
         self._dismiss_idle()
-        for key, _ in self._selector.select(self._patience()):
+        for key, _ in self._selector.select(min(patience, self._patience())):
             if key.data is None:
                 os.eventfd_read(self._wakeup)
             else:
                 self._hear(key.data)
+
+    def _stop_unwanted(self) -> float:
+        """End the judges of jobs that were withdrawn, if these take longer than starting others.
+
+        Returns how long to wait before the next is due.
+        """
+        soonest = _LOOK_SECONDS
+        for judge in self._judges:
+            taken = None if judge.job is None else self._queue.unwanted_seconds(judge.job)
+            if judge.job is None or taken is None or not judge.is_held:
+                continue
+            left = RESTART_SECONDS["cpu" if judge.device.kind == "cpu" else "cuda"] - taken
+            if left > 0:
+                soonest = min(soonest, left)
+                continue
+            self._queue.drop(judge.job)
+            self._end(judge)
+            judge.job = None
+        return soonest
 
     def _patience(self) -> float:
         """How long to wait for news."""
@@ -190,18 +176,18 @@ class LocalSession:
     def _start(self, judge: JudgeProcess) -> None:
         assert self._workload is not None
         judge.stop()  # one that was let go may still be ending
-        judge.start(self._workload, self._nursery_for(self._workload))
+        judge.start(self._workload, self._fork_server_for(self._workload))
         self._selector.register(judge.connection, selectors.EVENT_READ, judge)
 
-    def _nursery_for(self, workload: Workload) -> Nursery | None:
+    def _fork_server_for(self, workload: Workload) -> ZygoteForkServer | None:
         """The one that serves all judges; None if there is only one judge."""
         if len(self._judges) == 1:
             return None
-        if self._nursery is None or self._nursed is None or not self._nursed.covers(workload):
-            if self._nursery is not None:
-                self._nursery.stop()
-            self._nursery, self._nursed = Nursery(self._judges[0].device.kind, workload.preload), workload
-        return self._nursery
+        if self._fork_server is None or self._nursed is None or not self._nursed.covers(workload):
+            if self._fork_server is not None:
+                self._fork_server.stop()
+            self._fork_server, self._nursed = ZygoteForkServer(self._judges[0].device.kind, workload.preload), workload
+        return self._fork_server
 
     def _end(self, judge: JudgeProcess) -> None:
         """Let go of it; it ends by itself."""
@@ -236,6 +222,9 @@ class LocalSession:
         self._end(judge)
         self._start(judge)
 
+    def _has_in_hand(self) -> bool:
+        return bool(self._in_hand())
+
     def _in_hand(self) -> set[str]:
         """Candidates that some judge is busy with."""
         return {judge.job.implementation.key for judge in self._judges if judge.job is not None}
@@ -245,13 +234,10 @@ class LocalSession:
         announcement = judge.hear()
         if isinstance(announcement, Judged):
             assert job is not None
-            record = judge.finish(announcement.record)
-            given_up = self._queue.judged(job, record.verdict)
-            self._occupy(judge)  # before the answer: it does not wait while that is kept
-            self._answers.append(Answer(job, record))
-            self._answers += (Answer(each, self._without_judge(each, judge.device, why, 0)) for each, why in given_up)
+            self._answer(job, judge.finish(announcement.record), self._place(judge))
+            self._occupy(judge)  # before the loop goes on: it does not wait while the answer is kept
         elif isinstance(announcement, Closed):
-            self._closed_by_itself(judge, _error(announcement))
+            self._closed_by_itself(judge, error_named(announcement.error, announcement.message))
         elif announcement is None:
             self._died(judge)
 
@@ -259,7 +245,7 @@ class LocalSession:
 
     def _closed_by_itself(self, judge: JudgeProcess, error: errors.TorchstoneError) -> None:
         """Its device is gone: others go on with its job. What no judge of this machine can do ends the session."""
-        lasting = isinstance(error, errors.UsageError | errors.IsolationUnavailableError)
+        lasting = isinstance(error, LASTING)
         if lasting or not self._others_than(judge):
             raise error
         if judge.job is not None:
@@ -276,34 +262,19 @@ class LocalSession:
         judge.stop()
         if job is None:
             judge.failed_starts += 1
-            if judge.failed_starts >= _MOST_ATTEMPTS:
+            if judge.failed_starts >= self.most_attempts:
                 if not self._others_than(judge):
                     raise errors.InfrastructureError(f"the judge of {judge.device.label} does not start: {words}")
                 self._rest(judge)
-        elif lost >= _MOST_ATTEMPTS:
-            unjudged = Unjudged(f"the judge died {lost} times on this job: {words}")
-            self._queue.judged(job, unjudged)
-            self._answers.append(Answer(job, self._without_judge(job, judge.device, unjudged, lost)))
+        elif self._put_back_or_give_up(
+            job, lost, f"the judge died {lost} times on this job: {words}", self._place(judge)
+        ):
             judge.unjudged_in_a_row.add(job.implementation.key)
-            if len(judge.unjudged_in_a_row) >= _MOST_UNJUDGED_IN_A_ROW:
+            if len(judge.unjudged_in_a_row) >= MOST_UNJUDGED_IN_A_ROW:
                 raise errors.InfrastructureError(f"the judge of {judge.device.label} dies on every job: {words}")
-        else:
-            self._queue.put_back(job, lost)
 
-    def _without_judge(self, job: Job, device: Device, verdict: Verdict, attempts: int) -> Record:
-        """The record of a job that no judge has answered."""
-        record = Record(
-            job_key=job.key,
-            case=job.case,
-            implementation=job.implementation.reference,
-            verdict=verdict,
-            manifest_key=self._options.manifest_key,
-            device=device.label,
-            isolation=Isolation(self._options.isolation),
-            attempts=attempts,
-            shapes=job.shapes,
-        )
-        return msgspec.structs.replace(record, **where_on(device, self._options))
+    def _place(self, judge: JudgeProcess) -> dict[str, str]:
+        return {"device": judge.device.label, **where_on(judge.device, self._options)}
 
     def _others_than(self, judge: JudgeProcess) -> bool:
         return any(other.is_held for other in self._judges if other is not judge)
@@ -331,8 +302,3 @@ def _abandon_all() -> None:
 
 
 os.register_at_fork(after_in_child=_abandon_all)
-
-
-def _error(closed: Closed) -> errors.TorchstoneError:
-    kind = getattr(errors, closed.error, errors.InfrastructureError)
-    return kind(closed.message)

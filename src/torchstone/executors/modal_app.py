@@ -1,4 +1,4 @@
-"""What `torchstone deploy modal` puts on Modal: one function for each type of GPU, on one image with pinned versions.
+"""Defines what `torchstone deploy modal` puts on Modal: one function per GPU type, on one image with pinned versions.
 
 A function takes and gives text. The candidate runs in a worker below a judge, both children of the container's
 process: a crash is a verdict in the answer, and the container never fails because of it. Modal would start a failed
@@ -81,7 +81,7 @@ def _release(package: str) -> str:
 def in_container(task: str, *texts: str) -> str:
     """The body of every function: ``describe``, ``judge`` (versions, options, jobs) or ``ask`` (module, input)."""
     if task == "describe":
-        return described()
+        return described("cuda")
     if task == "ask":
         return ask_here(*texts)
     expected, options, jobs = texts
@@ -106,7 +106,7 @@ def _mismatch(caller: Versions, here: Versions) -> str:
 
 def make_image(modal: Any) -> Any:
     """The image of every function."""
-    # Who reads what a function is sent as has the same Python.
+    # A function is sent serialized: the container must have the same Python.
     python = ".".join(platform.python_version_tuple()[:2])
     image = modal.Image.from_registry(BASE_IMAGE, add_python=python)
     return image.apt_install("g++").pip_install(*pins()).add_local_python_source("torchstone")
@@ -114,10 +114,18 @@ def make_image(modal: Any) -> Any:
 
 def make_app(modal: Any, gpus: Sequence[str] = tuple(GPUS), max_containers: int = 8) -> Any:
     """The app, with a function for each of these types. Nothing is sent anywhere before it is deployed."""
-    app, image = modal.App(APP), make_image(modal)
-    for gpu in gpus:
-        app.function(**settings_of(gpu, max_containers), image=image)(in_container)
+    app = modal.App(APP)
+    declare_functions(modal, app, gpus, max_containers)
     return app
+
+
+def declare_functions(
+    modal: Any, app: Any, gpus: Sequence[str] = tuple(GPUS), max_containers: int = 8
+) -> dict[str, Any]:
+    """Give an app a function for each of these types: by its name."""
+    image = make_image(modal)
+    settings = {function_name(gpu): settings_of(gpu, max_containers) for gpu in map(known_gpu, gpus)}
+    return {name: app.function(**each, image=image)(in_container) for name, each in settings.items()}
 
 
 def settings_of(gpu: str, max_containers: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Modal: each message is a call of a deployed function, in a container with a GPU of the type that was asked for."""
+"""Executor `modal`: judges a few jobs of one candidate per call, in a container on Modal with the requested GPU."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from torchstone.errors import InfrastructureError, MissingExtraError, TorchstoneError, UsageError
+from torchstone.errors import (
+    DeviceUnavailableError,
+    InfrastructureError,
+    MissingExtraError,
+    TorchstoneError,
+    UsageError,
+)
 from torchstone.executors.base import ExecutorOptions, Session, run_in
+from torchstone.executors.judge_site import Site
 from torchstone.executors.modal_app import APP, GPUS, function_name, known_gpu, versions
 from torchstone.executors.node_judge import packed_options
 from torchstone.executors.remote_session import RemoteJudge, RemoteSession
-from torchstone.executors.site import Site
 from torchstone.schema import Job, Node, Record, decode, encode
 
 _MOST_JOBS = 16
@@ -116,11 +122,12 @@ def text_of(answer: object) -> str:
 
 
 def as_ours(error: BaseException, gpu: str) -> TorchstoneError:
-    """The user's mistake where no other try would help; otherwise a fault that another container may not have."""
+    """A `UsageError` or a `DeviceUnavailableError` where trying again would not help; else an `InfrastructureError`,
+    which another container may not have."""
     kinds = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("modal")}
     words = " ".join(str(error).split())[:300]
     if kinds & {"AuthError", "PermissionDeniedError"}:
-        return UsageError(f"Modal does not accept this machine ({words}). Log in: modal token new.")
+        return DeviceUnavailableError(f"Modal does not accept this machine ({words}). Log in: modal token new.")
     if "NotFoundError" in kinds:
         return UsageError(f"Modal has no function {function_name(gpu)} in app {APP}. Run 'torchstone deploy modal'.")
     if kinds & {"InvalidError", "VersionError"}:

@@ -1,4 +1,4 @@
-"""A local session behind methods that take and give JSON text: what runs on a node of a cluster, or in a container.
+"""Judges jobs on a node of a cluster or in a container: a local session that takes and returns JSON text.
 
 Trusted like any judge: candidates run in its workers. Jobs and records travel as text. Ray still pickles its own
 returns and exceptions, so the nodes of a cluster are trusted.
@@ -20,6 +20,7 @@ from torchstone.executors.base import ExecutorOptions, Ticket, ticket_of
 from torchstone.executors.local import LocalExecutor
 from torchstone.executors.machine import hardware
 from torchstone.executors.versions import software
+from torchstone.isolation.layer_probe import layers_here
 from torchstone.schema import Job, Node, Record, decode, encode
 
 _MOST_IDLE_SECONDS = 86400.0
@@ -61,9 +62,10 @@ def unpacked(text: str) -> NodeAnswer:
     return decode(text, NodeAnswer)  # type: ignore[arg-type]
 
 
-def described() -> str:
-    """This machine, as JSON of a `Node`."""
-    return encode(Node(platform.node(), hardware(), software())).decode()
+def described(device_type: str | None = None) -> str:
+    """This machine, as JSON of a `Node`. With a type of device also the layers for it, which takes half a second."""
+    layers = () if device_type is None else layers_here(device_type)
+    return encode(Node(platform.node(), hardware(), software(), layers)).decode()
 
 
 class NodeJudge:

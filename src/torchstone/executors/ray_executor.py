@@ -1,4 +1,4 @@
-"""A Ray cluster: one actor for each GPU or group of CPU cores, which owns a judge like that of this machine.
+"""Executor `ray`: an actor for each GPU or group of CPU cores of a Ray cluster, each with one or more judges.
 
 The driver plans and feeds; it needs no device. Actors come and go with their nodes: a lost job is tried again on
 another one (``remote_session.py``). Several runs share a cluster by slots (``slot_ledger.py``).
@@ -7,21 +7,22 @@ another one (``remote_session.py``). Several runs share a cluster by slots (``sl
 from __future__ import annotations
 
 import contextlib
-import itertools
 import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import msgspec
 
 from torchstone.errors import DeviceUnavailableError, InfrastructureError, MissingExtraError, UsageError
 from torchstone.executors.base import ExecutorOptions, Session, run_in
+from torchstone.executors.judge_site import Site, differences, exposed_to_ray, require_alike, require_one_type
 from torchstone.executors.node_judge import NodeJudge, ask_here, described, packed_options
+from torchstone.executors.ray_slots import Slot, find_slots, no_slot
 from torchstone.executors.remote_session import RemoteJudge, RemoteSession
-from torchstone.executors.site import Site, differences, require_alike, require_one_type
 from torchstone.executors.slot_ledger import SlotLedger
 from torchstone.executors.versions import software
 from torchstone.schema import Job, Node, Record, decode
@@ -38,8 +39,6 @@ _KEEP_SECONDS = 15.0
 """An actor without a job for this long gives its slot back, while others of the run still have some."""
 _REST_SECONDS = 10.0
 """A slot whose actor was lost is tried again after this time, so that its jobs go elsewhere first."""
-_TYPE_PREFIX = "accelerator_type:"
-"""Of the resource by which Ray names the type of a node's GPUs."""
 
 
 class RayExecutor:
@@ -54,17 +53,19 @@ class RayExecutor:
         """Ask every node what it is; raises where nodes cannot judge together."""
         ray = connect(options.address)
         device = _device_on(ray, options)
-        slots = find_slots(ray.nodes(), msgspec.structs.replace(options, device=device))
+        options = msgspec.structs.replace(options, device=device)
+        slots = find_slots(ray.nodes(), options)
         if not slots:
-            raise DeviceUnavailableError(_no_slot(device, options.gpu))
-        nodes = _described(ray, slots)
+            raise DeviceUnavailableError(no_slot(ray.nodes(), options))
+        nodes = _described(ray, slots, device.partition(":")[0])
         require_alike(nodes, software())
         if device == "cuda":
             require_one_type(nodes, options.gpu)
-        return Site(device, nodes, lambda module, text: _ask(ray, slots[0], device, module, text))
+        ask = partial(_ask, ray, slots[0], device)
+        return Site(device, nodes, ask, exposed_to_ray(nodes) if options.isolation == "best" else ())
 
     def report_to(self, tell: Callable[[str], None]) -> None:
-        """Who wants to know which nodes come and go."""
+        """Call this function with a message when nodes come or go, or jobs are lost."""
         self._tell = tell
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Record]:
@@ -84,7 +85,9 @@ def connect(address: str) -> Any:
         import ray
     except ImportError as error:
         raise MissingExtraError("--executor ray needs Ray. Install it: pip install 'torchstone[ray]'.") from error
-    if not ray.is_initialized():
+    if ray.is_initialized():
+        _require_cluster(address, ray.get_runtime_context().gcs_address)
+    else:
         try:
             _require_listener(address)
             ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, configure_logging=False)
@@ -96,65 +99,49 @@ def connect(address: str) -> Any:
     return ray
 
 
+def _require_cluster(address: str, connected: str) -> None:
+    """Raise where the program uses another cluster than the one that is asked for. ``auto`` is whichever it uses."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or "://" in host:  # auto, or the address of a proxy
+        return
+    own_host, _, own_port = connected.rpartition(":")
+    if port != own_port or not _is_same_host(host, own_host):
+        raise UsageError(
+            f"Ray address '{address}' is asked for, and this program is connected to the cluster at '{connected}'. "
+            "Use that address or 'auto', or call ray.shutdown() first."
+        )
+
+
+def _is_same_host(host: str, other: str) -> bool:
+    """Whether the names have an address in common, or are both of this machine."""
+    found, others = _addresses(host), _addresses(other)
+    return bool(found & others) or (any(map(_is_here, found)) and any(map(_is_here, others)))
+
+
+def _addresses(host: str) -> set[str]:
+    try:
+        return {str(each[4][0]) for each in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return {host}
+
+
+def _is_here(address: str) -> bool:
+    """Whether a server of this machine could listen on the address."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as unused:
+            unused.bind((address, 0))
+            return True
+    except OSError:
+        return False
+
+
 def _require_listener(address: str) -> None:
     """Raise at once where nobody listens: Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "://" not in host:
         with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS):
             pass
-
-
-class Slot(NamedTuple):
-    """A place for one judge: a GPU, or a group of cores."""
-
-    key: str
-    """``<node>/<number>``."""
-    node_id: str
-    host: str
-    number: int
-    """Among the slots of its node."""
-    of: int
-    resources: tuple[tuple[str, float], ...]
-    """What its actor asks of Ray, as options of an actor."""
-
-    @property
-    def node_name(self) -> str:
-        """As records name it. Several nodes of Ray may run on one machine."""
-        return f"{self.host} (Ray {self.node_id[:8]})"
-
-
-def find_slots(nodes: Sequence[Any], options: ExecutorOptions) -> list[Slot]:
-    """The slots of the nodes that live, one node after another in turn."""
-    found = [_slots_of(node, options) for node in nodes if node["Alive"]]
-    return [slot for slots in itertools.zip_longest(*found) for slot in slots if slot is not None]
-
-
-def _slots_of(node: Any, options: ExecutorOptions) -> list[Slot]:
-    resources = node.get("Resources", {})
-    if options.gpu and not _has_type(resources, options.gpu):
-        return []
-    cores = resources.get("CPU", 0.0)
-    wanted: dict[str, float] = {"num_cpus": (1 + options.threads) * options.judges_per_device}
-    if options.device == "cpu":
-        count = int(cores // wanted["num_cpus"])
-    else:
-        count, wanted = int(resources.get("GPU", 0.0)), {"num_gpus": 1, "num_cpus": 0}
-    host, node_id = node.get("NodeManagerHostname") or node["NodeID"][:8], node["NodeID"]
-    options_of_actor = tuple(wanted.items())
-    return [Slot(f"{node_id}/{n}", node_id, host, n, count, options_of_actor) for n in range(count)]
-
-
-def _has_type(resources: Iterable[str], gpu: str) -> bool:
-    """Ray says ``H100`` or ``A100-80G``; a name matches its beginning."""
-    names = (name.removeprefix(_TYPE_PREFIX) for name in resources if name.startswith(_TYPE_PREFIX))
-    return any(name.lower().startswith(gpu.lower()) for name in names)
-
-
-def _no_slot(device: str, gpu: str) -> str:
-    if device == "cpu":
-        return "no node of the Ray cluster has a free group of CPU cores. Add a node, or ask for fewer --threads."
-    of_type = f" of type {gpu}" if gpu else ""
-    return f"no node of the Ray cluster has a GPU{of_type}. Add one, or run with --device cpu."
 
 
 def _device_on(ray: Any, options: ExecutorOptions) -> str:
@@ -165,15 +152,17 @@ def _device_on(ray: Any, options: ExecutorOptions) -> str:
         )
     if options.device != "auto":
         return options.device
+    if options.gpu:
+        return "cuda"
     as_gpus = msgspec.structs.replace(options, device="cuda")
     return "cuda" if find_slots(ray.nodes(), as_gpus) else "cpu"
 
 
-def _described(ray: Any, slots: Sequence[Slot]) -> tuple[Node, ...]:
+def _described(ray: Any, slots: Sequence[Slot], device_type: str) -> tuple[Node, ...]:
     """Each node once, as it describes itself."""
     first = list({slot.node_id: slot for slot in slots}.values())
     task = ray.remote(num_cpus=0, max_retries=1)(described)
-    asked = [task.options(scheduling_strategy=_on(slot)).remote() for slot in first]
+    asked = [task.options(scheduling_strategy=_on(slot)).remote(device_type) for slot in first]
     answers: list[Node] = []
     for slot, reference in zip(first, asked, strict=True):
         try:
@@ -247,7 +236,7 @@ class RayJudge:
         return self.in_hand > 0 or now - self._idle_since < _KEEP_SECONDS
 
     def end(self) -> None:
-        """Kill the actor. Its judge ends with the pipe that the actor held, and every worker with the judge."""
+        """Kill the actor. Its judges end with the pipes that the actor held, and every worker with its judge."""
         with contextlib.suppress(Exception):
             self._ray.kill(self._actor, no_restart=True)
 

@@ -1,4 +1,4 @@
-"""A session whose judges are elsewhere: feeds them, tries again what the infrastructure lost, and bounds that.
+"""Session for judges on other machines: sends jobs, and retries those that the infrastructure lost, within a limit.
 
 What a candidate does is in the record that comes back: a crash is a verdict and is never tried again. What keeps an
 answer from coming (a node is lost, an actor dies, a container fails) is a fault. The job goes back to the front of the
@@ -8,26 +8,20 @@ queue, for whichever judge is free next. After three faults it ends `unjudged`.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from threading import Lock
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 import msgspec
 
 from torchstone import errors
-from torchstone.executors.base import Answer, ExecutorOptions, ticket_of
+from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.node_judge import Judged, packed, unpacked
 from torchstone.executors.queue import JobQueue, Waiting
-from torchstone.schema import Isolation, Job, Record, Unjudged, Verdict
+from torchstone.executors.session_loop import LASTING, MOST_UNJUDGED_IN_A_ROW, SessionLoop, error_named
+from torchstone.schema import Record
 
-MOST_ATTEMPTS = 3
-"""Faults after which a job ends `unjudged`."""
-_MOST_UNJUDGED_IN_A_ROW = 3
-"""Candidates: if as many fail one after another, the jobs are not the cause, and the session gives up."""
 _LOOK_SECONDS = 1.0
 """How often judges that come and go are looked for while nothing is heard."""
 _PATIENCE_SECONDS = 300.0
@@ -81,13 +75,12 @@ class _Message:
         self.overdue_at = time.monotonic() + seconds
 
 
-class RemoteSession:
-    """See `Session`. All work is done in the thread that iterates."""
+class RemoteSession(SessionLoop):
+    """The loop over messages to judges that come and go."""
 
     def __init__(self, fleet: Fleet, options: ExecutorOptions) -> None:
-        self._fleet, self._options = fleet, options
-        self._queue = JobQueue(heaviest_first=True)
-        self._answers: deque[Answer] = deque()
+        super().__init__(options, JobQueue(heaviest_first=True))
+        self._fleet = fleet
         self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
         """What other threads have for the loop."""
         self._messages: dict[int, _Message] = {}
@@ -97,19 +90,6 @@ class RemoteSession:
         self._unjudged_in_a_row: set[str] = set()
         self._without_since: float | None = None
         self._idle_since = time.monotonic()
-        self._turn = Lock()
-        self._closed = False
-
-    def submit(self, jobs: Iterable[Job]) -> None:
-        self._queue.put(jobs)
-        self._wake()
-
-    def withdraw(self, jobs: Iterable[Job]) -> list[Job]:
-        return self._queue.withdraw(jobs)
-
-    def finish(self) -> None:
-        self._queue.close()
-        self._wake()
 
     def close(self) -> None:
         self._closed = True
@@ -120,26 +100,8 @@ class RemoteSession:
     def _wake(self) -> None:
         self._events.put(lambda: None)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Answer:
-        with self._turn:
-            while not self._closed:
-                if self._answers:
-                    return self._answers.popleft()
-                if self._queue.closed and not self._queue and not self._messages:
-                    break
-                self._step()
-        raise StopIteration
+    def _has_in_hand(self) -> bool:
+        return bool(self._messages)
 
     # ---- the loop
 
@@ -218,7 +180,7 @@ class RemoteSession:
             return
         error = done.exception()
         if error is not None:
-            if isinstance(error, errors.UsageError):
+            if isinstance(error, errors.UsageError | errors.DeviceUnavailableError):
                 raise error
             self._lost(message, f"{type(error).__name__}: {error}")
             return
@@ -230,24 +192,24 @@ class RemoteSession:
         if isinstance(answer, Judged):
             self._take(message, answer.records)
         else:
-            kind = getattr(errors, answer.error, errors.InfrastructureError)
-            if issubclass(kind, errors.UsageError | errors.IsolationUnavailableError):
-                raise kind(answer.message)
+            told = error_named(answer.error, answer.message)
+            if isinstance(told, LASTING):
+                raise told
             self._lost(message, answer.message)
 
     def _take(self, message: _Message, records: Sequence[Record]) -> None:
         """The records of the message's jobs, and of no others."""
-        found = {record.job_key: record for record in records}
+        found: dict[str, list[Record]] = {}
+        for record in records:  # jobs that differ only in how long they may take have the same key
+            found.setdefault(record.job_key, []).append(record)
         missing: list[Waiting] = []
         for job, lost in message.jobs:
-            record = found.get(job.key)
-            if record is None:
+            if not found.get(job.key):
                 missing.append((job, lost))
                 continue
+            record = found[job.key].pop(0)  # the records come in the order of the jobs
             self._unjudged_in_a_row.clear()
-            self._answers.append(Answer(job, msgspec.structs.replace(record, attempts=record.attempts + lost)))
-            given_up = self._queue.judged(job, record.verdict)
-            self._answers += (Answer(each, self._without_judge(each, verdict, 0)) for each, verdict in given_up)
+            self._answer(job, msgspec.structs.replace(record, attempts=record.attempts + lost), {})
         if missing:
             self._lost(_Message(message.judge, missing), "an answer without these jobs")
 
@@ -256,35 +218,14 @@ class RemoteSession:
         self._known.pop(message.judge.name, None)
         self._fleet.lost(message.judge, words)
         for job, lost in reversed(message.jobs):
-            if lost + 1 < MOST_ATTEMPTS:
-                self._queue.put_back(job, lost + 1)
-                continue
-            verdict = Unjudged(f"lost {lost + 1} times by the infrastructure; the last time on {words}")
-            self._queue.judged(job, verdict)
-            self._answers.append(Answer(job, self._without_judge(job, verdict, lost + 1)))
-            self._unjudged_in_a_row.add(job.implementation.key)
-        if len(self._unjudged_in_a_row) >= _MOST_UNJUDGED_IN_A_ROW and not self._messages:
+            faults = f"lost {lost + 1} times by the infrastructure; the last time on {words}"
+            if self._put_back_or_give_up(job, lost + 1, faults, {}):
+                self._unjudged_in_a_row.add(job.implementation.key)
+        if len(self._unjudged_in_a_row) >= MOST_UNJUDGED_IN_A_ROW and not self._messages:
             raise errors.InfrastructureError(f"one job after another is lost; the last one: {words}")
-
-    def _without_judge(self, job: Job, verdict: Verdict, attempts: int) -> Record:
-        """The record of a job that no judge has answered."""
-        return Record(
-            job_key=job.key,
-            case=job.case,
-            implementation=job.implementation.reference,
-            verdict=verdict,
-            manifest_key=self._options.manifest_key,
-            device=self._options.device,
-            isolation=Isolation(self._options.isolation),
-            attempts=attempts,
-            shapes=job.shapes,
-        )
 
     def _give_up_overdue(self) -> None:
         now = time.monotonic()
         for message in [one for one in self._messages.values() if one.overdue_at < now]:
             del self._messages[id(message)]
             self._lost(message, "no answer in time")
-
-
-__all__ = ["MOST_ATTEMPTS", "Fleet", "RemoteJudge", "RemoteSession", "ticket_of"]

@@ -1,8 +1,8 @@
-"""Which run uses which slot of a cluster: every run that has work gets an equal share. Pure, and safe to lose.
+"""Divides the slots of a Ray cluster (GPUs or groups of CPU cores) among runs: each with work gets an equal share.
 
-A slot is a GPU, or a group of CPU cores, of one node. Each run asks every second or so and says what it holds. A run
-that is told to hold less lets go of a slot when its job there is done. If the ledger is lost, the next one learns from
-the same questions what is held.
+A slot belongs to one node. Each run asks every second or so and says what it holds. A run that is told to hold less
+lets go of a slot when its job there is done. Losing the ledger is harmless: the next one learns from the same questions
+what is held.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Versions of what takes part in a judgement, on this machine. Reads metadata; never imports torch."""
+"""Reads the versions of torch, Triton, driver and other software on this machine. Never imports torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs need of the processes that judge them, known before these start."""
+"""Decides from the jobs how judges set up their workers: what these import beforehand, and how they open the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORDS_FOR_COMPILING = ("compile", "_dynamo", "_inductor", "export")
 
 
 class Workload(NamedTuple):
-    """How judge processes are set up for some jobs."""
+    """How the workers of a judge are set up for some jobs."""
 
     preload: Preload = "compiler"
     """What workers find imported. A guess: a kernel that needs more imports it."""

@@ -1,10 +1,10 @@
-"""Feedback: what the author of a kernel is told about its records. A fold of its own, not a print of reports.
+"""Feedback: what the author of a kernel, a model or a person, may see of its results.
 
-It never contains a seed, a value of a hidden variant beyond its kind, or how the judge watches.
+It never contains a seed, or how the judge detects cheating. A hidden variant is a call with drawn
+sizes, layout or scalars near a stated case. Of its values only the kind is named, such as `NaN` or `positive`.
 """
 
-from torchstone.feedback.fold import feedback_of
-from torchstone.feedback.info import (
+from torchstone.feedback.feedback_fields import (
     ArgumentShape,
     CasePerformance,
     CompileError,
@@ -13,6 +13,7 @@ from torchstone.feedback.info import (
     ProfiledWork,
     WrongElements,
 )
+from torchstone.feedback.from_records import feedback_of
 from torchstone.feedback.performance import profiled_work
 from torchstone.feedback.text import profile_text
 

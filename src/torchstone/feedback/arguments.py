@@ -1,15 +1,19 @@
-"""The arguments of a call as its author may see them: everything about memory, no value of a tensor."""
+"""Describes the arguments of a call for the kernel's author: shapes, dtypes and memory, no value of a tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import mul
+from typing import NamedTuple
 
-from torchstone.feedback.info import ArgumentShape
-from torchstone.feedback.kinds import kind_of
-from torchstone.schema import Argument, Case, Complex, NonFinite, Record, Scalar, Tensor, describe
+from torchstone.feedback.feedback_fields import ArgumentShape
+from torchstone.feedback.value_kinds import kind_of
+from torchstone.schema import Argument, Case, Complex, NonFinite, Record, Scalar, Tensor, describe, is_gradient
 from torchstone.schema import Sequence as Listed
+
+_ASKING = "asking"
+"""Name of the argument of a gradient that lists which arguments require one, as in `gradient_operators`."""
 
 
 def arguments_of(record: Record, called: Case) -> tuple[ArgumentShape, ...]:
@@ -23,8 +27,36 @@ def tensor_names(record: Record, called: Case) -> tuple[str, ...]:
     return tuple(name for name, item in _named(called, record.argument_names) if isinstance(item, Tensor))
 
 
+class GradientNames(NamedTuple):
+    """What the case of a gradient returns: the operator's results, then a gradient for each of these arguments."""
+
+    results: int
+    arguments: tuple[str, ...]
+
+
+def gradient_names(record: Record, called: Case) -> GradientNames:
+    """Of a call of a gradient; nothing for any other operator."""
+    if not is_gradient(called.operator) or not isinstance(called.args[0], Listed):
+        return GradientNames(0, ())
+    cotangents = record.argument_names[0] if record.argument_names else "argument 0"
+    floating = [
+        name
+        for name, item in _named(called, record.argument_names)
+        if isinstance(item, Tensor) and _is_floating(item.dtype) and name.partition("[")[0] != cotangents
+    ]
+    asking = called.kwargs.get(_ASKING)
+    if isinstance(asking, Listed):
+        places = [item.value for item in asking.items if isinstance(item, Scalar) and isinstance(item.value, int)]
+        floating = [floating[place] for place in places if place < len(floating)]
+    return GradientNames(len(called.args[0].items), tuple(floating))
+
+
+def _is_floating(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat", "complex"))
+
+
 def same_memory(one: Case, other: Case) -> bool:
-    """Whether two calls differ in nothing but values."""
+    """Whether two calls differ in nothing but the values of tensors."""
     return [_without_fill(item) for _, item in _named(one, ())] == [
         _without_fill(item) for _, item in _named(other, ())
     ]
@@ -71,7 +103,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _lies_alike(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
-    """Dimensions of one element have no next one, so their stride says nothing."""
+    """Whether two strides mean the same memory order. The stride of a dimension of size 1 has no meaning."""
     if 0 in shape:
         return True
     return all(mine == theirs for size, mine, theirs in zip(shape, one, other, strict=True) if size > 1)

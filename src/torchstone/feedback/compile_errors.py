@@ -1,4 +1,4 @@
-"""Kernels that could not be loaded or built, equal messages together."""
+"""Groups the cases in which a kernel could not be loaded or compiled, by the error message."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from torchstone.feedback.info import CompileError
+from torchstone.feedback.feedback_fields import CompileError
 from torchstone.feedback.kernel_lines import complained_at, exception_lines, raised_at
-from torchstone.reports.text import one_line
+from torchstone.reports.safe_text import one_line
 from torchstone.schema import Crashed, Record, SourceFiles
 
 _COMPILERS_ERRORS = (

@@ -1,4 +1,4 @@
-"""Cases in which a kernel failed: what happened, in the record's fields, without what its author must not know."""
+"""Describes a kernel's failed cases for its author, without seeds, hidden values or how a cheat was detected."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from torchstone.feedback.arguments import arguments_of, same_memory, tensor_names
-from torchstone.feedback.info import FailedCase, Moment, Problem, WrongElements
+from torchstone.feedback.arguments import arguments_of, gradient_names, same_memory, tensor_names
+from torchstone.feedback.feedback_fields import FailedCase, Moment, Problem, WrongElements
 from torchstone.feedback.kernel_lines import Place, exception_lines, raised_at
-from torchstone.feedback.kinds import kind_of, plainly
-from torchstone.reports.text import one_line
+from torchstone.feedback.value_kinds import kind_of, plainly
+from torchstone.reports.safe_text import one_line
 from torchstone.schema import (
     Case,
     Cheated,
@@ -32,7 +32,7 @@ from torchstone.schema import (
 )
 
 REJECTED = "rejected: result or time did not come from this call"
-"""All that is told of a cheat: how it was seen would teach the next one."""
+"""All that the author of a cheat is told: how it was detected would teach the next cheat."""
 _MOMENTS: dict[Stage, Moment] = {
     "load": "load", "compile": "first call", "check": "check", "measure": "measure", "attribute": "check",
 }  # fmt: skip
@@ -46,7 +46,7 @@ _MOST_SHAPES = 3
 
 
 def failed_cases(records: Iterable[Record], source: SourceFiles | None) -> tuple[FailedCase, ...]:
-    """Equal failures together: first those of stated cases, and of these what concerns most."""
+    """Groups equal failures: those of stated cases first, then those of variants, each by the number of cases."""
     groups: dict[tuple[Any, ...], list[FailedCase]] = {}
     for record in records:
         failure = _failed(record, source)
@@ -87,8 +87,9 @@ def _failed(record: Record, source: SourceFiles | None) -> FailedCase:
             return _disagrees(record, verdict)
         case Crashed():
             return _crashed(record, verdict, source)
-        case TimedOut(stage=stage, limit_seconds=limit):
-            text = f"the {_words(stage)} was not finished after {limit:g} s, and the kernel was stopped"
+        case TimedOut(stage=stage, limit_seconds=limit, variant=variant):
+            tried = f" with {variant}" if variant else ""
+            text = f"the {_words(stage)}{tried} was not finished after {limit:g} s, and the kernel was stopped"
             return _plain(record, "timed_out", text, _MOMENTS.get(stage))
         case Cheated():
             return FailedCase(record.case.operator, "rejected", REJECTED)
@@ -111,7 +112,7 @@ def _words(stage: Stage) -> str:
 
 
 def _plain(record: Record, problem: Problem, message: str, during: Moment | None = None) -> FailedCase:
-    """Without a call that is known: the stated arguments."""
+    """For failures without a known call: shows the stated arguments."""
     arguments = arguments_of(record, record.case)
     return FailedCase(record.case.operator, problem, one_line(message), during=during, arguments=arguments)
 
@@ -157,14 +158,21 @@ class _Call:
         names = () if self.case is None else tensor_names(self.record, self.case)
         return names[position] if position < len(names) else f"tensor argument {position}"
 
+    def result(self, position: int) -> str:
+        """``output 0``; after the operator's own results its gradients: ``gradient of other``."""
+        found = gradient_names(self.record, self.case or self.record.case)
+        place = position - found.results
+        is_gradient = 0 <= place < len(found.arguments)
+        return f"gradient of {found.arguments[place]}" if is_gradient else f"output {position}"
+
     def measure(self, error: float | None) -> float | None:
-        """Of a hidden call its power of ten: where a zero was returned, the error is the value."""
+        """Of a hidden call, the error's power of ten alone: if the kernel returned 0, the error is the hidden value."""
         if not error or not self.is_hidden or not math.isfinite(error):
             return error
         return float(10.0 ** math.floor(math.log10(error)))
 
     def without_values(self, text: str) -> str:
-        """Of a hidden call without its decimal numbers: sizes and dimensions are whole ones."""
+        """Of a hidden call, the text without its decimal numbers. Integers stay: they are sizes and dimensions."""
         return _NUMBERS.sub("…", text) if self.is_hidden else text
 
     def shown(self, value: str) -> str:
@@ -189,7 +197,7 @@ def _wrong_elements(found: WrongResult, call: _Call) -> WrongElements | None:
 
 
 def _result(found: WrongResult, call: _Call) -> str:
-    return f"output {found.position}" if found.kind == "output" else call.tensor(found.position)
+    return call.result(found.position) if found.kind == "output" else call.tensor(found.position)
 
 
 def _message(verdict: Disagrees, call: _Call, wrong: WrongElements | None) -> str:

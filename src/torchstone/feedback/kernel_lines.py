@@ -1,4 +1,4 @@
-"""Where in the kernel's own source something went wrong: read from a traceback or from a compiler's messages."""
+"""Finds the line of the kernel's source that a traceback or a compiler's message is about."""
 
 from __future__ import annotations
 

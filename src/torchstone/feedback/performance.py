@@ -1,13 +1,13 @@
-"""How fast a kernel is that agrees: each timed case, what limits it, and what its code takes."""
+"""Describes a kernel's speed for its author: the timed cases that agree, what limits them, registers and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from torchstone.feedback.arguments import arguments_of
-from torchstone.feedback.info import CasePerformance, ProfiledWork
+from torchstone.feedback.feedback_fields import CasePerformance, ProfiledWork
 from torchstone.reports import CaseResult
-from torchstone.reports.text import byte_size, one_line
+from torchstone.reports.safe_text import byte_size, one_line
 from torchstone.schema import Attribution, KernelCode, Profile
 
 _NAME_CHARACTERS = 60

@@ -1,10 +1,10 @@
-"""Feedback as text for a prompt: the most important first, cut between paragraphs where it must be short."""
+"""Formats feedback as text for a prompt: the most important first, cut at a line if it is too long."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from torchstone.feedback.info import (
+from torchstone.feedback.feedback_fields import (
     ArgumentShape,
     CasePerformance,
     CompileError,
@@ -13,7 +13,7 @@ from torchstone.feedback.info import (
     ProfiledWork,
     WrongElements,
 )
-from torchstone.reports.text import counted, microseconds, over_bound, ratio
+from torchstone.reports.safe_text import counted, microseconds, over_bound, ratio
 from torchstone.schema import forward_operator, is_gradient
 
 BYTES_PER_TOKEN = 3

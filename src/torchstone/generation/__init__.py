@@ -1,4 +1,4 @@
-"""Models write kernels, are told what the judge found, and write better ones."""
+"""Lets language models write kernels, tells them what the judge found, and asks for better ones."""
 
 from torchstone.generation.request import GenerationRequest
 from torchstone.generation.run import GenerationResult, generate

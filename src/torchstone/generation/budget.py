@@ -1,13 +1,15 @@
-"""Keeps a run within its budget of dollars and tokens, whatever is on its way at the same time.
+"""Keeps a run within its budget of dollars and tokens, including requests that are in progress.
 
-A request is sent only if its worst case still fits beside the worst cases of those on their way. So the budget is never
-exceeded, as far as the provider counts what it says.
+A request is sent only if its worst case still fits beside the worst cases of those on their way. If the provider does
+not say what a request used, a whole reply counts by its text, and a request without one as its worst case.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import functools
+import math
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -30,11 +32,12 @@ class Spending:
     """What one request used; set by the caller that made it."""
 
     def __init__(self) -> None:
-        self.usage = Usage()
+        self.usage: Usage | None = None
+        """None: not known; it counts as the worst case."""
 
 
 class Budget:
-    """Counts what is used, and lets requests begin."""
+    """Counts what requests use, and lets a request begin only if it fits."""
 
     def __init__(
         self,
@@ -44,7 +47,9 @@ class Budget:
         price: Price | None = None,
         max_output_tokens: int = 0,
         spent: Usage = Usage(),  # noqa: B008 - frozen
+        keep: Callable[[Usage], None] = lambda used: None,
     ) -> None:
+        """``keep`` writes down what is used and reserved: before a request is sent, and when it has ended."""
         if usd is not None and price is None:
             raise UsageError(
                 "--budget-usd needs the price of the model. Add --price INPUT,OUTPUT (dollars for a million tokens) "
@@ -52,7 +57,7 @@ class Budget:
             )
         self._usd, self._tokens, self._price = usd, tokens, price
         self._max_output_tokens = max_output_tokens
-        self._spent = spent
+        self._spent, self._keep = spent, keep
         self._reserved: list[Usage] = []
         self._changed = asyncio.Condition()
 
@@ -66,6 +71,11 @@ class Budget:
         cost = None if self._price is None else self._price.cost_usd(usage)
         return msgspec.structs.replace(usage, cost_usd=cost)
 
+    def estimated(self, messages: tuple[Message, ...], reply: str) -> Usage:
+        """What a whole reply used, if the provider does not say it; rather too much than too little."""
+        output = min(math.ceil(len(reply) / _CHARACTERS_PER_TOKEN), self._max_output_tokens)
+        return Usage(estimated_tokens(messages), output)
+
     @asynccontextmanager
     async def reserved(self, messages: tuple[Message, ...]) -> AsyncIterator[Spending]:
         """Waits until the worst case fits, and counts what was really used afterwards."""
@@ -77,18 +87,21 @@ class Budget:
             self._reserved.append(worst)
         spending = Spending()
         try:
+            self._write()
             yield spending
         finally:
             # No await before the numbers are right: a cancelled task must not leave its reservation behind.
             self._reserved.remove(worst)
-            self._spent = added(self._spent, spending.usage)
+            self._spent = added(self._spent, worst if spending.usage is None else spending.usage)
+            self._write()
             async with self._changed:
                 self._changed.notify_all()
 
+    def _write(self) -> None:
+        self._keep(functools.reduce(added, self._reserved, self._spent))
+
     def _fits(self, worst: Usage) -> bool:
-        total = worst
-        for usage in (self._spent, *self._reserved):
-            total = added(total, usage)
+        total = functools.reduce(added, self._reserved, added(self._spent, worst))
         within_tokens = self._tokens is None or total.tokens <= self._tokens
         within_usd = self._usd is None or self._price is None or self._price.cost_usd(total) <= self._usd
         return within_tokens and within_usd

@@ -1,4 +1,4 @@
-"""What a model is sent for one attempt: the prompt, and the earlier attempts with what was found out about them."""
+"""Builds what a model is sent for one attempt: the prompt, and earlier attempts with the feedback on them."""
 
 from __future__ import annotations
 

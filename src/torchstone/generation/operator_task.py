@@ -1,7 +1,7 @@
-"""The attempts at one operator: ask, keep the reply, take the code out of it, have it judged, keep the outcome.
+"""Makes the attempts at one operator: asks the model, extracts its code, has it judged, writes the outcome.
 
-What is written is in an order that a kill at any moment leaves whole: the reply, the kernel, its records, the line of
-the journal. A reply whose line is missing is judged again without asking again.
+Files are written in this order: the reply, the kernel, its records, the line of the journal. So a run that is killed
+can be resumed: a reply whose line is missing is judged again, without asking the model again.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from typing import Protocol
 
 import msgspec
 
-from torchstone.generation.asking import Asker, NoAnswerError
+from torchstone.generation.ask_with_retries import Asker, NoAnswerError
 from torchstone.generation.budget import BudgetSpentError
 from torchstone.generation.conversation import Shown, evolving, refining
-from torchstone.generation.judging import KernelJudge, feedback_from
+from torchstone.generation.kernel_judge import KernelJudge, feedback_from
+from torchstone.generation.profiling_attempts import AttemptProfiler
 from torchstone.generation.providers import ModelRequest
 from torchstone.generation.run_folder import OperatorFolder, write_best
 from torchstone.generation.strategies import Ask, Goal, Strategy
 from torchstone.generation.transcript import PAGE, append_exchange, read_exchanges, write_page
-from torchstone.prompting import Language, code_in, entry_of
-from torchstone.schema import Case
+from torchstone.prompting import Language, code_in, entry_for
+from torchstone.reports.safe_text import one_line
+from torchstone.schema import Case, Profile
 from torchstone.schema.generation import (
     Attempt,
     Exchange,
@@ -36,6 +38,8 @@ from torchstone.schema.generation import (
 
 _CUT_OFF = frozenset({"max_tokens", "length", "model_context_window_exceeded"})
 """Stop reasons of replies that ended at a limit."""
+_LONGEST_REASON = 200
+"""Characters of the reason for which there is no reply, in the summary's table. The journal has all of it."""
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -47,6 +51,8 @@ class Terms(msgspec.Struct, frozen=True):
     strategy_name: str
     goal: Goal
     feedback_tokens: int
+    profiler: AttemptProfiler | None = None
+    """Profiles right attempts for their feedback; None: feedback has no profile."""
 
 
 class Run(Protocol):
@@ -58,19 +64,19 @@ class Run(Protocol):
         ...
 
     def keep(self, attempt: Attempt) -> None:
-        """Write the attempt to the journal, and tell who watches."""
+        """Write the attempt to the journal, and tell the observer."""
         ...
 
     def stop_asking(self, reason: str) -> None:
-        """The budget is spent."""
+        """The budget is spent: make no further request."""
         ...
 
     def no_answer(self, error: NoAnswerError) -> None:
-        """Raises if the provider answers nobody."""
+        """An attempt got no reply. Raises if the provider seems not to work at all."""
         ...
 
     def answered(self) -> None:
-        """The provider answers."""
+        """A request was answered: the provider works."""
         ...
 
 
@@ -81,7 +87,7 @@ class OperatorTask:
         self, operator: str, cases: tuple[Case, ...], prompt: str, folder: OperatorFolder, attempts: Sequence[Attempt]
     ) -> None:
         self.operator, self._cases, self._prompt, self._folder = operator, cases, prompt, folder
-        self._entry = entry_of(folder.name)
+        self._entry = entry_for(operator, folder.name)
         self._attempts = {attempt.number: attempt for attempt in attempts}
         self._exchanges = {each.number: each for each in read_exchanges(folder.transcript)}
         self._feedback: dict[int, str] = {}
@@ -215,12 +221,17 @@ class OperatorTask:
         match attempt.outcome:
             case Judged() as judged:
                 name = self._folder.kernel(attempt.number).name
-                info = feedback_from(self._folder.run, judged, name, code, self._entry)
+                profile = self._profile(attempt)
+                info = feedback_from(self._folder.run, judged, name, code, self._entry, profile)
                 return info.to_text(self._terms.feedback_tokens)
             case NoCode(problem=problem):
                 return problem
             case ProviderFailed() | NotJudged():
                 return "This attempt was not judged."
+
+    def _profile(self, attempt: Attempt) -> Profile | None:
+        profiler = self._terms.profiler
+        return None if profiler is None or not attempt.right else profiler.profile(self._folder, attempt, self._entry)
 
 
 def _cut_off(exchange: Exchange) -> str:
@@ -228,7 +239,7 @@ def _cut_off(exchange: Exchange) -> str:
 
 
 def outcome_text(attempt: Attempt) -> str:
-    """What came of it, in a few words."""
+    """The outcome of an attempt, in a few words."""
     match attempt.outcome:
         case Judged(right=True, speedup=None):
             return "right"
@@ -238,7 +249,7 @@ def outcome_text(attempt: Attempt) -> str:
             return f"{verdict}, {verdicts.get('agrees', 0)} of {sum(verdicts.values())} cases agree"
         case NoCode():
             return "no code"
-        case ProviderFailed(reason=reason):
-            return f"no reply: {reason}"
+        case ProviderFailed(reason=reason, message=message):
+            return f"no reply ({reason}): {one_line(message, limit=_LONGEST_REASON)}"
         case NotJudged():
             return "not judged"

@@ -1,4 +1,4 @@
-"""Prices of models: given by the user, because they change. Without one, a cost is unknown, not zero."""
+"""Prices of models, which users give because they change. Without a price, a cost is unknown, not zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The request of a run of generation, checked before anything is started or paid for."""
+"""The options of a generation run, checked before anything is started or paid for."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import msgspec
 from torchstone import registry
 from torchstone.errors import UsageError
 from torchstone.generation.prices import Price
-from torchstone.generation.strategies import strategy_named
+from torchstone.generation.strategies import Goal, strategy_named
 from torchstone.prompting import language_named
 from torchstone.runs.request import check_run_id
 from torchstone.schema import Deadlines, Effort, IsolationLevel, Limits, NonFiniteInputs, Shapes
 from torchstone.schema.generation import Strategy
+from torchstone.suites import Mode
 from torchstone.suites.recorded_call_files import identity_of
 
 OUTPUT_DIR = Path("generated_kernels")
 """Where run folders are made unless told otherwise."""
 IDENTITY = (
     "suite", "operators", "dtypes", "source", "largest", "sample", "dsl", "strategy", "provider", "model",
-    "device", "effort", "shapes", "non_finite", "require_authored",
+    "device", "effort", "shapes", "non_finite", "require_authored", "mode", "overhead_dominated", "expression",
+    "case_keys",
 )  # fmt: skip
 """The parts of a configuration that a resumed run must share with its beginning."""
 
@@ -36,6 +38,12 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None = None
     largest: int | None = None
     sample: int | None = None
+    overhead_dominated: bool = False
+    expression: str | None = None
+    case_keys: tuple[str, ...] | None = None
+    """These three choose cases as in a `RunRequest`."""
+    mode: Mode = "fwd"
+    """Whether kernels are judged by their results, their gradients (`bwd`), or both."""
     provider: str | None = None
     """None: told from the model's name."""
     model: str | None = None
@@ -48,6 +56,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Go on until the lower end of the speedup reaches this; None: a right kernel is enough."""
     feedback_tokens: int = 1500
     """Longest feedback on one attempt."""
+    feedback_profile: bool = False
+    """Feedback on a right kernel says where its time goes, by torch's profiler in the sandbox."""
     concurrency: int = 8
     """Requests on their way at the same time."""
     retries: int = 5
@@ -82,6 +92,11 @@ def checked(request: GenerationRequest) -> GenerationRequest:
     strategy_named(request.strategy)
     check_run_id(request.run_id, request.resume)
     _require_positive(request)
+    if request.feedback_profile and not strategy_named(request.strategy).shows_right(_goal(request)):
+        raise UsageError(
+            "feedback_profile is for the feedback on right kernels, and no model would read it: the run ends at the "
+            "first right kernel, or attempts are independent. Add --target-speedup X or --strategy evolve."
+        )
     if request.isolation == "none":
         raise UsageError("isolation 'none': kernels written by a model run only in the sandbox. Use best or strict.")
     if request.base_url is not None and "@" in request.base_url.partition("://")[2].partition("/")[0]:
@@ -94,6 +109,10 @@ def checked(request: GenerationRequest) -> GenerationRequest:
         provider=provider,
         operators=None if request.operators is None else tuple(dict.fromkeys(request.operators)),
     )
+
+
+def _goal(request: GenerationRequest) -> Goal:
+    return Goal(request.max_attempts, request.target_speedup)
 
 
 def _require_positive(request: GenerationRequest) -> None:

@@ -1,9 +1,10 @@
-"""One run of generation from request to summary: choose cases, ask and judge side by side, keep every attempt."""
+"""Executes a generation run: asks for kernels and judges them concurrently, keeps every attempt, writes summaries."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -14,37 +15,47 @@ from typing import Protocol
 import msgspec
 
 from torchstone.api import Judge
-from torchstone.durable import write_atomically
+from torchstone.api.run_now import run_now
+from torchstone.atomic_files import write_atomically
 from torchstone.errors import InfrastructureError
-from torchstone.generation.asking import Asker, AskingLimits, NoAnswerError
-from torchstone.generation.budget import Budget, added
-from torchstone.generation.judging import REQUIRED_LAYERS, KernelJudge, open_judge
+from torchstone.generation.ask_with_retries import Asker, AskingLimits, NoAnswerError
+from torchstone.generation.budget import Budget
+from torchstone.generation.concurrent_tasks import all_or_first_error, interruptible
+from torchstone.generation.kernel_judge import REQUIRED_LAYERS, KernelJudge, open_judge
 from torchstone.generation.operator_task import OperatorTask, Terms
-from torchstone.generation.preparing import cases_by_operator, provider_for
+from torchstone.generation.preflight_checks import answerable, cases_by_operator, runnable_provider
+from torchstone.generation.profiling_attempts import AttemptProfiler
 from torchstone.generation.providers import Provider
 from torchstone.generation.request import IDENTITY, OUTPUT_DIR, GenerationRequest, checked, configuration
-from torchstone.generation.run_folder import ATTEMPTS, OperatorFolder, attempt_key, write_best
+from torchstone.generation.run_folder import ATTEMPTS, OperatorFolder, attempt_key, read_usage, write_best, write_usage
 from torchstone.generation.strategies import Goal, strategy_named
 from torchstone.generation.summary import METADATA, README, SUMMARY, metadata_text, readme_text, summary_text
-from torchstone.generation.tasks import all_or_first_error, interruptible
 from torchstone.generation.transcript import read_exchanges
-from torchstone.prompting import Language, kernel_folder, language_named, limits_of, prompt_for, require_runnable
+from torchstone.prompting import (
+    Language,
+    kernel_folder,
+    language_named,
+    language_of_solutions,
+    limits_of,
+    problem_prompt,
+    prompt_for,
+)
 from torchstone.runs import folder as folders
-from torchstone.runs.devices import device_type, resolve_device
+from torchstone.runs.devices import resolve_device
 from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
-from torchstone.schema import Case, Manifest, decode, encode
+from torchstone.schema import Case, Manifest, decode, encode, is_model
 from torchstone.schema.generation import GENERATION, Attempt, GenerationRun, Usage
 
 _FAILURES_IN_A_ROW = 10
 """Attempts without an answer, each after all its tries, with no answer in between: the provider is down."""
 _SUMMARY_SECONDS = 2.0
-"""How often the summary is written again while the run goes on."""
+"""Shortest time between two writes of the summary while the run goes on."""
 
 
 @dataclass(frozen=True)
 class GenerationPlan:
-    """What is going to be tried, and what an earlier part of the run did."""
+    """How many attempts there are to make, and those that an earlier part of the run made."""
 
     total: int
     """Attempts, if every operator needs all of them."""
@@ -52,7 +63,7 @@ class GenerationPlan:
 
 
 class GenerationObserver(Protocol):
-    """Who watches a run of generation."""
+    """Is told of the progress of a generation run."""
 
     def planned(self, plan: GenerationPlan, folder: Path) -> None:
         """The run is about to begin."""
@@ -69,7 +80,7 @@ class GenerationObserver(Protocol):
 
 @dataclass(frozen=True)
 class GenerationResult:
-    """What came of a run."""
+    """The result of a generation run."""
 
     folder: Path
     run: GenerationRun
@@ -98,11 +109,20 @@ def generate(
     provider: Provider | None = None,
     judge: Callable[[GenerationRequest, str], Judge] = open_judge,
     required_layers: frozenset[str] = REQUIRED_LAYERS,
+    begun: Callable[[Path], None] | None = None,
 ) -> GenerationResult:
-    """Carry out the request. The provider is found by name unless it is given; so is the judge."""
+    """Carry out the request, also in a notebook. The provider is found by name unless it is given; so is the judge.
+
+    ``begun`` is told the folder of the run before a model is asked.
+    """
     run = _prepared(request, provider)
     with run.opened(observer):
-        return asyncio.run(run.complete(lambda: KernelJudge(judge(run.request, run.device), required_layers)))
+        if begun is not None:
+            begun(run.folder)
+        result: GenerationResult = run_now(
+            run.complete(lambda: KernelJudge(judge(run.request, run.device), required_layers))
+        )
+        return result
 
 
 def _prepared(request: GenerationRequest, provider: Provider | None) -> _Run:
@@ -112,12 +132,11 @@ def _prepared(request: GenerationRequest, provider: Provider | None) -> _Run:
     request = checked(request)
     device = resolve_device(request.device)
     language = language_named(request.dsl)
-    require_runnable(language, device_type(device))
     free = getattr(provider, "is_free", False) or request.provider == "replay"
     if request.budget_usd is not None and request.price is None and not free:
         Budget(usd=request.budget_usd)  # refuses
-    asked = provider or provider_for(request)
-    return _Run(request, device, language, asked, cases_by_operator(request, device))
+    asked = runnable_provider(request, language, device, provider)
+    return _Run(request, device, language, asked, answerable(asked, cases_by_operator(request, device), request))
 
 
 class _Run:
@@ -133,9 +152,13 @@ class _Run:
     ) -> None:
         self.request, self.device, self._language = request, device, language
         self._provider, self._cases = provider, cases
+        self._profiler = AttemptProfiler(request, device) if request.feedback_profile else None
         self.spent = ""
         self._interrupted = False
         self._failures = 0
+        self._last_failure: NoAnswerError | None = None
+        """None: nothing has failed, or there was a reply since."""
+        self._has_reply = False
         self._written = 0.0
 
     # ---- the folder
@@ -163,11 +186,14 @@ class _Run:
         write_atomically(self.folder / GENERATION, msgspec.json.format(encode(self.run)) + b"\n")
         texts = {
             METADATA: metadata_text(self.run, manifest, self.request.command),
-            README: readme_text(self.run, self._shown_folder(), self._language.suffix),
+            README: self._readme(self._shown_folder()),
         }
         for name, text in texts.items():
             write_atomically(self.folder / name, text.encode("utf-8", "replace"))
         self._write_summary()
+
+    def _readme(self, folder: Path) -> str:
+        return readme_text(self.run, folder, self._language.suffix, resuming_command(folder), self.request.operators)
 
     def _shown_folder(self) -> Path:
         return self.request.output_dir / self.folder.name
@@ -187,15 +213,20 @@ class _Run:
             folders={operator: kernel_folder(operator, operators) for operator in self._cases},
             device=self.device,
             effort=self.request.effort,
+            mode=self.request.mode,
+            source=self.request.source,
         )
 
     def _operator_folder(self, operator: str) -> OperatorFolder:
-        return OperatorFolder(self.folder, self.run.folders[operator], self._language.suffix)
+        return OperatorFolder(self.folder, self.run.folders[operator], self._language_of(operator).suffix)
+
+    def _language_of(self, operator: str) -> Language:
+        return language_of_solutions(self._language) if is_model(operator) else self._language
 
     # ---- the work
 
     async def complete(self, open_kernel_judge: Callable[[], KernelJudge]) -> GenerationResult:
-        """All operators at the same time: places limit the requests, the judge's queue orders the kernels."""
+        """All operators at the same time: a semaphore limits the requests, the judge's queue orders the kernels."""
         asker = Asker(self._provider, self._asking_limits(), self._budget())
         judge = open_kernel_judge()
         try:
@@ -222,15 +253,16 @@ class _Run:
         left = [operator for operator in self._cases if not self._is_done(operator)]
         if left:
             judge.begin(min(self._cases[left[0]], key=lambda case: len(encode(case))))
-        terms = self._terms()
-        await all_or_first_error([self._operator(operator, terms, asker, judge) for operator in self._cases])
+        await all_or_first_error([self._operator(operator, asker, judge) for operator in self._cases])
+        if self._last_failure is not None and not self._has_reply and self._last_failure.failure.reason != "refused":
+            raise self._without_any_reply(self._last_failure)
 
-    async def _operator(self, operator: str, terms: Terms, asker: Asker, judge: KernelJudge) -> None:
+    async def _operator(self, operator: str, asker: Asker, judge: KernelJudge) -> None:
         folder = self._operator_folder(operator)
         own = [attempt for attempt in self._journal.records if attempt.operator == operator]
         prompt = "" if self._is_done(operator) else await asyncio.to_thread(self._prompt, operator, folder)
         task = OperatorTask(operator, self._cases[operator], prompt, folder, own)
-        await task.complete(self, terms, asker, judge)
+        await task.complete(self, self._terms(operator), asker, judge)
         await asyncio.to_thread(write_best, folder, [a for a in self._journal.records if a.operator == operator])
         made = sum(attempt.operator == operator for attempt in self._journal.records)
         if not self.is_stopping:
@@ -240,24 +272,28 @@ class _Run:
     def _is_done(self, operator: str) -> bool:
         """Whether an earlier part of the run has left nothing to do."""
         own = [attempt for attempt in self._journal.records if attempt.operator == operator]
-        terms = self._terms()
+        terms = self._terms(operator)
         waiting = {each.number for each in read_exchanges(self._operator_folder(operator).transcript)}
         unjudged = waiting - {attempt.number for attempt in own}
         return not unjudged and not terms.strategy.next_asks(own, (), terms.goal)
 
-    def _terms(self) -> Terms:
+    def _terms(self, operator: str) -> Terms:
         return Terms(
             self.run.model,
-            self._language,
+            self._language_of(operator),
             strategy_named(self.request.strategy),
             self.request.strategy,
             Goal(self.request.max_attempts, self.request.target_speedup),
             self.request.feedback_tokens,
+            self._profiler,
         )
 
     def _prompt(self, operator: str, folder: OperatorFolder) -> str:
         request = self.request
         device = limits_of(self.device, threads=request.threads, deadlines=request.deadlines, limits=request.limits)
+        if is_model(operator):
+            case = self._cases[operator][0]
+            return problem_prompt(case, request.dsl, device, require_authored=request.require_authored)
         return prompt_for(
             operator,
             self._cases[operator],
@@ -273,18 +309,15 @@ class _Run:
         return AskingLimits(self.request.concurrency, self.request.retries, self.request.request_timeout_seconds)
 
     def _budget(self) -> Budget:
-        """What earlier parts of the run used counts: every reply that was received is in a transcript."""
-        spent = Usage()
-        for operator in self._cases:
-            for exchange in read_exchanges(self._operator_folder(operator).transcript):
-                spent = added(spent, exchange.usage)
+        """What earlier parts of the run used counts, failed requests too."""
         is_free = getattr(self._provider, "is_free", False)
         return Budget(
             usd=None if is_free else self.request.budget_usd,
             tokens=self.request.budget_tokens,
             price=self.request.price,
             max_output_tokens=self.request.max_output_tokens,
-            spent=spent,
+            spent=read_usage(self.folder),
+            keep=functools.partial(write_usage, self.folder),
         )
 
     # ---- what operators tell
@@ -305,10 +338,12 @@ class _Run:
             self._observer.warned(f"the budget ends: {reason}. What was asked is still judged.")
 
     def answered(self) -> None:
-        self._failures = 0
+        self._failures, self._last_failure, self._has_reply = 0, None, True
 
     def no_answer(self, error: NoAnswerError) -> None:
-        self._failures += 1
+        self._failures, self._last_failure = self._failures + 1, error
+        if error.failure.reason == "connection" and not self._has_reply:
+            raise self._without_any_reply(error)
         if error.failure.ends_the_run:
             raise InfrastructureError(f"the provider refuses every request: {error}. Check key, model and address.")
         if self._failures >= _FAILURES_IN_A_ROW:
@@ -316,6 +351,17 @@ class _Run:
                 f"{self._failures} attempts in a row had no answer; the last: {error}. "
                 f"Go on later with: {resuming_command(self.folder)}"
             )
+
+    def _without_any_reply(self, error: NoAnswerError) -> InfrastructureError:
+        """The error if no request has had a reply: the server is at fault, and nothing is known about the model."""
+        reached = (
+            "the model's server cannot be reached" if error.failure.reason == "connection" else "there is no reply"
+        )
+        tries = f"{error.requests} {'try' if error.requests == 1 else 'tries'} in {error.seconds:.0f} s"
+        return InfrastructureError(
+            f"{reached}: {error} ({tries}). Start the server or correct its address (--base-url), then go on with: "
+            f"{resuming_command(self.folder)}"
+        )
 
     def _interrupt(self) -> None:
         self._interrupted = True

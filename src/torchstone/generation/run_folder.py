@@ -1,24 +1,27 @@
-"""The folder of a run of generation: how it is written, and how it is read again.
+"""Writes and reads the folder of a generation run.
 
 generation.json                 what the run is about            manifest.json     its circumstances and options
 records.jsonl                   one line per attempt             metadata.txt      the same for people
-OVERALL_SUMMARY.txt, README.md  what came of it
+OVERALL_SUMMARY.txt, README.md  what came of it                  usage.json        tokens used, for budgets
 relu/relu_attempt_1.py          code of an attempt               relu/relu_attempt_1.records.jsonl   its records
 relu/transcript.jsonl, .md      what was asked and answered      relu/best.json    the attempt that counts
+relu/relu_attempt_1.profile.json  torch's profile of a right attempt, if feedback has profiles
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from torchstone.durable import write_atomically
+from torchstone.atomic_files import write_atomically
 from torchstone.errors import InfrastructureError, UsageError
+from torchstone.generation.budget import added
 from torchstone.generation.strategies import best_of
-from torchstone.generation.transcript import TRANSCRIPT
+from torchstone.generation.transcript import TRANSCRIPT, read_exchanges
 from torchstone.runs import folder as folders
 from torchstone.runs.journal import RecordKind
 from torchstone.schema import Manifest, Record, decode, encode
@@ -31,7 +34,10 @@ from torchstone.schema.generation import (
     Judged,
     NotJudged,
     ProviderFailed,
+    Usage,
 )
+
+_USAGE = "usage.json"
 
 
 def attempt_key(operator: str, number: int) -> str:
@@ -70,6 +76,9 @@ class OperatorFolder(NamedTuple):
 
     def records(self, number: int) -> Path:
         return self.path / f"{self.name}_attempt_{number}.records.jsonl"
+
+    def profile(self, number: int) -> Path:
+        return self.path / f"{self.name}_attempt_{number}.profile.json"
 
     def within_run(self, path: Path) -> str:
         """The path as journals name it."""
@@ -125,6 +134,25 @@ def records_of(folder: Path, file: str) -> tuple[Record, ...]:
 def write_records(path: Path, records: Iterable[Record]) -> None:
     """The records of one attempt, in one step."""
     write_atomically(path, b"".join(encode(record) + b"\n" for record in records))
+
+
+def write_usage(run: Path, used: Usage) -> None:
+    """Write the tokens that all requests of the run used. Requests in progress count as their worst case."""
+    write_atomically(run / _USAGE, encode(used) + b"\n")
+
+
+def read_usage(run: Path) -> Usage:
+    """What earlier parts of the run used. Without the file, what the transcripts say: runs of older versions."""
+    path = run / _USAGE
+    try:
+        return decode(path.read_bytes(), Usage)
+    except FileNotFoundError:
+        exchanges = (each for file in sorted(run.glob(f"*/{TRANSCRIPT}")) for each in read_exchanges(file))
+        return functools.reduce(added, (each.usage for each in exchanges), Usage())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}.") from error
+    except msgspec.DecodeError as error:
+        raise InfrastructureError(f"{path} is damaged ({error}). Delete it; the transcripts then count.") from error
 
 
 def write_best(folder: OperatorFolder, attempts: Sequence[Attempt]) -> None:

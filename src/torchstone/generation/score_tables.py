@@ -1,4 +1,4 @@
-"""Scores of generation as tables for people: one column for each run, then one row for each operator."""
+"""Prints the scores of generation runs as tables: a row for each score or operator, a column for each run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from torchstone.generation.scores import Difference, Interval, OperatorScore, RunScores, ScoreReport
 from torchstone.reports.console import make_table, print_line, print_table
-from torchstone.reports.text import counted, one_line, ratio
+from torchstone.reports.safe_text import counted, one_line, ratio
 
 _NONE = "–"
 Row = tuple[str, Callable[[RunScores], str]]
@@ -47,6 +47,8 @@ def _rows(report: ScoreReport) -> list[Row]:
         ),
         ("operators", lambda run: f"{run.operators}" + (f", {run.open_operators} open" if run.open_operators else "")),
         ("correct", lambda run: f"{run.right_operators}: {_percent(run.correct)}"),
+        ("  with code of their own", lambda run: _percent(run.correct_with_own_code)),
+        ("  torch's work alone", lambda run: f"{run.torch_only_operators} of {run.right_operators}"),
         *((f"fast_{p} (perf@{p})", partial(_fast, p)) for p in fast),
         *((f"pass@{k}", partial(_pass_at, k)) for k in ks),
         ("speedup of the right", lambda run: ratio(run.geomean_speedup)),
@@ -118,7 +120,7 @@ def _cell(item: OperatorScore | None) -> str:
     if item.best is None:
         return f"none right {tried}" if item.attempts else "open"
     speed = "right" if item.speedup is None else ratio(item.speedup)
-    return f"{speed}, attempt {item.best} {tried}"
+    return f"{speed}, attempt {item.best} {tried}" + (", torch's work" if item.is_torch_only else "")
 
 
 def _difference(item: Difference) -> str:

@@ -1,7 +1,7 @@
-"""Scores of runs of generation: how often a model is right, how fast its kernels are, and what they cost.
+"""Computes the scores of generation runs: how often a model is right, how fast its kernels are, what they cost.
 
-A fold over the attempts of a run. Operators are what is sampled: every interval is over operators, and an operator
-without a right kernel stays in every count.
+Scores are computed from the attempts of a run alone. The statistical sample is the operators: every interval is over
+operators, and an operator without a right kernel stays in every count.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from torchstone.generation.run_folder import StoredGeneration
 from torchstone.generation.strategies import rank
-from torchstone.measuring.student import Z_95
+from torchstone.measuring.student_t import Z_95
 from torchstone.schema.generation import Attempt, Judged, NoCode, NotJudged, ProviderFailed, Usage
 
 PS = (1.0, 1.5, 2.0)
@@ -37,12 +37,14 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class OperatorScore(msgspec.Struct, frozen=True):
-    """What came of one operator."""
+    """The results of all attempts at one operator."""
 
     operator: str
     attempts: int
     """Those that were answered, with code or without."""
     right_attempts: int
+    own_code_attempts: int = 0
+    """Right attempts with code of their own, alone or beside torch's operators."""
     first_right: int | None = None
     """Number of the first attempt that is right."""
     best: int | None = None
@@ -51,6 +53,8 @@ class OperatorScore(msgspec.Struct, frozen=True):
     """Of that attempt."""
     speedup_low: float | None = None
     speedup_high: float | None = None
+    is_torch_only: bool = False
+    """There are right attempts, and torch or a library does all the work in each."""
     cheating_attempts: int = 0
     """Attempts with a case in which the kernel was caught cheating."""
     tokens: int = 0
@@ -85,6 +89,10 @@ class RunScores(msgspec.Struct, frozen=True):
     right_operators: int
     correct: Interval
     """Share of operators with a right kernel."""
+    torch_only_operators: int
+    """Of these, those whose right kernels have no code of their own: torch or a library does all the work."""
+    correct_with_own_code: Interval
+    """Share of operators with a right kernel that has code of its own. Unknown counts as none."""
     fast: dict[str, Interval]
     """p -> share of operators whose best kernel is right and more than p times as fast: fast_p, also called perf@p."""
     geomean_speedup: float | None
@@ -158,6 +166,8 @@ def run_scores(stored: StoredGeneration, ps: Sequence[float] = PS, ks: Sequence[
         attempts=len(attempts),
         right_operators=len(right),
         correct=share(len(right), len(operators)),
+        torch_only_operators=sum(item.is_torch_only for item in right),
+        correct_with_own_code=share(sum(item.own_code_attempts > 0 for item in right), len(operators)),
         fast={f"{p:g}": share(sum((item.speedup or 0.0) > p for item in right), len(operators)) for p in ps},
         geomean_speedup=_geomean([item.speedup for item in right if item.speedup is not None]),
         pass_at=_passes(operators, ks) if run.strategy == "best-of-n" else (),
@@ -192,6 +202,8 @@ def _operator(name: str, attempts: Sequence[Attempt]) -> OperatorScore:
         operator=name,
         attempts=sum(map(_is_answered, attempts)),
         right_attempts=len(right),
+        own_code_attempts=sum(_authorship(attempt) in ("own", "mixed") for attempt in right),
+        is_torch_only=bool(right) and all(_authorship(attempt) == "torch" for attempt in right),
         first_right=min((attempt.number for attempt in right), default=None),
         best=None if best is None else best.number,
         speedup=None if outcome is None else outcome.speedup,
@@ -203,8 +215,12 @@ def _operator(name: str, attempts: Sequence[Attempt]) -> OperatorScore:
     )
 
 
+def _authorship(attempt: Attempt) -> str:
+    return attempt.outcome.authorship if isinstance(attempt.outcome, Judged) else "unknown"
+
+
 def _is_answered(attempt: Attempt) -> bool:
-    """A reply that the machine failed to judge says nothing about the model, and neither does none."""
+    """Whether the attempt says something about the model: it had a reply, and the machine could judge it."""
     return isinstance(attempt.outcome, Judged | NoCode)
 
 
@@ -226,7 +242,7 @@ def failure_of(attempt: Attempt) -> str:
 
 
 def _added(usages: Iterable[Usage]) -> Usage:
-    """The cost is unknown where that of any request with tokens is."""
+    """The sum. Its cost is unknown if that of any request with tokens is."""
     known = [usage for usage in usages if usage.tokens or usage.cost_usd is not None]
     costs = [usage.cost_usd for usage in known]
     return Usage(

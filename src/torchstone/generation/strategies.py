@@ -1,4 +1,4 @@
-"""Strategies: which attempt is made next, and which earlier ones its author is shown. Pure: a run can resume."""
+"""Strategies: choose the next attempt and the earlier ones shown with it. No state of their own, so runs resume."""
 
 from __future__ import annotations
 
@@ -44,7 +44,11 @@ class Strategy(Protocol):
     """How attempts at one operator follow from one another."""
 
     def next_asks(self, attempts: Sequence[Attempt], running: Collection[int], goal: Goal) -> tuple[Ask, ...]:
-        """What to ask now. Nothing, while nothing is running: the operator is done."""
+        """The attempts to make now. If there are none and none is running, the operator is done."""
+        ...
+
+    def shows_right(self, goal: Goal) -> bool:
+        """Whether a right attempt may be shown to the author of a later one."""
         ...
 
 
@@ -60,12 +64,18 @@ class Refine:
         shown += sorted(answered, key=rank)[-1:]
         return (Ask(free[0], tuple(sorted({attempt.number for attempt in shown}))),)
 
+    def shows_right(self, goal: Goal) -> bool:
+        return goal.target_speedup is not None
+
 
 class BestOfN:
-    """All from the first prompt, independent of one another: what pass@k is about. None is left out."""
+    """All from the first prompt, independent of one another, as pass@k needs. A right attempt does not end them."""
 
     def next_asks(self, attempts: Sequence[Attempt], running: Collection[int], goal: Goal) -> tuple[Ask, ...]:
         return tuple(Ask(number) for number in _free(attempts, running, goal))
+
+    def shows_right(self, goal: Goal) -> bool:
+        return False
 
 
 class Evolve:
@@ -82,6 +92,9 @@ class Evolve:
         judged = [attempt for attempt in attempts if isinstance(attempt.outcome, Judged)]
         best = tuple(sorted(attempt.number for attempt in sorted(judged, key=rank)[-_PARENTS:]))
         return tuple(Ask(number, best) for number in free[: max(places, 0)])
+
+    def shows_right(self, goal: Goal) -> bool:
+        return True
 
 
 STRATEGIES: dict[str, type[Strategy]] = {"refine": Refine, "best-of-n": BestOfN, "evolve": Evolve}

@@ -1,16 +1,18 @@
-"""The files of a run of generation for people: metadata.txt, OVERALL_SUMMARY.txt, README.md."""
+"""Makes the text of a generation run's summary files: metadata.txt, OVERALL_SUMMARY.txt, README.md."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from torchstone.generation.budget import added
 from torchstone.generation.operator_task import outcome_text
+from torchstone.generation.request import GenerationRequest
 from torchstone.generation.strategies import best_of
-from torchstone.schema import Manifest
-from torchstone.schema.generation import Attempt, GenerationRun, Usage
+from torchstone.schema import Manifest, is_model
+from torchstone.schema.generation import Attempt, GenerationRun, Judged, Usage
 
 SUMMARY, METADATA, README = "OVERALL_SUMMARY.txt", "metadata.txt", "README.md"
 
@@ -28,27 +30,54 @@ Made by `torchstone generate`. One folder per operator of suite `{suite}`, {atte
 | `relu/best.json` | the attempt that counts: right, then fastest |
 | `relu/transcript.md`, `relu/transcript.jsonl` | what was asked and answered |
 
-1. Judge the best attempts: `torchstone run --suite {suite} --backend directory --kernels-dir {folder}`
-2. Scores: `torchstone generate report {folder}`
-3. Go on after an interruption: `torchstone generate --resume --run-id {name}`
-4. Ask nobody, judge the recorded replies again: `torchstone generate --replay {folder}`
+1. Judge the best attempts: `{judging}`
+2. Scores: `{report}`
+3. Go on after an interruption: `{resuming}`
+4. Ask nobody, judge the recorded replies again: `{replaying}`
 
 The code was written by a model. Read it before you use it outside the sandbox.
 """
 
 
-def readme_text(run: GenerationRun, folder: Path, suffix: str) -> str:
-    """How to use the folder."""
+def readme_text(
+    run: GenerationRun, folder: Path, suffix: str, resuming: str, operators: Sequence[str] | None = None
+) -> str:
+    """How to use the folder.
+
+    ``resuming`` is the command that goes on with the run, ``operators`` are those that were named, if not all of the
+    suite.
+    """
     attempts = "1 attempt" if run.max_attempts == 1 else f"{run.max_attempts} attempts"
     return _README.format(
         model=run.model,
+        judging=_judging_command(run, folder, operators),
         suite=run.suite,
         dsl=run.dsl,
         attempts=attempts,
-        folder=folder,
-        name=folder.name,
+        report=shlex.join(["torchstone", "generate", "report", str(folder)]),
+        resuming=resuming,
+        replaying=_replaying_command(run, folder),
         suffix=suffix,
     )
+
+
+def _judging_command(run: GenerationRun, folder: Path, operators: Sequence[str] | None) -> str:
+    """The command that judges the best attempts of a run again, on the cases of the same operators and device."""
+    cases = ["--suite", run.suite, *(["--source", run.source] if run.source else [])]
+    cases += [*(["--ops", ",".join(operators)] if operators else []), "--device", run.device]
+    mode = ["--mode", run.mode] if run.mode != "fwd" else []
+    backend = "kernelbench" if any(map(is_model, run.folders)) else "directory"
+    return shlex.join(["torchstone", "run", *cases, *mode, "--backend", backend, "--kernels-dir", str(folder)])
+
+
+def _replaying_command(run: GenerationRun, folder: Path) -> str:
+    """The command that judges the recorded replies again. What it leaves out is as `torchstone generate` has it."""
+    usual = GenerationRequest()
+    given = ["--replay", str(folder), "--suite", run.suite, *(["--source", run.source] if run.source else [])]
+    given += ["--dsl", run.dsl, *(["--mode", run.mode] if run.mode != usual.mode else [])]
+    given += ["--strategy", run.strategy] if run.strategy != usual.strategy else []
+    given += ["--max-attempts", str(run.max_attempts)] if run.max_attempts != usual.max_attempts else []
+    return shlex.join(["torchstone", "generate", *given])
 
 
 def metadata_text(run: GenerationRun, manifest: Manifest, command: Sequence[str]) -> str:
@@ -57,13 +86,14 @@ def metadata_text(run: GenerationRun, manifest: Manifest, command: Sequence[str]
     packages = manifest.software.packages
     lines = {
         "started": started,
-        "command": " ".join(command) or "Python API",
+        "command": shlex.join(command) or "Python API",
         "provider": run.provider,
         "model": run.model,
         "language": run.dsl,
         "strategy": run.strategy,
         "max attempts": str(run.max_attempts),
         "suite": run.suite,
+        "mode": run.mode,
         "operators": str(len(run.folders)),
         "device": run.device,
         "effort": run.effort,
@@ -97,7 +127,7 @@ def summary_text(run: GenerationRun, name: str, attempts: Sequence[Attempt], not
     cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
     lines = [
         f"Run {name}: {run.model} ({run.provider}) writes {run.dsl} for suite {run.suite}, strategy {run.strategy}",
-        f"Operators: {len(by_operator)}, with a right kernel: {right}",
+        f"Operators: {len(by_operator)}, with a right kernel: {right}{_without_own_code(by_operator)}",
         f"Attempts: {len(attempts)}, requests: {sum(attempt.requests for attempt in attempts)}",
         f"Tokens: {usage.input_tokens} in, {usage.output_tokens} out; cost: {cost}",
         *([note] if note else []),
@@ -105,6 +135,15 @@ def summary_text(run: GenerationRun, name: str, attempts: Sequence[Attempt], not
         *_table(run, by_operator),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _without_own_code(by_operator: Mapping[str, list[Attempt]]) -> str:
+    """How many right operators are torch's work in each right attempt; empty: none."""
+    right = [[each.outcome for each in own if each.right] for own in by_operator.values()]
+    count = sum(
+        bool(own) and all(isinstance(each, Judged) and each.authorship == "torch" for each in own) for own in right
+    )
+    return f", of which {count} without code of their own (torch or a library does the work)" if count else ""
 
 
 def _table(run: GenerationRun, by_operator: Mapping[str, list[Attempt]]) -> Iterator[str]:

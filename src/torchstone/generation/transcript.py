@@ -1,4 +1,4 @@
-"""The transcript of an operator: what was asked and answered, as lines for programs and as a page for people.
+"""Writes and reads the transcript of an operator: requests and replies, as lines for programs and a page for people.
 
 A reply is written before it is judged, so that a run that is killed in between need not ask, and pay, again.
 """
@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from torchstone.durable import write_atomically
+from torchstone.atomic_files import write_atomically
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.schema import decode, encode
 from torchstone.schema.generation import Exchange

@@ -1,4 +1,4 @@
-"""The one configuration object of evaluators and environments."""
+"""Configuration of the gym's evaluators and environments: the cases, where kernels are judged, rollouts, rewards."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from torchstone import registry
+from torchstone.api.settings import names_of, of_wrong_part
 from torchstone.errors import UsageError, unknown_name
 from torchstone.gym.reward import RewardSettings
 from torchstone.gym.splits import Split
 from torchstone.prompting import language_named
-from torchstone.schema import Deadlines, Effort, IsolationLevel, Limits, NonFiniteInputs, Shapes
+from torchstone.schema import Deadlines, Effort, IsolationLevel, Limits, NonFiniteInputs, ResultReading, Shapes
 
 Gpu = Literal["local", "T4", "L4", "A100", "H100", "H200", "B200"]
 """`local`: the devices of this machine. The others are types of GPU at Modal."""
 
 FeedbackLoop = Literal["until_correct", "until_max_turns", "none"]
-"""How a rollout goes on after a judged turn.
+"""How a rollout goes on after a turn, which is one judged reply of the model.
 
 - `until_correct`: with feedback, until a kernel is right or the turns are used up.
 - `until_max_turns`: with feedback, until the turns are used up; a right kernel can become faster.
@@ -27,21 +28,25 @@ FeedbackLoop = Literal["until_correct", "until_max_turns", "none"]
 RolloutReward = Literal["best", "last"]
 """Which turn's reward is that of the rollout."""
 
-MODAL = "modal"
-"""The executor of every `gpu` but `local`."""
+LOCAL, MODAL, RAY = "local", "modal", "ray"
 
 
 class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked, where kernels are judged, and what they earn."""
+    """Which kernels are asked for, where they are judged, and what reward they earn."""
 
     gpu: Gpu = "local"
-    """`local`: the devices of this machine. `T4` to `B200`: GPUs at Modal."""
+    """`local`: the devices of this machine. `T4` to `B200`: GPUs at Modal. With the executor `ray`: the type of GPU
+    on the cluster, and `local` for any."""
+    executor: str | None = None
+    """Judges kernels: `local`, `modal`, `ray` or a plugin. None: `local`, or `modal` if `gpu` names a type."""
+    ray_address: str = "auto"
+    """Of the cluster, for the executor `ray`."""
     suite: str = "smoke"
     """Where the cases come from."""
     source: str | None = None
     """File or folder of cases, for suites that read one: the problems of `kernelbench`."""
     ops: tuple[str, ...] | None = None
-    """Operators, by overload or base name. None: all of the suite."""
+    """Operators, by overload or base name; a text is one, or several with commas between. None: all of the suite."""
     dtypes: tuple[str, ...] | None = None
     """None: the suite's own choice."""
     largest: int | None = None
@@ -79,10 +84,12 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """CPU threads of the kernel and of the reference alike."""
     judges: int = 1
     """Judges that share a device."""
+    results: ResultReading = "read"
+    """`copied`: do without reading results in the kernel's memory, and without CUDA IPC."""
     queue_size: int = 256
     """Kernels that may be waiting or under way; further rollouts wait for a place."""
     deadlines: Deadlines = Deadlines()
-    """Seconds per stage."""
+    """Seconds per stage: `load_seconds`, `compile_seconds`, `check_seconds`, `measure_seconds`."""
     limits: Limits = Limits()
     """Memory, processes and files of a worker."""
     verdict_cache: str | None = None
@@ -91,15 +98,35 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in _CHOICES:
             _require(name, getattr(self, name))
+        for name in _NAMES:
+            msgspec.structs.force_setattr(self, name, names_of(getattr(self, name)))
         if self.num_turns < 1:
             raise UsageError(f"num_turns is {self.num_turns}; it must be 1 or more.")
         if self.language is not None:
             language_named(self.language)
+        self._require_executor()
+
+    def _require_executor(self) -> None:
+        if self.executor is not None:
+            registry.executors.factory(self.executor)
+        if self.executor == LOCAL and self.gpu != "local":
+            raise UsageError(
+                f"gpu is '{self.gpu}' and executor is 'local'. Use gpu='local' for the devices of this machine, or the "
+                "executor 'modal' or 'ray'."
+            )
+        if self.executor == MODAL and self.gpu == "local":
+            types = ", ".join(get_args(Gpu)[1:])
+            raise UsageError(f"the executor 'modal' needs a type of GPU, and gpu is 'local'. Name one of: {types}.")
 
     @property
     def is_modal(self) -> bool:
         """Whether kernels are judged at Modal."""
-        return self.gpu != "local"
+        return self.executor_name == MODAL
+
+    @property
+    def executor_name(self) -> str:
+        """The executor that kernels are given to."""
+        return self.executor or (LOCAL if self.gpu == "local" else MODAL)
 
     @property
     def turns(self) -> int:
@@ -128,16 +155,16 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
             "limits": self.limits,
             "threads": self.threads,
             "judges": self.judges,
+            "results": self.results,
             "queue_size": self.queue_size,
         }
-        if not self.is_modal:
-            return {**found, "device": self.device}
-        if MODAL not in registry.executors.names():
-            raise UsageError(
-                f"gpu='{self.gpu}' judges at Modal, and this version has no executor '{MODAL}'. "
-                "Use gpu='local' on a machine with a GPU."
-            )
-        return {**found, "executor": MODAL, "gpu": self.gpu}
+        if self.is_modal:
+            return {**found, "executor": MODAL, "gpu": self.gpu}
+        found["device"] = self.device
+        if self.executor_name == LOCAL:
+            return found
+        chosen = {"executor": self.executor_name, "ray_address": self.ray_address}
+        return {**found, **chosen, "gpu": "" if self.gpu == "local" else self.gpu}
 
 
 def configured(config: EvaluatorConfig | None, given: dict[str, Any]) -> EvaluatorConfig:
@@ -152,12 +179,15 @@ def configured(config: EvaluatorConfig | None, given: dict[str, Any]) -> Evaluat
         return config or EvaluatorConfig()
     fields = {name: getattr(config or EvaluatorConfig(), name) for name in known}
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    named = {name: names_of(plain[name]) for name in _NAMES if name in plain}
     try:
-        return msgspec.convert({**fields, **plain}, EvaluatorConfig)
+        return msgspec.convert({**fields, **plain, **named}, EvaluatorConfig)
     except msgspec.ValidationError as error:
-        raise UsageError(f"the configuration is not valid: {error}.") from error
+        raise of_wrong_part(error, given) from error
 
 
+_NAMES = ("ops", "dtypes")
+"""Fields that hold names; a single one may be a text."""
 _CHOICES = {"gpu": Gpu, "split": Split, "feedback_loop": FeedbackLoop, "rollout_reward": RolloutReward}
 
 

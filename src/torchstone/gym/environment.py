@@ -6,8 +6,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from torchstone.api.run_now import run_now
 from torchstone.errors import UsageError
-from torchstone.gym.evaluator import Evaluator, run_now
+from torchstone.gym.evaluator import Evaluator
 from torchstone.gym.rollout import Rollout
 
 

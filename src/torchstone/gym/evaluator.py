@@ -1,30 +1,41 @@
-"""Judges the kernels of many rollouts at once, with one configuration, wherever the judges run."""
+"""Judges the kernels in the replies of many rollouts at once; gives each a reward and feedback."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
-from concurrent.futures import Future
-from threading import Lock, Thread
-from types import TracebackType
-from typing import Any, Self
+import warnings
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
 
 import msgspec
 
 from torchstone.api import Evaluation, Judge, as_implementation
-from torchstone.backends.python_source import definitions_in
-from torchstone.errors import InfrastructureError, UsageError, unknown_name
+from torchstone.api.context_manager_base import ContextManagerBase
+from torchstone.api.run_now import run_now
+from torchstone.backends.accompanying_files import encodable
+from torchstone.backends.python_source import definitions_in, language_of_modules
+from torchstone.errors import (
+    DeviceUnavailableError,
+    InfrastructureError,
+    IsolationUnavailableError,
+    UsageError,
+    unknown_name,
+)
 from torchstone.executors import Executor
 from torchstone.feedback import feedback_of
 from torchstone.gym.config import EvaluatorConfig, configured
 from torchstone.gym.reward import RewardParts, facts_of, parts_of, reward_of_facts
 from torchstone.gym.tasks import KernelTask, task_named, tasks_of
 from torchstone.prompting import code_in, language_named
-from torchstone.schema import Cheated, Implementation, SourceFile, SourceFiles, torchs_own
+from torchstone.schema import Cheated, Implementation, SourceFile, SourceFiles, is_model, torchs_own
+
+_LASTING = (IsolationUnavailableError, DeviceUnavailableError)
+"""Failures of the machine that every later kernel would have too: they are raised, or training would get no reward."""
 
 
 class TurnResult(msgspec.Struct, frozen=True):
-    """What came of one reply of a model. Plain data, ready for JSON."""
+    """The result of one reply of a model: verdict, reward, feedback. Plain data, ready for JSON."""
 
     operator: str
     """Full overload name."""
@@ -66,7 +77,7 @@ class TurnResult(msgspec.Struct, frozen=True):
         return found
 
 
-class Evaluator:
+class Evaluator(ContextManagerBase):
     """One judge for all rollouts of a program: ``async with Evaluator(config) as evaluator: await evaluator.turn(…)``.
 
     Every kernel is judged in files and a process of its own. Identical kernels in flight are judged once. All methods
@@ -74,15 +85,18 @@ class Evaluator:
     """
 
     def __init__(
-        self, config: EvaluatorConfig | None = None, *, executor: Executor | None = None, **fields: Any
+        self, config: EvaluatorConfig | None = None, *, executor: str | Executor | None = None, **fields: Any
     ) -> None:
-        """``fields`` are fields of the configuration. ``executor`` stands for the one that `gpu` names."""
+        """``fields`` are fields of the configuration. ``executor`` may be an object instead of a name."""
+        if isinstance(executor, str):
+            fields["executor"] = executor
         self.config = configured(config, fields)
-        self._given = executor
+        self._given = None if isinstance(executor, str) else executor
         self._lock, self._finding = Lock(), Lock()
         self._tasks: dict[str, KernelTask] | None = None
         self._judge: Judge | None = None
         self._closed = False
+        self._has_warned = False
 
     @property
     def is_modal(self) -> bool:
@@ -108,7 +122,7 @@ class Evaluator:
     def _by_operator(self) -> dict[str, KernelTask]:
         with self._finding:
             if self._tasks is None:
-                self._tasks = {task.operator: task for task in tasks_of(self.config, self.judge.device)}
+                self._tasks = {task.operator: task for task in tasks_of(self.config, self.judge.site)}
             return self._tasks
 
     def task(self, operator: str) -> KernelTask:
@@ -128,7 +142,10 @@ class Evaluator:
 
     def _kernel(self, code: str, task: KernelTask) -> Implementation:
         """The text as a kernel in the language that it is plainly written in, or else in the one asked for."""
-        text = f"{code}\n"  # one line alone could be taken for the path of a file
+        text = f"{encodable(code)}\n"  # one line alone could be taken for the path of a file
+        if is_model(task.operator):  # in every language a solution is a Python file
+            solution = SourceFiles((SourceFile("kernel.py", text),), task.entry, "source text")
+            return Implementation("api", task.operator, solution, language_of_modules(solution.files))
         found = as_implementation(text, task.operator, task.entry)
         asked = language_named(self.config.language_on(self._device_type))
         if asked.name not in ("cuda", "cpp") or found.language in ("cuda", "cpp") or definitions_in(text) is not None:
@@ -148,13 +165,23 @@ class Evaluator:
         return await self.judge.aevaluate(own, task.operator, **settings)
 
     async def result_of(self, code: str, operator: str) -> TurnResult:
-        """What a kernel's source text is worth. A failure of the machine is a result without a reward, not an error."""
-        task = await asyncio.to_thread(self.task, operator)
+        """Judge a kernel's source text. A failure of the machine that may pass gives a result without a reward."""
+        task, code = await asyncio.to_thread(self.task, operator), encodable(code)
         try:
             evaluation = await self.evaluate(code, task.operator)
+        except _LASTING:
+            raise
         except InfrastructureError as error:
+            self._warn_once(error)
             return TurnResult(task.operator, None, "unjudged", f"The kernel was not judged: {error}", code=code)
         return await asyncio.to_thread(self._result, task, code, evaluation)
+
+    def _warn_once(self, error: InfrastructureError) -> None:
+        with self._lock:
+            is_first, self._has_warned = not self._has_warned, True
+        if is_first:
+            told = f"a kernel was not judged, and its reward is None: {error} Later failures are not told."
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
 
     def _given_to_judge(self, task: KernelTask) -> dict[str, Any]:
         settings: Mapping[str, Any] = self.config.judge_settings()
@@ -164,9 +191,9 @@ class Evaluator:
     # ---- a reply
 
     async def turn(self, completion: str, operator: str) -> TurnResult:
-        """What a reply of a model is worth, by the last code block in it that defines the task's entry point."""
+        """Judge a reply of a model: the last code block in it that defines the task's entry point."""
         task = await asyncio.to_thread(self.task, operator)
-        found = code_in(completion, task.entry)
+        found = code_in(encodable(completion), task.entry)
         if found.code is None:
             return TurnResult(task.operator, self.config.reward.no_code, "no_code", found.problem)
         return await self.result_of(found.code, task.operator)
@@ -214,37 +241,3 @@ class Evaluator:
             judge, self._judge = self._judge, None
         if judge is not None:
             judge.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.close)
-
-
-def run_now(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine, also where the calling thread already runs an event loop, as notebooks do."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    done: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
-            done.set_exception(error)
-
-    Thread(target=run, daemon=True).start()
-    return done.result()

@@ -1,4 +1,4 @@
-"""Rewards of judged kernels: pure functions of an evaluation, bounded, careful about noise.
+"""Computes the reward of a judged kernel from its evaluation: bounded, and aware of noise. Pure functions.
 
 - What the machine could not judge has no reward: None, never 0.
 - A kernel that cheated has a reward of its own, below every other.
@@ -86,7 +86,7 @@ class RewardParts(msgspec.Struct, frozen=True):
 
 
 def facts_of(evaluation: Evaluation | Iterable[Record]) -> RewardFacts:
-    """What counts of a kernel's records. Cases that torch or the device cannot do say nothing about the kernel."""
+    """The facts in a kernel's records that a reward uses. Cases that torch or the device cannot do are left out."""
     records = tuple(evaluation.records if isinstance(evaluation, Evaluation) else evaluation)
     if any(isinstance(record.verdict, Cheated) for record in records):
         return RewardFacts(judged=True, cheated=True)

@@ -1,4 +1,4 @@
-"""One rollout: the prompt, the replies with their results, and when it is over. Knows no training framework."""
+"""One rollout: the prompt, the replies with their results, and when it ends. Independent of training frameworks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rollout:
 
     @property
     def is_done(self) -> bool:
-        """Whether no further reply is asked for: turns used up, a right kernel, or a machine that could not judge."""
+        """Whether the rollout is over: turns used up, a right kernel (`until_correct`), or one that was not judged."""
         config = self._evaluator.config
         if not self.results:
             return False

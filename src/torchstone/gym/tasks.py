@@ -1,4 +1,4 @@
-"""Tasks: an operator or a problem, its cases in one split, and what a model is asked."""
+"""Builds the gym's tasks: an operator or KernelBench problem, its cases in the split, and the prompt for a model."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from collections.abc import Iterable
 
 import msgspec
 
-from torchstone import registry
 from torchstone.errors import UsageError
+from torchstone.executors import Site
 from torchstone.gym.config import EvaluatorConfig
-from torchstone.gym.problem_prompt import PROBLEM_ENTRY, problem_prompt
 from torchstone.gym.splits import in_split
 from torchstone.prompting import (
+    PROBLEM_ENTRY,
     DeviceLimits,
     entry_of,
     kernel_folder,
     language_named,
     limits_of,
+    problem_prompt,
     prompt_for,
     require_runnable,
 )
 from torchstone.runs import RunRequest
+from torchstone.runs.choose_cases_and_kernels import choose_cases
 from torchstone.runs.request import check
-from torchstone.runs.run import choose_cases
+from torchstone.runs.suite_machine import suite_at
 from torchstone.schema import Case, forward_operator, is_model
 from torchstone.suites import names_operator
 
@@ -40,8 +42,11 @@ class KernelTask(msgspec.Struct, frozen=True):
     """The first message to the model."""
 
 
-def tasks_of(config: EvaluatorConfig, device: str) -> tuple[KernelTask, ...]:
-    """Every task of the configuration, in the order of the suite: operators that have a case in the split."""
+def tasks_of(config: EvaluatorConfig, site: Site) -> tuple[KernelTask, ...]:
+    """Every task of the configuration, in the order of the suite: operators that have a case in the split.
+
+    ``site``: the machines that judge. A device or a suite's files may exist only there; then the machines are asked.
+    """
     request = check(
         RunRequest(
             suite=config.suite,
@@ -52,8 +57,8 @@ def tasks_of(config: EvaluatorConfig, device: str) -> tuple[KernelTask, ...]:
             device=config.device,
         )
     )
-    suite = registry.suites.factory(request.suite)()
-    tasks = _in_split(choose_cases(request, device, suite), config, device)
+    suite = suite_at(request.suite, request.source, site)
+    tasks = _in_split(choose_cases(request, site.device, suite), config, site)
     if not tasks:
         raise UsageError(
             f"no operator of suite '{config.suite}' has a case in split '{config.split}'. Ask for more operators "
@@ -62,21 +67,22 @@ def tasks_of(config: EvaluatorConfig, device: str) -> tuple[KernelTask, ...]:
     return tasks
 
 
-def _in_split(cases: Iterable[Case], config: EvaluatorConfig, device: str) -> tuple[KernelTask, ...]:
+def _in_split(cases: Iterable[Case], config: EvaluatorConfig, site: Site) -> tuple[KernelTask, ...]:
     groups: dict[str, list[Case]] = {}
     for case in cases:
         groups.setdefault(forward_operator(case.operator), []).append(case)
     splits = {operator: in_split(group, config.split) for operator, group in groups.items()}
-    return tuple(_task(operator, chosen, config, device) for operator, chosen in splits.items() if chosen)
+    return tuple(_task(operator, chosen, config, site) for operator, chosen in splits.items() if chosen)
 
 
-def _task(operator: str, cases: tuple[Case, ...], config: EvaluatorConfig, device: str) -> KernelTask:
-    kind = device.partition(":")[0]
+def _task(operator: str, cases: tuple[Case, ...], config: EvaluatorConfig, site: Site) -> KernelTask:
+    kind = site.device.partition(":")[0]
     language = config.language_on(kind)
-    require_runnable(language_named(language), kind)
-    limits = _device_limits(config, device)
+    require_runnable(language_named(language), kind, dsl="language", device="device")
+    limits = _device_limits(config, site)
     if is_model(operator):
-        return KernelTask(operator, PROBLEM_ENTRY, cases, problem_prompt(cases[0], language, limits))
+        asked = problem_prompt(cases[0], language, limits, require_authored=config.require_authored)
+        return KernelTask(operator, PROBLEM_ENTRY, cases, asked)
     prompt = prompt_for(
         operator,
         cases,
@@ -89,13 +95,13 @@ def _task(operator: str, cases: tuple[Case, ...], config: EvaluatorConfig, devic
     return KernelTask(operator, entry_of(kernel_folder(operator)), cases, prompt)
 
 
-def _device_limits(config: EvaluatorConfig, device: str) -> DeviceLimits:
-    """What the prompt tells about the device. Of a GPU at Modal this machine knows the type alone."""
-    if config.is_modal:
-        return DeviceLimits(
-            "cuda", f"NVIDIA {config.gpu}", threads=config.threads, deadlines=config.deadlines, limits=config.limits
-        )
-    return limits_of(device, threads=config.threads, deadlines=config.deadlines, limits=config.limits)
+def _device_limits(config: EvaluatorConfig, site: Site) -> DeviceLimits:
+    """The facts about the device for the prompt: of the first machine that judges, if the machines are known."""
+    if config.is_modal and not site.nodes:
+        found = DeviceLimits("cuda", f"NVIDIA {config.gpu}")
+    else:
+        found = limits_of(site.device, machine=site.nodes[0].hardware if site.nodes else None)
+    return msgspec.structs.replace(found, threads=config.threads, deadlines=config.deadlines, limits=config.limits)
 
 
 def task_named(name: str, tasks: Iterable[KernelTask]) -> KernelTask | None:

@@ -1,4 +1,4 @@
-"""The harness: find pairs of benchmark files, run both sides in turn, compare, report.
+"""The harness: finds pairs of baseline and optimized benchmark files, runs both in turn, compares them, reports.
 
 The public names. They are loaded when they are first used: importing a base class must not import torch.
 """
@@ -12,7 +12,7 @@ _HOMES = {
     "Benchmark": "torchstone.benchmarks.protocol",
     "BenchmarkConfig": "torchstone.benchmarks.config",
     "BenchmarkDefaults": "torchstone.benchmarks.config",
-    "BenchmarkHarness": "torchstone.harness.harness",
+    "BenchmarkHarness": "torchstone.harness.benchmark_harness",
     "BenchmarkMode": "torchstone.benchmarks.config",
     "BenchmarkResult": "torchstone.harness.results",
     "BenchmarkRun": "torchstone.harness.results",
@@ -21,18 +21,18 @@ _HOMES = {
     "LocalPairRunner": "torchstone.harness.local_runner",
     "MemoryStats": "torchstone.harness.results",
     "Pair": "torchstone.harness.discovery",
-    "PairOrder": "torchstone.harness.order",
+    "PairOrder": "torchstone.harness.pair_runner",
     "PairsObserver": "torchstone.harness.run",
     "PairsRequest": "torchstone.harness.request",
     "PairsResult": "torchstone.harness.run",
     "ProfilerMetrics": "torchstone.harness.results",
     "SkipBenchmark": "torchstone.benchmarks.protocol",
-    "compare_baseline_optimized": "torchstone.harness.harness",
-    "compare_benchmarks": "torchstone.harness.harness",
+    "compare_baseline_optimized": "torchstone.harness.benchmark_harness",
+    "compare_benchmarks": "torchstone.harness.benchmark_harness",
     "discover": "torchstone.harness.discovery",
     "discover_benchmarks": "torchstone.harness.discovery",
     "load_benchmark": "torchstone.benchmarks.loading",
-    "reset_gpu_state": "torchstone.harness.device_state",
+    "reset_gpu_state": "torchstone.harness.process_state",
     "run_pairs": "torchstone.harness.run",
 }
 
@@ -69,11 +69,11 @@ if TYPE_CHECKING:
     from torchstone.benchmarks.config import BenchmarkConfig, BenchmarkDefaults, BenchmarkMode
     from torchstone.benchmarks.loading import load_benchmark
     from torchstone.benchmarks.protocol import BaseBenchmark, Benchmark, SkipBenchmark
-    from torchstone.harness.device_state import reset_gpu_state
+    from torchstone.harness.benchmark_harness import BenchmarkHarness, compare_baseline_optimized, compare_benchmarks
     from torchstone.harness.discovery import Discovery, Pair, discover, discover_benchmarks
-    from torchstone.harness.harness import BenchmarkHarness, compare_baseline_optimized, compare_benchmarks
     from torchstone.harness.local_runner import LocalPairRunner
-    from torchstone.harness.order import PairOrder
+    from torchstone.harness.pair_runner import PairOrder
+    from torchstone.harness.process_state import reset_gpu_state
     from torchstone.harness.request import PairsRequest
     from torchstone.harness.results import BenchmarkResult, BenchmarkRun, Comparison, MemoryStats, ProfilerMetrics
     from torchstone.harness.run import PairsObserver, PairsResult, run_pairs

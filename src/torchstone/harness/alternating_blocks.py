@@ -1,4 +1,4 @@
-"""Timing: the sides take turns in short blocks, in random order, so that drift affects both."""
+"""Times a baseline and an optimized benchmark in short blocks that alternate in random order: drift affects both."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ WANTED_ROUNDS = 60
 LEAST_EXPLICIT_ROUNDS = 20
 """Where the number of calls is given, blocks may be shorter than wanted to have this many."""
 BLOCK_MS = {"cpu": 1.0, "cuda": 2.0}
-"""Wanted length of a block: long beside the moment in which a core or a device changes its process."""
+"""Wanted length of a block: long compared with a context switch of a core or a device."""
 LEAST_CALLS = 100
 MOST_CALLS = 10_000
-"""Of a side, where the number is not given: every sample is kept."""
+"""Bounds of the calls of a side (baseline or optimized) if no number is given; every sample is kept."""
 BUDGET_SHARE = 0.7
-"""Of the measurement's limit that is used where the number of calls is not given."""
+"""Share of the measurement's time limit that is used if the number of calls is not given."""
 CERTAIN_ENOUGH = 1.03
-"""Width of the interval of these two processes, upper over lower end, below which no more blocks are taken."""
+"""No more blocks are taken once the upper end of the speedup's interval is less than this many times the lower end."""
 FURTHER_SECONDS = 4.0
-"""Of a side's own time, after which no more blocks are taken however wide the interval is."""
+"""Measuring time of a side after which no more blocks are taken, however wide the interval is."""
 FURTHER_CALLS = 10_000
-"""Of a side, after which no more blocks are taken: every sample is kept."""
+"""Calls of a side after which no more blocks are taken: every sample is kept."""
 SHORT_MS = 5.0
 """Blocks of shorter calls on CUDA begin with an untimed one; to longer calls an idle device makes no difference."""
 TURNS = 8
-"""Of triton's and torch's own timers, each of which takes many samples."""
+"""Turns of each side if triton's or torch's own timer is used. One turn takes many samples."""
 _WARM_SHARE = 0.5
-"""Of the untimed calls that tell how long one takes: the last ones."""
+"""Share of the warm-up calls, the first ones, that is left out when the time of a call is estimated."""
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ def _blocks(side: Wanted, calls_per_block: int, rounds: int) -> list[int]:
 
 
 def take_turns(sides: Sequence[SideRun], order: random.Random) -> None:
-    """Time every side that is alive, and ask what was seen beside the times."""
+    """Time every side that is alive, then ask each for what it collected besides times: memory, metrics, outputs."""
     present = [side for side in sides if side.is_alive and not side.has_failed]
     modes = {side.settings.mode for side in present}
     if modes and modes != {BenchmarkMode.CUSTOM}:

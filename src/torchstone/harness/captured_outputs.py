@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchstone.harness.messages import Outputs, OutputTensor
-from torchstone.saved_tensors import save_tensors
+from torchstone.tensor_files import save_tensors
 
 
 def capture_outputs(benchmark: Any, returned: Any, path: Path) -> Outputs:

@@ -1,4 +1,4 @@
-"""Pairs of `.cu` files: built with nvcc, run in turn as programs. Their own figure counts if they print one."""
+"""Compares a baseline with an optimized `.cu` file: builds both with nvcc, runs them in turn, reads their times."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import Literal
 
 from torchstone.benchmarks import BenchmarkConfig
 from torchstone.executors.devices import find_devices
-from torchstone.harness.comparing import compare_sides
 from torchstone.harness.messages import Block, Done, Load, Loaded, Reply, Request, TakeBlock
-from torchstone.harness.order import PairOrder
+from torchstone.harness.pair_comparison import compare_sides
+from torchstone.harness.pair_runner import PairOrder
 from torchstone.harness.results import BenchmarkResult, Comparison, Side
 from torchstone.harness.side_run import Layers, SideRun
 from torchstone.judge_process.measuring_lane import MeasuringLane
@@ -29,11 +29,11 @@ RUNS = 10
 """Timed runs of each program, if no layer sets iterations. Each starts CUDA, which takes most of a second."""
 _PRINTED = re.compile(rb"^\s*TIME_MS:\s*([0-9.eE+-]+)", re.MULTILINE)
 _OUTPUT_BYTES = 1 << 20
-"""Of a program's output that are read: the last."""
+"""Bytes of a program's output that are read, the last ones."""
 
 
 class ProgramTransport:
-    """A side that is a program: it is built when it is loaded, and each block is so many runs of it."""
+    """One of the two programs: it is built when it is loaded, and each call of a block is a run of it."""
 
     execution: Literal["process", "thread"] = "process"
 

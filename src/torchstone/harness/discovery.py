@@ -15,7 +15,7 @@ import msgspec
 
 from torchstone.errors import UsageError
 from torchstone.harness.source_check import Source, read_source
-from torchstone.reports.text import natural
+from torchstone.reports.safe_text import natural
 from torchstone.schema import content_key
 
 SUFFIXES = (".py", ".cu")
@@ -52,7 +52,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A file or folder that is in no pair, or that cannot be right."""
+    """A file or folder that is in no pair, or that has an error."""
 
     path: str
     """Relative to the root."""
@@ -147,7 +147,7 @@ class _Survey:
         try:
             names = sorted(os.listdir(folder))
         except OSError:
-            return {}  # told by who walks the folders
+            return {}  # `_folders` reports it
         found: dict[tuple[str, str, str], Path] = {}
         for name in names:
             match = _FILE.fullmatch(name)

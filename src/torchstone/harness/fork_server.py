@@ -1,7 +1,8 @@
-"""Starts the processes of sides: forks of one process that has imported torch and never touches a device.
+"""Starts benchmark processes as forks of one process that has imported torch and never touches a device.
 
 Importing torch takes a second of a core and its compiler several; a fork takes milliseconds. Usable from several
-threads. What runs in the fork server's own process is in ``fork_server_process.py``.
+threads. What runs in the fork server's own process is in ``fork_server_process.py``. A side is a forked process that
+answers requests: it runs one benchmark, or measures the points of a sweep.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from typing import Self
 
 from torchstone.errors import InfrastructureError
 from torchstone.processes import BoundedLog, Ends, Peer
-from torchstone.processes.peer import PIPE_BYTES
+from torchstone.processes.child_process import PIPE_BYTES
 from torchstone.protocol.worker_environment import start_apart
 
 DETERMINISTIC = b"deterministic"
-"""Asks for a side of which deterministic algorithms will be asked."""
+"""Requests a process that will use deterministic algorithms: the server first imports what torch needs for them."""
 SIDE_SESSION = "torchstone.harness.side_session:SideSession"
-"""What answers in the processes of pairs."""
+"""Class that answers requests in the process of a benchmark."""
 _STOP_SECONDS = 5.0
 _BIRTH_SECONDS = 120.0
 """For the fork server to import torch and its compiler, on a busy machine with a cold disk."""
 
 
 class ForkServer:
-    """The process, as the harness sees it. It starts with the first side."""
+    """Handle on the fork server, the process that imports torch. It starts with the first side."""
 
     def __init__(self, is_cuda: bool, profiles: bool = False, session: str = SIDE_SESSION) -> None:
         """`session` answers requests in each process.
@@ -124,7 +125,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_fork_server(is_cuda: bool) -> ForkServer:
-    """One for the whole process, ended with it: the Python functions start sides again and again."""
+    """One for CUDA and one for the CPU, ended with this process: the Python functions start sides again and again."""
     with _shared_lock:
         if is_cuda not in _shared:
             _shared[is_cuda] = ForkServer(is_cuda)

@@ -1,4 +1,7 @@
-"""The fork server's own process: imports torch once, then forks a keeper with a side for each request.
+"""The fork server's own process: imports torch once, then forks a supervised benchmark process for each request.
+
+The supervisor is the keeper, the parent of the benchmark process. It is forked too, reports how that process ended, and
+kills everything that it started.
 
 ``python -m torchstone.harness.fork_server_process REQUESTS_DESCRIPTOR cpu|cuda SESSION [profiles]``; a session is
 ``module:Class``, a class with the type of its requests, ``request_type``, and a method ``handle`` that answers each.
@@ -19,8 +22,8 @@ import warnings
 from torchstone.harness.fork_server import DETERMINISTIC
 from torchstone.isolation import linux_calls
 from torchstone.processes import receive, send
-from torchstone.processes.keeping import forget_children, in_child, kill_descendants, wait_for_end, watch_children
-from torchstone.processes.peer import STATUS
+from torchstone.processes.child_process import STATUS
+from torchstone.processes.keeper import forget_children, in_child, kill_descendants, wait_for_end, watch_children
 
 _DESCRIPTORS = 5
 """Requests, replies, log, status, leash: in this order with every request."""
@@ -39,7 +42,7 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     while True:
         kind, descriptors, _, _ = socket.recv_fds(requests, 16, _DESCRIPTORS)
-        if len(descriptors) < _DESCRIPTORS:  # nobody wants sides any more
+        if len(descriptors) < _DESCRIPTORS:  # the caller has closed the socket
             requests.close()
             return
         if kind == DETERMINISTIC:  # torch imports it to set the flag, which takes seconds: once, here

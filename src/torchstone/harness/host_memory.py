@@ -1,4 +1,4 @@
-"""Limits the host memory that all processes of a side use together."""
+"""Limits the host memory that all processes of one benchmark use together."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import os
 from pathlib import Path
 
 from torchstone.processes.resident_memory import proportional_bytes, resident_bytes
-from torchstone.supervisor.worker_handle import descendants
+from torchstone.supervisor.ptrace_freezing import descendants
 
 _SHARE = 0.75
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 class OverMemoryError(Exception):
-    """A side uses more than it may; one line."""
+    """The processes of a benchmark use more than they may; one line."""
 
 
 class MemoryLimit:
-    """Called again and again with the pid of a side's keeper while the side works."""
+    """Called again and again, while a benchmark works, with the pid of the keeper: the parent of its processes."""
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes or default_limit_bytes()

@@ -1,4 +1,4 @@
-"""Runs pairs of benchmark files on this machine: the `PairRunner` that the command line uses."""
+"""Runs one pair on this machine: a baseline and an optimized file, in Python (then profiled, if wanted) or `.cu`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torchstone.benchmarks.config import merge
 from torchstone.harness.cuda_files import compare_cuda_files
 from torchstone.harness.fork_server import ForkServer
 from torchstone.harness.messages import FileSource
-from torchstone.harness.order import PairOrder
-from torchstone.harness.pair import Circumstances, Session, SideOrder
+from torchstone.harness.pair_runner import PairOrder
+from torchstone.harness.pair_session import Circumstances, Session, SideOrder
 from torchstone.harness.results import BenchmarkResult, Comparison, Side
 from torchstone.harness.side_transports import ProcessTransport
 
@@ -20,7 +20,7 @@ Profile = Callable[[PairOrder, Comparison, ForkServer], Comparison]
 
 
 class LocalPairRunner:
-    """Usable from several threads. Work on the device waits for the device's lane; loading does not."""
+    """Usable from several threads. Work on the device waits for the device's lane, a lock across processes."""
 
     def __init__(
         self, device_type: str = "cpu", profile: Profile | None = None, lane_folder: Path | None = None
@@ -41,7 +41,7 @@ class LocalPairRunner:
         self._fork_server.stop()
 
     def run(self, order: PairOrder) -> Comparison:
-        """What came of it. A benchmark that fails in any way is a result, never an exception."""
+        """The comparison. If a benchmark fails in any way, that is a result, never an exception."""
         suffixes = {order.baseline.suffix, order.optimized.suffix}
         if suffixes == {".cu"}:
             return compare_cuda_files(order, self._lane_folder)

@@ -1,4 +1,4 @@
-"""benchmark_test_results.md: the run on one page."""
+"""Makes the text of `benchmark_test_results.md`: a run over benchmark pairs on one page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchstone.harness.discovery import Problem
 from torchstone.harness.plan import PlannedPair
 from torchstone.harness.results import PairRecord
 from torchstone.harness.summary import ChapterSummary, PairsSummary, failure_of, short_name
-from torchstone.reports.text import markdown_cell, ratio
+from torchstone.reports.safe_text import markdown_cell, ratio
 
 
 def report_page(

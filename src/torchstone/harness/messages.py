@@ -1,4 +1,4 @@
-"""Messages between the harness and the process of one side. Imports no torch."""
+"""Messages between the harness and the process that runs one benchmark of a pair. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchstone.harness.results import MemoryStats
 
 
 class FileSource(msgspec.Struct, frozen=True, tag=True):
-    """The benchmark is what a file offers."""
+    """The benchmark is loaded from a file: its `get_benchmark()`, or its only benchmark class."""
 
     path: str
     root: str
@@ -86,7 +86,7 @@ class TakeTurn(msgspec.Struct, frozen=True, tag=True):
 
 
 class EndMeasurement(msgspec.Struct, frozen=True, tag=True):
-    """Tell what was seen beside the times."""
+    """Report what was collected besides the times: memory, metrics, outputs."""
 
 
 class Validate(msgspec.Struct, frozen=True, tag=True):
@@ -157,7 +157,7 @@ class Block(msgspec.Struct, frozen=True, tag=True):
 
 
 class Measured(msgspec.Struct, frozen=True, tag=True):
-    """What was seen beside the times."""
+    """What was collected besides the times."""
 
     memory: MemoryStats | None = None
     ttft_times_ms: tuple[float, ...] = ()

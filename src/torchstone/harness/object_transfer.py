@@ -1,6 +1,7 @@
-"""Moves a caller's benchmark object to another process: its class by file, its constructor's arguments pickled.
+"""Recreates a caller's benchmark object in another process, from its class's file and pickled constructor arguments.
 
-What cannot be imported or pickled (a REPL, a local class, an open file) runs in the caller's process.
+Attributes are pickled too, or the whole object if its arguments are not known. Where that fails (a class of a REPL, a
+local class, an open file), the benchmark runs in a thread of the caller's process.
 """
 
 from __future__ import annotations

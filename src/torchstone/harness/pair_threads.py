@@ -1,4 +1,4 @@
-"""Several pairs at once: threads that take orders to a runner, and one queue for the answers.
+"""Runs several pairs (baseline and optimized benchmark) at once: threads call a runner, one queue collects the answers.
 
 Separate from the run, which journals: the threads never touch a file of the run folder.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from torchstone.errors import TorchstoneError
-from torchstone.harness.order import PairOrder, PairRunner
+from torchstone.harness.pair_runner import PairOrder, PairRunner
 from torchstone.harness.results import Comparison
 
 _JOIN_SECONDS = 5.0
@@ -21,7 +21,7 @@ _JOIN_SECONDS = 5.0
 
 
 class Answer(NamedTuple):
-    """What came of one order."""
+    """The result of one order."""
 
     place: int
     """Of the order, in the sequence of orders."""
@@ -59,7 +59,7 @@ class PairThreads:
                 yield answer
 
     def arrived(self) -> Iterator[Answer]:
-        """Finished answers that nobody has taken yet; for who was interrupted while waiting."""
+        """Finished answers that nobody has taken yet, for a caller that was interrupted while waiting."""
         while True:
             try:
                 answer = self._answers.get_nowait()

@@ -1,4 +1,7 @@
-"""Plans a run over pairs: orders for the pairs that the journal does not hold yet. And its record kind."""
+"""Plans a run over benchmark pairs: a request for each pair that the journal has no result of.
+
+The journal is the file of a run's results. Its record kind is defined here.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from torchstone.harness.discovery import Discovery, Pair, Problem
-from torchstone.harness.order import PairOrder
+from torchstone.harness.pair_runner import PairOrder
 from torchstone.harness.request import PairsRequest
 from torchstone.harness.results import PairRecord
 from torchstone.runs.journal import RecordKind
@@ -50,7 +53,7 @@ class PairsPlan(msgspec.Struct, frozen=True):
     planned: tuple[PlannedPair, ...]
     """All of them, in the order of discovery."""
     problems: tuple[Problem, ...] = ()
-    """Files that are in no pair, or that cannot be right."""
+    """Files that are in no pair, or that have an error."""
 
     @property
     def total(self) -> int:

@@ -1,4 +1,4 @@
-"""Key figures of a side, from the kernels that the profilers saw."""
+"""Computes key figures of one benchmark, such as kernel time and occupancy, from what the profilers saw."""
 
 from __future__ import annotations
 

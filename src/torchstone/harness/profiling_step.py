@@ -1,7 +1,7 @@
-"""Profiles the sides of a pair after it was timed, in runs of their own. Adds metrics and files, never a time.
+"""Profiles a baseline and an optimized benchmark in separate runs after timing; adds metrics and files to the results.
 
 torch's profiler traces in a fork of the process that has imported torch. ncu and nsys start a process themselves. A
-failure here is a note on the result; the timing stays.
+failure here is a note on the result. The measured times stay as they are.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torchstone.executors.devices import Device, find_devices
 from torchstone.harness.fork_server import ForkServer
 from torchstone.harness.host_memory import OverMemoryError
 from torchstone.harness.messages import Failed, FileSource, Load, Reply, Trace
-from torchstone.harness.order import PairOrder
-from torchstone.harness.pair import device_variables
+from torchstone.harness.pair_runner import PairOrder
+from torchstone.harness.pair_session import device_variables
 from torchstone.harness.profiler_metrics import metrics_of
 from torchstone.harness.results import BenchmarkResult, Comparison, Side, StageWatch
 from torchstone.harness.side_transports import ProcessTransport
@@ -145,7 +145,7 @@ class ProfilingStep:
         return _Profiled(result, spent, overran=result.status == "failed" and spent >= limit)
 
     def _give_up(self, name: str, result: ProfilerResult) -> None:
-        """Not asked again in this run; told once."""
+        """Not used again in this run; reported once."""
         with self._lock:
             if name in self._unusable:
                 return
@@ -160,7 +160,7 @@ def _launches_kernels(traced: ProfilerResult) -> bool:
 
 
 def _is_told(result: ProfilerResult) -> bool:
-    """A tool that is not here was told once for the whole run."""
+    """A tool that is not here was reported once for the whole run."""
     return bool(result.notice) and result.status != "absent" and result.notice != COUNTERS_REFUSED
 
 

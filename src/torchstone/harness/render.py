@@ -1,4 +1,4 @@
-"""Tables of a run over pairs, for people: in colour on a terminal, plain and never cut in a pipe."""
+"""Prints the tables of a run over benchmark pairs: in colour on a terminal, plain and never cut in a pipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchstone.harness.report import PairsReport
 from torchstone.harness.results import PairRecord
 from torchstone.harness.summary import PairsSummary, failure_of, short_name
 from torchstone.reports.console import make_table, print_table
-from torchstone.reports.text import one_line, ratio
+from torchstone.reports.safe_text import one_line, ratio
 
 _COLOURS = {
     "succeeded": "green",

@@ -1,4 +1,4 @@
-"""The two report files of a run over pairs: `benchmark_test_results.json` and `.md`."""
+"""Makes the two report files of a run over benchmark pairs: `benchmark_test_results.json` and `.md`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchstone.harness.markdown import report_page
 from torchstone.harness.plan import PlannedPair
 from torchstone.harness.results import PairRecord
 from torchstone.harness.summary import PairsSummary, summarize, unreached
-from torchstone.reports.text import natural
+from torchstone.reports.safe_text import natural
 from torchstone.schema import FORMAT_VERSION, Manifest, encode
 
 JSON_FILE = "benchmark_test_results.json"
@@ -28,7 +28,7 @@ class PairsReport(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """Every record in full, in the order of chapters and names."""
     not_run: tuple[PlannedPair, ...]
     problems: tuple[Problem, ...]
-    """Files that are in no pair, or that cannot be right."""
+    """Files that are in no pair, or that have an error."""
     manifest: Manifest
     format_version: int = FORMAT_VERSION
 

@@ -1,4 +1,4 @@
-"""Figures that a benchmark itself reports: TTFT and TPOT lists, and numbers under names of its own."""
+"""Reads figures that a benchmark reports: times to first token (TTFT), per output token (TPOT), named numbers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ReportedMetrics:
             self._asked = {str(name): number for name, value in found.items() if (number := _number(value)) is not None}
 
     def custom_metrics(self) -> dict[str, float]:
-        """Of returned numbers the mean over calls."""
+        """Mean over calls of each returned number. What `get_custom_metrics()` gave wins."""
         return {**{name: total / count for name, (total, count) in self._sums.items()}, **self._asked}
 
     def _extend(self, times: list[float], value: Any) -> None:

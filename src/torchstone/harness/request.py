@@ -1,8 +1,9 @@
-"""The request of a run over many pairs, checked before anything is started."""
+"""The options of a run over many benchmark pairs, checked before anything is started."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from torchstone.runs.request import check_run_id
 IDENTITY = ("root", "targets", "device", "settings", "regression_threshold_pct")
 """The parts of a configuration that a resumed run must share with its beginning. Timeouts may change."""
 
+OUTPUT_DIR = Path("artifacts")
+"""Where run folders are made unless told otherwise."""
 REPRODUCIBLE_SEED = 42
 """The seed of `--reproducible`."""
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -46,7 +49,7 @@ class PairsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the run's folder; None is made from the time."""
     resume: bool = False
     """Go on with the run of that id, keeping what it has."""
-    output_dir: Path = Path("artifacts")
+    output_dir: Path = OUTPUT_DIR
     """Where run folders are made."""
     latest: Path | None = None
     """A folder that gets a copy of the two reports."""
@@ -99,6 +102,27 @@ def configuration(request: PairsRequest, root: Path, device: str) -> dict[str, A
         "jobs": request.jobs,
         "suite_timeout_seconds": request.suite_timeout_seconds,
     }
+
+
+def remembered(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the request that a manifest keeps, for a run that goes on, all but the suite timeout."""
+    layers = {
+        name: {**configuration["settings"][name], **configuration["timeouts"][name]} for name in ("config", "overrides")
+    }
+    kept = ("targets", "device", "regression_threshold_pct", "jobs")
+    try:
+        return {
+            "root": Path(configuration["root"]),
+            **{name: configuration[name] for name in kept},
+            **{name: msgspec.convert(values, BenchmarkConfig) for name, values in layers.items()},
+        }
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the run's options cannot be read ({error}). Give them again.") from error
+
+
+def overlaid(below: BenchmarkConfig, above: BenchmarkConfig) -> BenchmarkConfig:
+    """The settings of both; where both have one, that of `above`."""
+    return msgspec.convert({**msgspec.to_builtins(below), **msgspec.to_builtins(above)}, BenchmarkConfig)
 
 
 def duration_seconds(text: str) -> float:

@@ -1,4 +1,4 @@
-"""The nouns of the harness: results of a benchmark, a pair and a run. Frozen data, no torch."""
+"""Data classes of the harness: results of a benchmark, a pair and a run. Frozen, no torch."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class StageWatch(msgspec.Struct, frozen=True):
 
 
 class ProfilerMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Key figures of the profiled runs, which are never the timed ones. None: no profiler told."""
+    """Key figures of the profiled runs, which are never the timed ones. None: no profiler reported it."""
 
     profilers: dict[str, str] = {}
     """Profiler -> `profiled`, or why it gave nothing."""
@@ -125,7 +125,7 @@ class BenchmarkResult(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any] = {}
     """The settings in force."""
     log_tail: str = ""
-    """The last of what the benchmark printed."""
+    """The end of what the benchmark printed, and tracebacks."""
 
     @property
     def succeeded(self) -> bool:
@@ -139,7 +139,7 @@ class OutputComparison(msgspec.Struct, frozen=True):
     compared: int
     """Tensors."""
     worst: str
-    """The tensor that is farthest apart for what is allowed."""
+    """The tensor that is farthest apart, relative to what is allowed."""
     difference: float
     """As a share of the largest value of the baseline's tensor."""
     allowed: float
@@ -182,7 +182,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One pair, judged: one line of the run's journal."""
+    """One pair that was run or skipped: one line of the run's journal."""
 
     key: str
     """Of chapter, names and the contents of both files."""
@@ -197,7 +197,7 @@ class PairRecord(msgspec.Struct, frozen=True, kw_only=True):
     manifest_key: str
     finished_unix_ns: int = 0
     seconds: float = 0.0
-    """From the first stage to the last."""
+    """Wall time in the runner: all stages, profiling, and waiting for the device."""
     variant: str = ""
     """What follows the example's name in the optimized file: `sparse` in `optimized_moe_sparse.py`."""
     harness_error: str = ""

@@ -1,4 +1,4 @@
-"""One run over many pairs, from request to reports: discover, choose, plan, run, journal, report."""
+"""Executes one run over benchmark pairs: discovers, chooses, plans and runs them, keeps a journal, writes reports."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import secrets
+import shlex
 import shutil
 import time
 from collections.abc import Callable
@@ -15,18 +16,19 @@ from typing import Protocol
 
 import msgspec
 
-from torchstone.durable import write_all_atomically, write_atomically
+from torchstone.atomic_files import write_all_atomically, write_atomically
 from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
 from torchstone.harness.discovery import Discovery, Pair, Problem, discover
-from torchstone.harness.order import PairOrder, PairRunner
+from torchstone.harness.pair_runner import PairOrder, PairRunner
 from torchstone.harness.pair_threads import Answer, PairThreads
 from torchstone.harness.plan import PAIR_RECORDS, PairsPlan, PlannedPair, make_plan
 from torchstone.harness.report import PairsReport, make_report
-from torchstone.harness.request import IDENTITY, PairsRequest, check, choose_device, configuration
+from torchstone.harness.request import IDENTITY, OUTPUT_DIR, PairsRequest, check, choose_device, configuration
 from torchstone.harness.results import BenchmarkResult, Comparison, PairRecord
-from torchstone.harness.targets import select_pairs
+from torchstone.harness.target_patterns import select_pairs
 from torchstone.runs import folder as folders
 from torchstone.runs.devices import device_type
+from torchstone.runs.earlier import named_run
 from torchstone.runs.interruption import Interruption
 from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
@@ -37,14 +39,14 @@ SEED = "benchmarks"
 """Name of the run's seed in its manifest."""
 
 _MOST_PROBLEMS = 10
-"""Files that a run tells by name before it begins; the list command and the reports name all of them."""
+"""Files that a run names before it begins; the list command and the reports name all of them."""
 
 RunnerFactory = Callable[[str], PairRunner]
 """Makes a runner for a device. One that has a method `close` is closed at the end, or to stop what it does."""
 
 
 class PairsObserver(Protocol):
-    """Who watches a run over pairs."""
+    """What is informed of the progress of a run over pairs."""
 
     def planned(self, plan: PairsPlan, folder: Path) -> None:
         """The run is about to begin."""
@@ -77,7 +79,7 @@ class StoredPairs(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class PairsResult:
-    """What came of a run."""
+    """The result of a run."""
 
     folder: Path
     report: PairsReport
@@ -132,13 +134,13 @@ def _runner_for(request: PairsRequest, observer: PairsObserver) -> RunnerFactory
 
 def how_to_go_on(folder: Path) -> str:
     """What to tell someone whose run did not finish."""
-    return f"Go on with --resume --run-id {folder.name}, other options as before."
+    where = ["--output-dir", str(folder.parent)] if folder.parent != OUTPUT_DIR else []
+    return f"Go on with: {shlex.join(['torchstone', 'pairs', 'run', '--resume', '--run-id', folder.name, *where])}"
 
 
-def find_run(run: Path, output_dir: Path = Path("artifacts")) -> Path:
-    """The run folder that a user means: a path, or the id of a run below `output_dir`."""
-    below = output_dir / run
-    return below if not run.is_dir() and below.is_dir() else run
+def find_run(run: Path, output_dir: Path = OUTPUT_DIR) -> Path:
+    """The run folder that a user means: a path, or the id of a run below `output_dir`. Raises if there is neither."""
+    return named_run(run, output_dir)
 
 
 def read_pairs(folder: Path) -> StoredPairs:

@@ -1,4 +1,4 @@
-"""One side as the harness sees it: requests stage after stage, watches each, and makes the side's result."""
+"""The harness's handle on one side, a baseline or optimized benchmark: requests its stages, builds its result."""
 
 from __future__ import annotations
 

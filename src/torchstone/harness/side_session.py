@@ -1,4 +1,4 @@
-"""One side of a pair, in the process that runs it: carries out the stages of a benchmark, one request at a time.
+"""Carries out the stages of one benchmark of a pair, in the process that runs it, one request at a time.
 
 The same code serves a process of its own and, where a class cannot be imported again, a thread of the caller's.
 """
@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 import torch
 
 from torchstone.benchmarks.loading import BenchmarkLoadError, load_benchmark
+from torchstone.benchmarks.parse_get_config import ConfigError, read_config
 from torchstone.benchmarks.profiled_calls import marked, trace_calls
 from torchstone.benchmarks.protocol import SkipBenchmark
-from torchstone.benchmarks.reading import ConfigError, read_config
 from torchstone.benchmarks.seeding import be_deterministic, seed_everything
-from torchstone.harness import device_state
+from torchstone.harness import process_state
 from torchstone.harness.captured_outputs import capture_outputs
 from torchstone.harness.messages import (
     Block,
@@ -68,14 +68,14 @@ class SideSession:
         self._benchmark = benchmark
         self._timer = CallTimer(is_cuda=False)
         self._metrics = ReportedMetrics()
-        self._memory: device_state.MemoryWatch | None = None
+        self._memory: process_state.MemoryWatch | None = None
         self._tracks_memory = True
         self._outputs: Outputs | None = None
         self._outputs_path = ""
         self._kept_bytes = 0
         self._calls = 0
         self._threads = 1
-        self._determinism: device_state.Determinism | None = None
+        self._determinism: process_state.Determinism | None = None
 
     def handle(self, request: Request) -> Reply:
         """Carry it out. Whatever the benchmark raises is a reply."""
@@ -103,8 +103,6 @@ class SideSession:
             case Teardown():
                 self._benchmark.teardown()
                 self._synchronize()
-                if self._determinism is not None:
-                    self._determinism.put_back()
                 return Done()
             case Trace():
                 return self._trace(request)
@@ -117,7 +115,7 @@ class SideSession:
             os.chdir(request.folder)
             before = os.sched_getaffinity(0)
             if request.cores:
-                device_state.stay_on(request.cores)
+                process_state.stay_on(request.cores)
         if request.deterministic:
             self._be_deterministic()
         seed_everything(request.seed)
@@ -130,7 +128,7 @@ class SideSession:
         getter = getattr(self._benchmark, "get_config", None)
         config, ignored = read_config(getter() if callable(getter) else None)
         if self._owns_process:
-            device_state.stay_on(before)
+            process_state.stay_on(before)
         return Loaded(config, ignored)
 
     def _setup(self, request: Setup) -> Reply:
@@ -144,7 +142,7 @@ class SideSession:
         if self._owns_process and not self._is_cuda:
             torch.set_num_threads(settings.threads)
         if settings.enable_cleanup:
-            device_state.reset_gpu_state()
+            process_state.reset_gpu_state()
         self._tracks_memory = settings.enable_memory_tracking
         self._timer = CallTimer(self._is_cuda, all_devices=settings.min_devices > 1)
         seed_everything(request.seed)
@@ -154,8 +152,14 @@ class SideSession:
 
     def _be_deterministic(self) -> None:
         if not self._owns_process and self._determinism is None:
-            self._determinism = device_state.Determinism()
+            self._determinism = process_state.Determinism()
         be_deterministic()
+
+    def put_back_settings(self) -> None:
+        """Torch's, where the process is the caller's. From any thread, also while a request is carried out."""
+        held, self._determinism = self._determinism, None
+        if held is not None:
+            held.put_back()
 
     def _warm_up(self, request: Warmup) -> Reply:
         self._outputs_path = request.outputs
@@ -175,7 +179,7 @@ class SideSession:
         return Warmed(tuple(times), self._beyond_waiting(unseen))
 
     def _beyond_waiting(self, unseen_ms: list[float]) -> float | None:
-        """The usual one of these, less what the same takes around nothing."""
+        """Median of these times, less the median of the same time for an empty call."""
         if not unseen_ms:
             return None
         waiting = [self._timer.unseen_ms(lambda: None)[1] for _ in range(_PROBES)]
@@ -183,7 +187,7 @@ class SideSession:
 
     def _stay_on(self, cores: tuple[int, ...]) -> None:
         if self._owns_process and cores:
-            device_state.stay_on(cores)
+            process_state.stay_on(cores)
 
     def _after_call(self, returned: Any) -> None:
         """Keep the output of the first call, which both sides make from the same state."""
@@ -199,7 +203,7 @@ class SideSession:
         call = self._benchmark.benchmark_fn
         if request.by_events:
             stays = self._owns_process and request.cores
-            with device_state.caller_on(request.cores) if stays else contextlib.nullcontext():
+            with process_state.caller_on(request.cores) if stays else contextlib.nullcontext():
                 return self._timer.take_queued(call, request.calls, self._metrics.add, request.leads_in)
         first, calls = Block(()), request.calls
         if self._calls == 0:  # there was no warm-up: its first call is timed, and its output kept
@@ -230,7 +234,7 @@ class SideSession:
 
     def _begin_measurement(self) -> None:
         if self._memory is None and self._tracks_memory:
-            self._memory = device_state.MemoryWatch(self._is_cuda)
+            self._memory = process_state.MemoryWatch(self._is_cuda)
 
     def _end_measurement(self) -> Reply:
         memory = None if self._memory is None else self._memory.stats(self._kept_bytes)

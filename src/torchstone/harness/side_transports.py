@@ -1,4 +1,4 @@
-"""How the harness reaches a side: a process of its own, or a thread where its class cannot be imported again."""
+"""Sends requests to one benchmark, which runs in its own process, or in a thread if it cannot be moved to one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import queue
 import threading
 import time
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from torchstone.harness.fork_server import ForkServer
 from torchstone.harness.host_memory import MemoryLimit
 from torchstone.harness.messages import Reply, Request
 from torchstone.processes import BoundedLog, PeerOverranError
+
+if TYPE_CHECKING:
+    from torchstone.harness.side_session import SideSession
 
 
 class Transport(Protocol):
@@ -72,14 +75,16 @@ class ThreadTransport:
         self._benchmark = benchmark
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self._session: SideSession | None = None
         threading.Thread(target=self._serve, name="torchstone-benchmark", daemon=True).start()
 
     def _serve(self) -> None:
         from torchstone.harness.side_session import SideSession  # late: it imports torch
 
-        session = SideSession(owns_process=False, benchmark=self._benchmark)
+        self._session = session = SideSession(owns_process=False, benchmark=self._benchmark)
         while (request := self._requests.get()) is not None:
             self._replies.put(session.handle(request))
+        session.put_back_settings()  # again: a request that overran may have changed them after `end`
 
     def ask(self, request: Request, deadline: float) -> Reply:
         self._requests.put(request)
@@ -93,6 +98,8 @@ class ThreadTransport:
 
     def end(self) -> None:
         self._requests.put(None)
+        if self._session is not None:
+            self._session.put_back_settings()
 
     @property
     def log_tail(self) -> str:

@@ -1,4 +1,4 @@
-"""Counts and mean speedups of a run over pairs, for the whole run and for each chapter."""
+"""Computes counts and mean speedups of a run over benchmark pairs, in total and for each chapter (folder)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from torchstone.harness.plan import PlannedPair
 from torchstone.harness.results import BenchmarkResult, PairRecord, Side
-from torchstone.reports.text import natural
+from torchstone.reports.safe_text import natural
 
 ChapterStatus = Literal["PASS", "FAIL", "SKIPPED", "NOT RUN"]
 

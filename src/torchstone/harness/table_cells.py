@@ -1,10 +1,10 @@
-"""The texts of a pair's row, shared by the page and the tables on a terminal."""
+"""Formats the results of benchmark pairs as table cells, for the Markdown page and the terminal."""
 
 from __future__ import annotations
 
 from torchstone.harness.results import BenchmarkResult, PairRecord
 from torchstone.harness.summary import Extreme, PairsSummary, is_successful
-from torchstone.reports.text import ratio
+from torchstone.reports.safe_text import ratio
 
 
 def milliseconds(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Clocks for single calls: CUDA events and the host's clock, triton's `do_bench`, torch's `Timer`."""
+"""Times calls by CUDA events, by the host's clock, by triton's `do_bench` or by torch's `Timer`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timing figures of a result, computed from samples."""
+"""Computes statistics from samples: mean and percentiles of calls and of token latencies, and means of blocks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def timing_stats(blocks: Sequence[Block], percentiles: Sequence[float]) -> Timin
 
 
 def block_means(blocks: Sequence[Block]) -> list[float]:
-    """Of each block; never zero, which only a clock too coarse for the call says."""
+    """Mean of each block in ms, at least 1e-6: a clock that is too coarse for the call may say zero."""
     return [max(sum(block.times_ms) / len(block.times_ms), 1e-6) for block in blocks if block.times_ms]
 
 

@@ -1,7 +1,7 @@
 """Compares two trainings of a model, with and without kernels. Imports no torch.
 
-Two trainings never agree to the last bit. So differences are multiples of a measured floor: how far copies of the
-plain training drift whose weights and inputs are off by one rounding.
+Two trainings never agree to the last bit. So differences are given as multiples of a measured floor. The floor is how
+far the plain training drifts if its weights and inputs are changed by one rounding.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import numpy as np
 
 from torchstone.backends import Problem
 from torchstone.measuring import Speedup, speedup_of_pairs
-from torchstone.saved_tensors import FLOAT64_EPSILON, Floats, distance, load_tensors
+from torchstone.tensor_files import FLOAT64_EPSILON, Floats, distance, load_tensors
 
 MOST_TIMES_FLOOR = 10.0
-"""A kernel rounds in more places than the copies that make the floor do, each time about as much."""
+"""Largest multiple of the floor that counts as agreement. A kernel rounds in more places than the copies that are
+changed by one rounding, each time by about as much."""
 _MOST_PAIRS = 1000
 
 
@@ -34,14 +35,14 @@ class OperatorUse(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """How far the trainings with and without kernels are apart in one respect, as shares of the largest value."""
+    """How far the trainings with and without kernels are apart in one respect, as a share of the largest value."""
 
     what: str
     worst: str
-    """The tensor that is farthest from agreeing, or the step."""
+    """The tensor whose difference is the largest multiple of its floor, or the step with the largest difference."""
     difference: float
     floor: float
-    """By how much copies of the plain training differ there, and never less than one rounding."""
+    """By how much copies of the plain training, changed by one rounding, differ there; at least one rounding."""
     agrees: bool
 
     @property
@@ -60,13 +61,13 @@ class Times(msgspec.Struct, frozen=True):
 
 
 class ModelComparison(msgspec.Struct, frozen=True):
-    """All that ``torchstone model`` tells."""
+    """Everything that ``torchstone model`` reports."""
 
     script: str
     kernels_dir: str
     device: str
     steps: int
-    """That both sides have done."""
+    """Steps that both trainings have done."""
     parameters: int
     operators: tuple[OperatorUse, ...]
     problems: tuple[Problem, ...]
@@ -95,7 +96,7 @@ def compare_losses(
 
 
 def compare_files(what: str, plain: Path, kernels: Path, copies: Sequence[Path]) -> Difference:
-    """The tensors of two files, each with its own floor; the one farthest beyond it is told."""
+    """Compare the tensors of two files, each with its own floor. Gives the one with the largest multiple of it."""
     theirs, ours = load_tensors(plain), load_tensors(kernels)
     noisy = [load_tensors(path) for path in copies]
     found = [_compare_tensor(what, name, ours, theirs, noisy) for name in sorted({*theirs, *ours})]

@@ -1,4 +1,4 @@
-"""``torchstone.enable`` and ``torchstone.disable``: a folder of kernels replaces ATen's operators."""
+"""Replaces ATen's operators by the kernels of a folder, and back: ``torchstone.enable``, ``torchstone.disable``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchstone.backends import BackendOptions, Problem, folder_name, operator_n
 from torchstone.backends.directory import DirectoryBackend, served_by
 from torchstone.backends.torchstone_kernels import BACKENDS, is_built_in
 from torchstone.errors import DeviceUnavailableError, UsageError, unknown_name
-from torchstone.installing import slots
+from torchstone.installing import dispatcher_registrations
 from torchstone.installing.loading import KernelLoadError, load_kernel
 from torchstone.kernels.catalogue import folder_of
 from torchstone.schema import Implementation, SourceFiles
@@ -29,9 +29,11 @@ _enabled: list[Installation] = []
 
 
 class Installation:
-    """Kernels that stand in for operators until they are disabled. Also a context manager that does so at its end."""
+    """Kernels that replace operators until ``disable``. As a context manager it calls ``disable`` at its end."""
 
-    def __init__(self, kernels: Sequence[slots.Kernel], problems: tuple[Problem, ...], device: str) -> None:
+    def __init__(
+        self, kernels: Sequence[dispatcher_registrations.Kernel], problems: tuple[Problem, ...], device: str
+    ) -> None:
         self._kernels = tuple(kernels)
         self.problems = problems
         """What the folder holds and could not be used, with the reason."""
@@ -56,29 +58,29 @@ class Installation:
 
     @property
     def active(self) -> bool:
-        """Whether its kernels are installed, though a later installation may stand before them."""
+        """Whether its kernels are installed, though a later installation may serve instead of them."""
         return self in _enabled
 
     def disable(self) -> None:
-        """Take its kernels out, wherever it stands among other installations. Nothing happens the second time."""
+        """Take its kernels out, also while later installations are active. A second call does nothing."""
         with _lock:
             if self not in _enabled:
                 return
             _enabled.remove(self)
             for kernel in self._kernels:
-                slots.take_out(kernel, self.device)
+                dispatcher_registrations.take_out(kernel, self.device)
                 kernel.unload()
 
     def _install(self) -> None:
         with _lock:
-            done: list[slots.Kernel] = []
+            done: list[dispatcher_registrations.Kernel] = []
             try:
                 for kernel in self._kernels:
-                    slots.install(kernel, self.device)
+                    dispatcher_registrations.install(kernel, self.device)
                     done.append(kernel)
             except BaseException:
                 for kernel in done:
-                    slots.take_out(kernel, self.device)
+                    dispatcher_registrations.take_out(kernel, self.device)
                 raise
             _enabled.append(self)
 
@@ -110,8 +112,8 @@ def enable(
     ``torchstone-triton`` and ``torchstone-cuda`` name the built-in kernels, unless there is a folder of that name. A
     function and a context manager: without ``with``, they stay until ``torchstone.disable()``. ``operators`` chooses
     among the folder's (``add``, ``aten.add.Tensor``). With ``fallback``, calls that a kernel refuses with
-    NotImplementedError are served by torch's own operator. What cannot be used is warned of and listed in ``problems``;
-    nothing at all to use is a UsageError.
+    NotImplementedError are served by torch's own operator. Kernels that cannot be used are warned of and listed in
+    ``problems``; if none can be used, that is a UsageError.
     """
     device_type = _device_type(device)
     root, backend = _kernels_of(Path(kernel_dir), device_type)
@@ -119,7 +121,7 @@ def enable(
     problems = list(_unusable(backend, wanted))
     offers = _offers(backend, wanted)
     wanted.check(offers, problems, backend.operators())
-    kernels: list[slots.Kernel] = []
+    kernels: list[dispatcher_registrations.Kernel] = []
     for implementation in offers:
         found = _kernel(implementation, root, device_type, fallback)
         if isinstance(found, Problem):
@@ -174,7 +176,7 @@ class _Wanted:
         return self.includes(_operator_of(problem))
 
     def check(self, offers: Sequence[Implementation], problems: Sequence[Problem], known: Sequence[str]) -> None:
-        """A name that means nothing of the folder, usable or not, is an error."""
+        """Raise for a name that fits no operator of the folder, usable or not."""
         there = [*(offer.operator for offer in offers), *map(_operator_of, problems)]
         for name in self.names or ():
             if not any(names_operator(name, operator) for operator in there):
@@ -201,20 +203,22 @@ def _offers(backend: DirectoryBackend, wanted: _Wanted) -> list[Implementation]:
 
 def _overloads(found: str) -> list[str]:
     """The overloads that exist among those that a folder serves."""
-    return [name for name in served_by(found) if slots.exists(name)]
+    return [name for name in served_by(found) if dispatcher_registrations.exists(name)]
 
 
-def _kernel(implementation: Implementation, root: Path, device_type: str, fallback: bool) -> slots.Kernel | Problem:
+def _kernel(
+    implementation: Implementation, root: Path, device_type: str, fallback: bool
+) -> dispatcher_registrations.Kernel | Problem:
     source = implementation.origin
     assert isinstance(source, SourceFiles), "the directory backend offers nothing else"
-    reason = slots.installable(implementation.operator, device_type)
+    reason = dispatcher_registrations.installable(implementation.operator, device_type)
     if reason:
         return Problem(source.label, f"{implementation.operator}: {reason}")
     try:
         loaded = load_kernel(source, root)
     except KernelLoadError as error:
         return Problem(source.label, str(error))
-    return slots.Kernel(implementation.operator, source.label, loaded, fallback)
+    return dispatcher_registrations.Kernel(implementation.operator, source.label, loaded, fallback)
 
 
 def _told(problems: Sequence[Problem]) -> str:

@@ -1,7 +1,8 @@
 """``torchstone model``: trains a script's model with and without kernels, in turn, and compares.
 
-Each side has its own process and the same seeds. They take turns, so that disturbances of the machine affect both. A
-third process trains the copies that make the floor. Imports no torch.
+Each side (with kernels, without) has its own process and the same seeds. They take turns, so that disturbances of the
+machine affect both. A third process trains copies whose weights and inputs are changed by one rounding, to measure how
+much difference is noise. Imports no torch.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from torchstone.installing.comparison import (
     compare_losses,
     times_of,
 )
-from torchstone.installing.messages import (
+from torchstone.installing.training_messages import (
     Counted,
     Failed,
     Finish,
@@ -43,7 +44,7 @@ from torchstone.processes import ending_in_words, receive, send
 
 NOISY_COPIES = 2
 OnStep = Callable[[int, int], None]
-"""Is told how many steps are done, and of how many."""
+"""Receives how many steps are done, and of how many."""
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
@@ -74,8 +75,8 @@ class _Side:
     def __init__(self, order: ModelOrder) -> None:
         to_read, to_write = os.pipe()
         to_receive, to_reply = os.pipe()
-        command = [sys.executable, "-P", "-m", "torchstone.installing.side", str(to_read), str(to_reply)]
-        # What a script prints is no result of ours; and a Ctrl-C is ours to handle.
+        command = [sys.executable, "-P", "-m", "torchstone.installing.training_process", str(to_read), str(to_reply)]
+        # The script's output goes to stderr, not among our results. Ctrl-C reaches this process only.
         self._process = subprocess.Popen(
             command, pass_fds=(to_read, to_reply), stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
         )
@@ -127,7 +128,7 @@ class _Side:
 
 
 class _History:
-    """What each side said, step by step."""
+    """The replies of each side, step by step."""
 
     def __init__(self) -> None:
         self.plain: list[Stepped] = []

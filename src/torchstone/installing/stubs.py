@@ -1,6 +1,7 @@
-"""``torchstone new-kernels``: writes a stub for each operator of a suite.
+"""Writes a stub file for each operator of a suite that has no kernel yet: ``torchstone new-kernels``.
 
-A stub's text is looked up: the schema and the docstring in torch, the calls in the suite's cases.
+A stub is a kernel file whose function raises NotImplementedError. Its docstring holds the operator's schema and
+documentation from torch, and the calls of the suite's cases.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ with what it will be called, and raises `NotImplementedError`.
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What came of writing stubs."""
+    """The result of writing stubs."""
 
     written: tuple[str, ...]
     """Files, relative to the folder."""
     kept: tuple[str, ...]
-    """Operators that have a kernel or a folder there already; nothing of theirs was touched."""
+    """Operators that have a kernel or a folder there already; their files were not changed."""
 
 
 def write_stubs(cases: Iterable[Case], suite: str, folder: Path) -> Written:
@@ -92,7 +93,7 @@ def stub(operator: str, cases: Sequence[Case], suite: str) -> str:
 
 
 def _kernels_in(folder: Path) -> DirectoryBackend | None:
-    """What the folder offers already: a stub must not stand before a kernel, wherever that lies in it."""
+    """The kernels that the folder has already, wherever they lie in it: a stub must not take precedence over one."""
     try:
         return DirectoryBackend(BackendOptions(folder))
     except UsageError:
@@ -128,6 +129,6 @@ def _cases(cases: Sequence[Case]) -> str:
 
 
 def _indented(text: str) -> str:
-    """By four, and wrapped; lines keep their breaks."""
+    """The text indented by four and wrapped; it keeps its line breaks."""
     lines = (textwrap.wrap(line, _WIDTH) or [""] for line in text.splitlines())
     return "\n".join(f"    {part}".rstrip() for line in lines for part in line)

@@ -1,7 +1,8 @@
-"""The sandboxed process for third-party files: closes the sandbox, then serves. Its parent's end is ``confined.py``.
+"""The sandboxed process for third-party files: enters the sandbox, then answers requests of its parent.
 
-The module that serves is imported before the sandbox is closed, so that its imports need no rights inside. A warden,
-process 1 of the sandbox, ends everything as soon as the parent lets go of the leash.
+The parent's end is ``confined_handle.py``. The module that serves is imported before the sandbox is closed, so that its
+imports need no rights inside. A warden, process 1 of the sandbox, ends everything as soon as the parent closes a pipe,
+the leash.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from torchstone.isolation import linux_calls, sandbox
-from torchstone.isolation.confined import Hello, exit_code_of
-from torchstone.processes.framing import frame
-from torchstone.processes.keeping import forget_children, in_child, kill_descendants, wait_for_end, watch_children
+from torchstone.isolation.confined_handle import Hello, exit_code_of
+from torchstone.processes.keeper import forget_children, in_child, kill_descendants, wait_for_end, watch_children
+from torchstone.processes.msgpack_framing import frame
 from torchstone.schema import decode
 
 Serve = Callable[[socket.socket], None]

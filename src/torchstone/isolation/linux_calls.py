@@ -1,7 +1,7 @@
-"""The kernel's doors that Python does not open: namespaces, mounts, Landlock, seccomp, capabilities.
+"""Linux system calls that Python lacks: namespaces, mounts, Landlock, seccomp, capabilities, ptrace, others' memory.
 
-Thin and without policy: each function is one system call that raises ``OSError`` when the kernel refuses.
-What is done with them stands in ``sandbox.py``.
+Thin and without policy: nearly every function is one system call that raises ``OSError`` when the kernel refuses.
+``sandbox.py`` builds the sandbox with them; the judge freezes workers and reads their memory with others.
 """
 
 from __future__ import annotations

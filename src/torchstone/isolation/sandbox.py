@@ -1,4 +1,4 @@
-"""What stands between a candidate and the machine.
+"""Builds the sandbox that separates a candidate from the machine.
 
 Three steps, each taken by another process on the way to a worker (see ``zygote.py``):
 
@@ -59,7 +59,7 @@ class Policy(msgspec.Struct, frozen=True):
     threads: int = 1
     device_at_start: bool = True
     few_queues: bool = False
-    """Open a device with few queues for work, in a third of the time: only two streams then run side by side."""
+    """Open a device with few queues for work, in half the time: only two streams then run side by side."""
 
 
 class Cell:

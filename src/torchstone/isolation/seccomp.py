@@ -1,4 +1,4 @@
-"""Which system calls a candidate may not make.
+"""Builds and installs the seccomp filter: the system calls that a candidate may not make.
 
 The list names refused calls, not allowed ones. Kernels are arbitrary programs (compilers run inside them), and a list
 of allowed calls would break honest ones with every new libc. A refused call returns EPERM, so that a library that
@@ -63,7 +63,7 @@ _REFUSED = {
     "adjtimex": (159, 171),
     "sethostname": (170, 161),
     "setdomainname": (171, 162),
-    # What is stacked on the sandbox is in no limit, and the system itself frees it, when its owner has long ended.
+    # Filters stacked on the sandbox count in no limit, and the kernel frees them long after their owner has ended.
     "seccomp": (317, 277),
     "landlock_create_ruleset": (444, 444),
     "landlock_add_rule": (445, 445),

@@ -1,1 +1,1 @@
-"""The judge: one trusted process per device, which takes a job through its stages and gives the verdict."""
+"""The judge: a trusted process with a device, which takes jobs through their stages and gives verdicts."""

@@ -1,6 +1,7 @@
-"""Guards over one block of calls: each proves one thing about where results lie and what was written.
+"""Checks a block of calls for writes outside its buffers, and for results in memory where they must not lie.
 
-They run on every block, timed or not, before any value is compared. Each docstring says what it proves and what not.
+These guards run on every block whose results are compared, timed or not, before the comparison. Where the results of a
+CUDA graph lie is checked once, when it is recorded. Each docstring says what the guard proves and what not.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 
 from torchstone import operators
-from torchstone.judge_process.block_results import BlockResults
-from torchstone.protocol.messages import same_steps
+from torchstone.judge_process.block_outputs import BlockResults
+from torchstone.protocol.tensor_places import same_steps
 
 
 class GuardFinding(NamedTuple):
@@ -57,9 +58,9 @@ class OwnMemoryGuard:
     last result. No element of a result may lie on another (an expanded tensor). Nor may a result lie in a kept result
     of an earlier block (:mod:`torchstone.judge_process.retained_results`).
 
-    The guard looks at the addresses and strides that the worker names. These may be false. So for one call of each
-    block the judge also overwrites arguments and results: memory that changes with them is the same memory. Of
-    results whose elements interleave only the beginning is compared.
+    The guard looks at the addresses and strides that the worker names. These may be false. So on the CPU,
+    for one call of each block, the judge also overwrites arguments and results: memory that changes with them is the
+    same memory. Of results whose elements interleave only the beginning is compared.
     """
 
     def examine(self, block: BlockResults) -> GuardFinding | None:

@@ -1,7 +1,7 @@
-"""One worker bound to one case, with the judge's buffers between them.
+"""A worker prepared for one case, with the memory that the judge and the worker share.
 
-Fills an arena with new values and garbage and lets the worker call. Takes a private copy of arguments and results
-before anything is compared, so that later writes of the worker change nothing.
+Fills that memory (an *arena*) with new values and garbage and lets the worker call. Takes a private copy of
+arguments and results before anything is compared, so that later writes of the worker change nothing.
 """
 
 from __future__ import annotations
@@ -9,84 +9,40 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from torchstone import operators, schema
 from torchstone.chain import Chain
-from torchstone.judge_process.block_results import BlockResults, ResultStrides
+from torchstone.judge_process.block_outputs import BlockResults, ResultStrides
+from torchstone.judge_process.call_buffers import GARBAGE_SHIFT_BYTES, CallBuffers
 from torchstone.judge_process.call_layout import CallLayout
+from torchstone.judge_process.candidate_failures import CandidateFailedError
 from torchstone.judge_process.core_time import CoreTime
+from torchstone.judge_process.overlapped_work import Meanwhile
 from torchstone.judge_process.retained_results import RetainedResults
 from torchstone.judging import DrawnCall
-from torchstone.protocol.buffers import Arenas, can_share
-from torchstone.protocol.messages import (
-    KEPT_ARENA_BYTES,
-    MOST_SPARSE,
-    Attribute,
-    Attributed,
-    Bind,
-    Bound,
-    Call,
-    Done,
-    Failed,
-    Release,
-    Reply,
-    Wear,
-)
+from torchstone.protocol.commands import Attribute, Bind, Call, Release, Wear
+from torchstone.protocol.replies import Attributed, Bound, Done, Failed, Reply
+from torchstone.protocol.shared_memory import Arenas, can_share
+from torchstone.protocol.tensor_places import KEPT_ARENA_BYTES
 from torchstone.schema import Attribution
 from torchstone.supervisor.result_copying import CopyingReader
 from torchstone.supervisor.result_reading import Copies, HostReader, Span, UnreadableError, open_reader
-from torchstone.supervisor.worker_handle import BadReplyError, Worker, WorkerEndedError
+from torchstone.supervisor.worker_failures import BadReplyError, WorkerEndedError
+from torchstone.supervisor.worker_handle import Worker
 from torchstone.transfer import bring
 
-_GARBAGE_SHIFT_BYTES = 64 << 10
 _SMALL_BYTES = KEPT_ARENA_BYTES
 """Arguments and results that a worker may hold on to while it stands still. Never an arena that is freed meanwhile."""
-
-
-class CandidateFailedError(Exception):
-    """The candidate raised; the worker reported it."""
-
-    def __init__(self, failure: Failed) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-
-
-def _garbage(size_bytes: int, device: torch.device) -> torch.Tensor:
-    """Random bytes to put where results will go, with room to start at another one each time.
-
-    Not NaN and not constant: a poison that can be recognised tells a candidate what is unwritten.
-    """
-    seed = torch.frombuffer(bytearray(secrets.token_bytes(_GARBAGE_SHIFT_BYTES)), dtype=torch.uint8).to(device)
-    repeats = 1 + -(-size_bytes // _GARBAGE_SHIFT_BYTES)
-    return seed.repeat(repeats)
-
-
-class Meanwhile:
-    """Work of the judge's own to be done while a worker makes calls that are not timed. Done once, or not at all."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._work: Callable[[], None] | None = work
-        self.seconds = 0.0
-        """What it took: no time of the worker's."""
-
-    def do(self) -> float:
-        """Do it now, unless it was done; how long it took."""
-        work, self._work = self._work, None
-        began = time.monotonic()
-        if work is not None:
-            work()
-        took = time.monotonic() - began
-        self.seconds += took
-        return took
 
 
 class BoundWorker:
     """A worker, a case, and the buffers of up to ``sets`` calls.
 
-    What is presented comes from the desk, and what was read goes there (:mod:`torchstone.judging.arithmetic_device`).
+    The *desk* is the device on which the judge draws and compares (:mod:`torchstone.judging.arithmetic_device`). What
+    is presented comes from there, and what was read goes there.
     """
 
     def __init__(
@@ -107,19 +63,10 @@ class BoundWorker:
         if self.on_device and worker.results == "read" and worker.reader is None and not can_share(device):
             worker.results = "copied"
         self._is_copied = worker.results == "copied"
-        buffers = torch.device("cpu") if self._is_copied else device
-        worker.arenas = worker.arenas or Arenas(buffers)
-        self._arena = worker.arenas.take(sets * layout.pitch_bytes)
-        self._bytes = self._arena.tensor(0, sets * layout.pitch_bytes, torch.uint8)
+        memory = torch.device("cpu") if self._is_copied else device
+        worker.arenas = worker.arenas or Arenas(memory)
         self.desk = device if desk is None else desk
-        self._is_elsewhere = self.desk != buffers
-        self._written = torch.empty_like(self._bytes, device=self.desk) if self._is_elsewhere else self._bytes
-        """Where the judge puts arguments together: the buffers themselves, or memory at the desk."""
-        self._slots = [layout.inputs_in(self._written, index) for index in range(sets)]
-        most_bytes = max(layout.pitch_bytes, MOST_SPARSE * layout.largest_bytes)
-        self._desk_garbage = _garbage(most_bytes, self.desk)
-        self._garbage = worker.arenas.garbage(most_bytes, _garbage) if self._is_elsewhere else self._desk_garbage
-        self._row = self._desk_garbage
+        self.buffers = CallBuffers(worker.arenas, layout, sets, memory, self.desk)
         self._arena_address = 0
         self.is_bound = False
         """Whether the worker sees the buffers."""
@@ -138,10 +85,14 @@ class BoundWorker:
         """Whether results of earlier blocks are watched while later calls are made. It takes time."""
         self.has_stated_shapes_only = False
         """Whether the kernel is called with no other shapes than its case's, not even where nobody looks at results."""
-        self._core_time = CoreTime(worker.pid)
-        if worker.reader is None:
-            worker.reader = CopyingReader(worker) if self._is_copied else open_reader(worker.pid, device)
-        self._reader = worker.reader
+        try:
+            if worker.reader is None:
+                worker.reader = CopyingReader(worker) if self._is_copied else open_reader(worker.pid, device)
+            self._reader = worker.reader
+            self._core_time = CoreTime(worker.pid)
+        except BaseException:  # the caller has nothing to close
+            self.buffers.close()
+            raise
 
     def bind(self, deadline: float) -> None:
         """Give the worker its view of the buffers."""
@@ -156,10 +107,10 @@ class BoundWorker:
             self.sets,
             self.layout.input_placements(),
             self.layout.declared_outputs(),
-            self._arena.size_bytes,
-            self._arena.device_handle,
+            self.buffers.arena.size_bytes,
+            self.buffers.arena.device_handle,
         )
-        descriptor = self._arena.descriptor if self._arena.device_handle is None else None
+        descriptor = self.buffers.arena.descriptor if self.buffers.arena.device_handle is None else None
         self.worker.send_ahead(command, deadline, self._take_bound, descriptor)
         self.is_bound = True
 
@@ -175,59 +126,17 @@ class BoundWorker:
         if self.is_warm:
             self._judges_cores = os.sched_getaffinity(0)
             os.sched_setaffinity(0, self.worker.cores)
-        self._fill_bands(len(calls))
-        # As bytes: torch's copy on a device gives a NaN of 16 bits other bits.
-        targets = [slot.view(torch.uint8) for index in range(len(calls)) for slot in self._slots[index] if slot.numel()]
-        storages = [tensor.storage for call in calls for tensor in call.tensors]
-        sources = [storage.view(torch.uint8) for storage in storages if storage.numel()]
-        if targets:
-            torch._foreach_copy_(targets, sources)
-        if self._is_elsewhere:  # a copy from the host is over when it returns
-            self.rows(len(calls)).copy_(self._written[: len(calls) * self.layout.pitch_bytes])
-        else:
+        self.buffers.write(calls)
+        if not self.buffers.is_elsewhere:  # a copy from the host is over when it returns
             self.finish_device_work()
-
-    def conceal(self, count: int) -> None:
-        """Random garbage between the arguments of calls whose values are to be revealed."""
-        self._fill_bands(count)
-
-    def reveal(self, storages: Sequence[torch.Tensor]) -> None:
-        """Write the values of calls, which are stacked, with one copy for each argument. Quick: it is on the clock."""
-        count = len(storages[0]) if storages else 0
-        for target, storage in zip(self.layout.stacked_inputs_in(self._bytes, count), storages, strict=True):
-            target.copy_(storage)
-
-    def _fill_bands(self, count: int) -> None:
-        rows = self._written[: count * self.layout.pitch_bytes].view(count, self.layout.pitch_bytes)
-        shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
-        self._row = self._desk_garbage[shift : shift + self.layout.pitch_bytes]
-        for start, end in self.layout.bands:
-            rows[:, start:end] = self._row[start:end]
-
-    def rows(self, count: int) -> torch.Tensor:
-        """The bytes of the first calls' buffers, which the worker sees."""
-        return self._bytes[: count * self.layout.pitch_bytes]
 
     def take_down(self, done: Done, count: int) -> BlockResults:
         """What a reply says about calls, in front of a private copy of their arguments."""
-        block = BlockResults(self.layout, done, count, self.rows(count).clone(), self._arena_address, self._row)
+        block = BlockResults(
+            self.layout, done, count, self.buffers.rows(count).clone(), self._arena_address, self.buffers.row
+        )
         self.lying |= block.lying
         return block
-
-    def garbage(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
-        """Random bits, other ones each time, for at most as much as a result takes."""
-        shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES // dtype.itemsize) * dtype.itemsize
-        return self._garbage[shift : shift + elements * dtype.itemsize].view(dtype)
-
-    @property
-    def row(self) -> torch.Tensor:
-        """What lies in the bands of each row since arguments were last presented."""
-        return self._row
-
-    @property
-    def arena_address(self) -> int:
-        """Where the judge itself sees the buffers."""
-        return self._arena.address
 
     @property
     def records_graphs(self) -> bool:
@@ -245,6 +154,7 @@ class BoundWorker:
         chain: Chain | None = None,
         backward: tuple[int, ...] = (),
         meanwhile: Meanwhile | None = None,
+        repeats: int = 1,
     ) -> BlockResults:
         """Let the worker make the first ``count`` calls; the judge's clock runs as long as the worker does.
 
@@ -262,10 +172,10 @@ class BoundWorker:
             chain=chain,
             backward=backward,
             stated_shapes=self.has_stated_shapes_only,
+            repeats=repeats,
         )
         if self.is_warm:
             self._warm_results()
-            os.sched_setaffinity(0, self._judges_cores)
         block = self._call(command, deadline, to_be_compared=True, meanwhile=meanwhile)
         block.unpack()
         block.on_kept = self._retained.covered_by(block)
@@ -273,7 +183,7 @@ class BoundWorker:
         return block
 
     def time(self, count: int, deadline: float, pretend: bool, chain: Chain | None = None) -> BlockResults:
-        """The same for who has nothing to gain: the clock and the memory see no difference, nothing is looked at."""
+        """The same for the reference and the shim, which have nothing to gain: their results are not compared."""
         command = Call(secrets.token_hex(8), 0, count, pretend, () if pretend else self._retained.choose(), chain)
         block = self._call(command, deadline, to_be_compared=False)
         self._overwrite(block)
@@ -282,8 +192,8 @@ class BoundWorker:
         return block
 
     def can_wear(self, budget_ns: int) -> bool:
-        """Whether there is time for such calls. Not where the arguments are written to: who is given his own results
-        again may rightly refuse them.
+        """Whether there is time for :meth:`wear`. Not for operators that write to arguments: a kernel that gets its own
+        results as arguments may rightly refuse them.
         """
         return self._retained.calls_within(budget_ns) > 0 and not operators.contract_of(self._case).mutated
 
@@ -307,6 +217,8 @@ class BoundWorker:
     def _call(
         self, command: Call, deadline: float, to_be_compared: bool, meanwhile: Meanwhile | None = None
     ) -> BlockResults:
+        if self.is_warm:
+            os.sched_setaffinity(0, self._judges_cores)
         self.worker.post(command, deadline)
         if self.counts_core_time:
             self._core_time.begin(self.worker.held_threads)
@@ -348,12 +260,12 @@ class BoundWorker:
 
     def _take_down(self, done: Done, count: int, copies: bool) -> BlockResults:
         """A private copy of everything that the calls left: arguments from the arena, results from where they lie."""
-        block = BlockResults(self.layout, done, count, self.rows(count), self._arena_address, self._row)
+        block = BlockResults(self.layout, done, count, self.buffers.rows(count), self._arena_address, self.buffers.row)
         self.lying |= block.lying
         if not copies:
             return block
         read = self._read(block.spans, done) if block.spans else Copies((), (), ())
-        if self._is_elsewhere:
+        if self.buffers.is_elsewhere:
             block.arena, *pieces = bring([block.arena, *read.pieces], self.desk)
             read = read.in_pieces(pieces)
         else:
@@ -383,9 +295,9 @@ class BoundWorker:
             return
         index = secrets.randbelow(block.count)
         follows = self._results_follow_arguments(block, index)
-        before = self._row_of(index).clone()
+        before = self.buffers.row_of(index).clone()
         self._overwrite(block)
-        if follows or not torch.equal(self._row_of(index), before):
+        if follows or not torch.equal(self.buffers.row_of(index), before):
             block.hidden_alias = index
 
     def _overwrite(self, block: BlockResults) -> None:
@@ -393,15 +305,15 @@ class BoundWorker:
             return
         block.completing_ns = self._completing_ns(block.spans)
         block.elapsed_ns += block.completing_ns
-        shift = secrets.randbelow(_GARBAGE_SHIFT_BYTES)
+        shift = secrets.randbelow(GARBAGE_SHIFT_BYTES)
         try:
-            self._reader.overwrite(block.spans, self._garbage[shift:])
-            self._overwritten = block.spans, self._garbage[shift:]
+            self._reader.overwrite(block.spans, self.buffers.garbage[shift:])
+            self._overwritten = block.spans, self.buffers.garbage[shift:]
         except UnreadableError as error:
             self.worker.check_alive()
             raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
         self._retained.note(block, shift)
-        if not self._is_elsewhere:  # else the next present or release waits for it, one wait on the device less
+        if not self.buffers.is_elsewhere:  # else the next present or release waits for it, one wait on the device less
             self.finish_device_work()
 
     def _warm_results(self) -> None:
@@ -415,9 +327,6 @@ class BoundWorker:
                 self.worker.check_alive()
                 raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
 
-    def _row_of(self, index: int) -> torch.Tensor:
-        return self._bytes[index * self.layout.pitch_bytes : (index + 1) * self.layout.pitch_bytes]
-
     def _results_follow_arguments(self, block: BlockResults, index: int) -> bool:
         """Whether results of a call change when its arguments do. The call's arguments are no longer needed.
 
@@ -425,7 +334,8 @@ class BoundWorker:
         is written to; until then it shows what is written to the arena.
         """
         spans, copies = block.read_of(index)
-        self._row_of(index).copy_(self._garbage[secrets.randbelow(_GARBAGE_SHIFT_BYTES) :][: self.layout.pitch_bytes])
+        shift = secrets.randbelow(GARBAGE_SHIFT_BYTES)
+        self.buffers.row_of(index).copy_(self.buffers.garbage[shift : shift + self.layout.pitch_bytes])
         again = self._read(spans, block.done)
         return any(not torch.equal(one, other) for one, other in zip(copies, again, strict=True))
 
@@ -442,7 +352,7 @@ class BoundWorker:
     def device_latency_ns(self) -> int:
         """How long the judge waits for next to nothing on the device: long, if someone else keeps it busy."""
         began = time.perf_counter_ns()
-        self._garbage[:1].clone()
+        self.buffers.garbage[:1].clone()
         self.finish_device_work()
         return time.perf_counter_ns() - began
 
@@ -457,7 +367,7 @@ class BoundWorker:
         Raises LostResultError if a result that it has kept is not what it was.
         """
         self.finish_device_work()  # of results that it may free now
-        self._retained.check(self._reader, self._garbage)
+        self._retained.check(self._reader, self.buffers.garbage)
         self._retained = RetainedResults()
         self.worker.send_ahead(Release(secrets.token_hex(8)), deadline, _take_released)
         if self.sets * self.layout.footprint_bytes > _SMALL_BYTES:  # what is small it may have until it is asked again
@@ -468,11 +378,8 @@ class BoundWorker:
 
     def close(self) -> None:
         """Free the buffers. The worker must have released them or be dead."""
-        self._slots.clear()
         self._core_time.close()
-        del self._bytes, self._written
-        assert self.worker.arenas is not None
-        self.worker.arenas.give_back(self._arena)
+        self.buffers.close()
 
 
 def _take_released(reply: Reply) -> None:

@@ -1,4 +1,4 @@
-"""Where the tensors of a call lie: arguments in the arena, results in the candidate's own memory."""
+"""Lays out the arguments of a block's calls in shared memory, and describes what each call must return."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.judging import DrawnCall, Expected, batched_view
-from torchstone.protocol.messages import Output, Placement
+from torchstone.protocol.tensor_places import Output, Placement
 
 _ALIGNMENT = 512
 _BAND_BYTES = 512
@@ -27,7 +27,7 @@ class View(NamedTuple):
 
 
 class CallLayout:
-    """Where each tensor of a call lies. Calls follow one another at a fixed pitch."""
+    """Where each tensor argument of a call lies. Calls follow one another at a fixed pitch, each in a *row*."""
 
     def __init__(self, case: schema.Case, expected: Expected) -> None:
         self._end = _BAND_BYTES

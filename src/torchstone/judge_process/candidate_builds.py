@@ -1,4 +1,4 @@
-"""What one candidate builds: have it built before any value is there, and take it for its later workers."""
+"""Has a candidate's C++ or CUDA source compiled, and keeps built files for later workers of the same candidate."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from torchstone import schema
-from torchstone.backends.native import is_native
-from torchstone.judge_process.bound_worker import CandidateFailedError
+from torchstone.backends.native_source import is_native
+from torchstone.judge_process.candidate_failures import CandidateFailedError
 from torchstone.judge_process.kept_builds import ROOM_BYTES
-from torchstone.protocol.buffers import HostArena
-from torchstone.protocol.messages import Build, Collect, Collected, Failed
+from torchstone.protocol.commands import Build, Collect
+from torchstone.protocol.replies import Collected, Failed
+from torchstone.protocol.shared_memory import HostArena
 
 if TYPE_CHECKING:
     from torchstone.judge_process.candidate_session import CandidateSession
@@ -41,9 +42,9 @@ def keep_build(session: CandidateSession, *, knows_values: bool) -> None:
     implementation, builds = session.job.implementation, session.room.builds
     if implementation.package or isinstance(implementation.origin, schema.ImportPath):
         return  # the worker may have built for other candidates
-    if not builds.wants(implementation.key, session.busy_seconds):
+    if not builds.wants(implementation.key, session.clock.busy_seconds):
         return
-    session.begin_counting()
+    session.clock.begin_counting()
     with closing(HostArena(ROOM_BYTES)) as memory:
         command = Collect(secrets.token_hex(8), memory.size_bytes)
         reply = session.worker.ask(command, time.monotonic() + _COLLECT_SECONDS, memory.descriptor)

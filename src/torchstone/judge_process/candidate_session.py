@@ -1,15 +1,13 @@
-"""One candidate on one job: its worker, its stage, the time left, and the one way to call it.
+"""Runs one candidate for one job: its worker, its inputs, its calls, and the comparison of its results.
 
-Every call of a candidate goes through :meth:`CandidateSession.call_and_verify`. A failure of the candidate leaves as
-one of :data:`FAILURES` or as a :class:`VerdictError`. A failure of the judge is another exception, and the job is
-tried again.
+The results of every call that counts are verified: here, or in ``measured_parties.py`` for CUDA graphs. A failure of
+the candidate leaves as one of :data:`candidate_failures.FAILURES` or as a :class:`VerdictError`. A failure of the judge
+is another exception, and the job is tried again.
 """
 
 from __future__ import annotations
 
 import secrets
-import signal
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,12 +20,20 @@ from torchstone import schema
 from torchstone.chain import Chain
 from torchstone.judge_process import verdict_wording
 from torchstone.judge_process.block_guards import BLOCK_GUARDS
-from torchstone.judge_process.block_results import BlockResults
-from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError, Meanwhile
+from torchstone.judge_process.block_outputs import BlockResults
+from torchstone.judge_process.bound_worker import BoundWorker
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_builds import keep_build
+from torchstone.judge_process.candidate_failures import (
+    CandidateFailedError,
+    DeviceLostError,
+    VerdictError,
+    verdict_for_failure,
+)
+from torchstone.judge_process.overlapped_work import Meanwhile
+from torchstone.judge_process.randomness_across_retries import RepeatableRandomness
 from torchstone.judge_process.resources import JobOutcome, JudgeResources
-from torchstone.judge_process.retained_results import LostResultError
+from torchstone.judge_process.stage_clock import HOUSEKEEPING_SECONDS, StageClock
 from torchstone.judging import (
     Agreement,
     DrawnCall,
@@ -48,79 +54,20 @@ from torchstone.judging import (
     says_it_races,
     worst_of,
 )
-from torchstone.protocol.messages import PASSES_APART, Failed, Load
-from torchstone.supervisor.pausing import PausableWorker
-from torchstone.supervisor.worker_handle import BadReplyError, OverLimitError, OverranError, WorkerEndedError
+from torchstone.protocol.commands import PASSES_APART, Load
+from torchstone.protocol.replies import Failed
+from torchstone.supervisor.pausable_worker import PausableWorker
+from torchstone.supervisor.worker_failures import OverranError
 from torchstone.supervisor.worker_pool import DeviceNotOpenedError
-
-HOUSEKEEPING_SECONDS = 30.0
-"""For what the judge asks of a worker besides the candidate's own work."""
-FAILURES = (
-    OverranError,
-    WorkerEndedError,
-    BadReplyError,
-    OverLimitError,
-    CandidateFailedError,
-    LostResultError,
-)
-"""Every way in which asking a worker can end without an answer, or with one that does not last."""
 
 _WORN_TOGETHER = 8
 """Calls in a block that nobody looks at."""
-_QUIET_WITHIN_SECONDS = 0.05
-"""What a candidate has begun on the device before it was made to stand still must be over by then."""
-_FIRST_PATIENCE_SECONDS = 0.02
-_MOST_PATIENCE_SECONDS = 0.5
-"""Until the next try; each that fails doubles it. It may have been another judge's work, which is soon over."""
-
 _MOST_APART_BYTES = 256 << 20
 """Arguments and results of calls whose passes are made apart: each is there twice then, and what they keep."""
 _SLIGHT = 4.0
 """Times its bound: what a result is off by that another order of additions may have made."""
 
 T = TypeVar("T")
-
-
-class WorkerLostError(Exception):
-    """The candidate's worker ended as if it or its warden had been killed from outside."""
-
-
-class DeviceLostError(Exception):
-    """The candidate's worker could not open the device."""
-
-
-class VerdictError(Exception):
-    """The verdict is clear before the end of the trial."""
-
-    def __init__(self, verdict: schema.Verdict) -> None:
-        self.verdict = verdict
-
-
-class RepeatableRandomness:
-    """The system's randomness, written down: a candidate whose worker was lost meets the same values and variants.
-
-    Otherwise dying would be a way to ask for others. Nothing that is timed comes from here: what a candidate has met
-    before it may know the answer to.
-    """
-
-    def __init__(self) -> None:
-        self._drawn: list[int] = []
-        self._next = 0
-        self.variants: tuple[Sequence[schema.Case], Sequence[Sequence[schema.Case]]] | None = None
-        """The hidden ones, once they were drawn: small ones, and ways to make each of the stated size."""
-        self.keeps_results: bool | None = None
-        """Whether results are kept and looked at again, once that was decided."""
-
-    def draw(self) -> int:
-        """63 bits that no candidate can foresee."""
-        if self._next == len(self._drawn):
-            self._drawn.append(secrets.randbits(63))
-        self._next += 1
-        return self._drawn[self._next - 1]
-
-    def begin_again(self) -> None:
-        """With the first of what was drawn."""
-        self._next = 0
 
 
 class CandidateSession:
@@ -130,15 +77,13 @@ class CandidateSession:
         self.job = job
         self.room = room
         self.randomness = randomness or RepeatableRandomness()
-        self.stage: schema.Stage = "start"
         self.outcome = JobOutcome()
         self.errors = schema.ErrorStatistics()
         self.verified = 0
-        self._limit_seconds = self._left_seconds = self._counted_from_seconds = HOUSEKEEPING_SECONDS
+        self.clock = StageClock(room, self.outcome.stage_seconds)
         self._worker: PausableWorker | None = None
         self.is_preparing = False
         """Whether the candidate is being loaded or built: a failure then is that of all its cases."""
-        self._next_try, self._patience_seconds = 0.0, _FIRST_PATIENCE_SECONDS
         self._is_apart = self._has_been_apart = False
         """Whether forward and backward passes are, and have been."""
         self._in_hand: Callable[[], Sequence[DrawnCall]] = _no_calls
@@ -156,7 +101,7 @@ class CandidateSession:
 
     def take_worker(self) -> None:
         """The worker that has the candidate loaded, or a fresh one that loads it now."""
-        with self.in_stage("start", HOUSEKEEPING_SECONDS):
+        with self.clock.in_stage("start", HOUSEKEEPING_SECONDS):
             worker, fresh = self.room.worker_for(self.job.implementation)
         self._worker = worker
         self.outcome.layers, self.outcome.held = worker.layers, worker.holding
@@ -164,7 +109,7 @@ class CandidateSession:
         if worker.candidate_key == self.job.implementation.key:
             return
         worker.candidate_key = None
-        with self.in_stage("load", self.job.deadlines.load_seconds), self.preparing():
+        with self.clock.in_stage("load", self.job.deadlines.load_seconds), self.preparing():
             built = self.room.builds.of(self.job.implementation.key)
             command = Load(secrets.token_hex(8), self.job.implementation, built.size_bytes if built else 0)
             descriptor = built.descriptor if built else None
@@ -174,7 +119,7 @@ class CandidateSession:
                 raise CandidateFailedError(reply)
             keep_build(self, knows_values=False)
         if fresh:
-            with self.in_stage("start", HOUSEKEEPING_SECONDS):
+            with self.clock.in_stage("start", HOUSEKEEPING_SECONDS):
                 self._open_device(worker)
         worker.candidate_key, worker.package = self.job.implementation.key, self.job.implementation.package
         worker.loads += 1
@@ -185,14 +130,6 @@ class CandidateSession:
         self.is_preparing = True
         yield
         self.is_preparing = False
-
-    @property
-    def busy_seconds(self) -> float:
-        """Of the stage's time, how much the worker has used since counting began."""
-        return self._counted_from_seconds - self._left_seconds
-
-    def begin_counting(self) -> None:
-        self._counted_from_seconds = self._left_seconds
 
     def _open_device(self, worker: PausableWorker) -> None:
         """After loading: what does not even load needs no device. Not the candidate's fault if it fails."""
@@ -211,7 +148,8 @@ class CandidateSession:
         try:
             self.allow(bound.bind_ahead)
             yield bound
-        except BaseException:
+        except BaseException as error:
+            self.room.shortage.look_if(error)
             self.dismiss()  # a worker that may still see the buffers must be gone before they are freed
             raise
         finally:
@@ -220,9 +158,9 @@ class CandidateSession:
     def draw(
         self, reference: Reference, count: int, calibrate: bool = True, again: bool = True
     ) -> tuple[list[DrawnCall], list[Expected]]:
-        """Fresh calls from the system's randomness, and what they must give. Of random numbers some are made again.
+        """Fresh calls from the system's randomness, and what they must give. Some calls of random operators come twice.
 
-        ``again``: the same ones for who comes again because his worker was lost.
+        ``again``: draw the same ones if the job is repeated because its worker was lost.
         """
         calls = _fresh_calls(reference, self.randomness.draw() if again else secrets.randbits(63), count)
         return calls, reference.expect_many(calls, with_bounds=calibrate)
@@ -264,7 +202,7 @@ class CandidateSession:
         expected: list[Expected],
         meanwhile: Meanwhile | None = None,
     ) -> tuple[int, int]:
-        """Present, call, copy, compare. Every call that is ever made of a candidate goes through here.
+        """Present, call, copy, compare. For calls that are neither chained nor recorded.
 
         If they count, they are added to those verified. ``meanwhile`` is done while the candidate works.
         """
@@ -301,7 +239,7 @@ class CandidateSession:
         replay = verdict_wording.replay_of(expected.call, self.job.case)
         message = found.message + verdict_wording.about_inputs(replay, self.job.case)
         message += f" ({PASSES_APART})" if self._is_apart else ""
-        return schema.Disagrees(self.stage, found.reason, message, found.errors, replay, found.wrong)
+        return schema.Disagrees(self.clock.stage, found.reason, message, found.errors, replay, found.wrong)
 
     def call_and_verify_chained(self, bound: BoundWorker, series: Series, chain: Chain) -> tuple[int, int]:
         """The same for calls whose arguments are made from the result of the one before: which they were, the results
@@ -316,7 +254,7 @@ class CandidateSession:
         match series.compare(outputs, inputs_after):
             case Mismatch(reason=reason, message=message, errors=errors, wrong=wrong):
                 # No call to make again: its arguments are not in the seed alone.
-                raise VerdictError(schema.Disagrees(self.stage, reason, message, errors, wrong=wrong))
+                raise VerdictError(schema.Disagrees(self.clock.stage, reason, message, errors, wrong=wrong))
         self.verified += len(calls)
         return block.elapsed_ns, block.claimed_ns
 
@@ -334,16 +272,16 @@ class CandidateSession:
         self._is_apart = bool(backward)
         with self.making(lambda: () if chain is not None else calls):
             block = self.allow(lambda deadline: bound.call(len(calls), deadline, chain, backward, meanwhile))
-        self._left_seconds += 0.0 if meanwhile is None else meanwhile.seconds
+        self.clock.give_back(0.0 if meanwhile is None else meanwhile.seconds)
         done = block.done
         if done.odd_call is not None:
-            raise VerdictError(verdict_wording.odd_structure(self.stage, expected(done.odd_call), done))
+            raise VerdictError(verdict_wording.odd_structure(self.clock.stage, expected(done.odd_call), done))
         self.block = block if self.job.save_to is not None else None
         for guard in BLOCK_GUARDS:
             objection = guard.examine(block)
             if objection is not None:
                 replay = None if objection.call is None else verdict_wording.replay_of(calls[objection.call])
-                raise VerdictError(verdict_wording.wrong_place(self.stage, objection, replay))
+                raise VerdictError(verdict_wording.wrong_place(self.clock.stage, objection, replay))
         return block
 
     def _backward_order(self, bound: BoundWorker, calls: Sequence[DrawnCall]) -> tuple[int, ...]:
@@ -352,7 +290,7 @@ class CandidateSession:
         The first block of several calls is made so, and every second of the others. Never a timed one, nor very large
         ones: they hold on to more memory than they do in use.
         """
-        if self.stage == "measure" or len(calls) < 2 or not schema.is_gradient(calls[0].case.operator):
+        if self.clock.stage == "measure" or len(calls) < 2 or not schema.is_gradient(calls[0].case.operator):
             return ()
         if len(calls) * bound.layout.footprint_bytes > _MOST_APART_BYTES:
             return ()
@@ -374,7 +312,7 @@ class CandidateSession:
         if bound.keeps_results and bound.can_wear(budget_ns):
             calls = draw_calls(self.job.case, secrets.randbits(63), min(_WORN_TOGETHER, bound.sets), bound.desk)
             self.allow(lambda deadline: bound.wear(calls, budget_ns, deadline, meanwhile))
-            self._left_seconds += 0.0 if meanwhile is None else meanwhile.seconds
+            self.clock.give_back(0.0 if meanwhile is None else meanwhile.seconds)
 
     def _has_answer(self, bound: BoundWorker, failed: Expected, errors: schema.ErrorStatistics) -> bool:
         """Whether torch agrees with itself on a call that the candidate failed, within these errors.
@@ -391,60 +329,9 @@ class CandidateSession:
             raise ReferenceFailure(f"{case.operator} in torch: gives other results for the same arguments")
         return True
 
-    @contextmanager
-    def in_stage(self, stage: schema.Stage, limit_seconds: float) -> Iterator[None]:
-        """All commands to the worker inside this block have this much time together."""
-        lane = self.room.lane
-        self.stage, began, waited = stage, time.monotonic(), lane.waited_seconds
-        self._limit_seconds = self._left_seconds = self._counted_from_seconds = limit_seconds
-        try:
-            yield
-        finally:
-            before = self.outcome.stage_seconds.get(stage, 0.0)
-            took = time.monotonic() - began - (lane.waited_seconds - waited)
-            self.outcome.stage_seconds[stage] = round(before + took, 6)
-
     def allow(self, action: Callable[[float], T]) -> T:
-        """Let the worker act, on what is left of the stage's time. The judge's own work is not charged to it, and
-        neither is the time for which it stands still so that somebody else can measure.
-        """
-        self.room.signs_of_life += 1
-        began = time.monotonic()
-        self.worker.is_urgent = not (self.room.lane.is_shared and self.room.shares_device)
-        if not self.room.lane.is_shared:
-            try:
-                return action(began + self._left_seconds)
-            finally:
-                self._left_seconds -= time.monotonic() - began
-        with self.worker.giving_way(self._make_way) as pauses:
-            try:
-                return action(began + self._left_seconds)
-            finally:
-                self._left_seconds -= time.monotonic() - began - pauses.seconds
-
-    def _make_way(self) -> None:
-        """Somebody waits to measure: have the candidate stand still, and give up the place in the lane meanwhile.
-
-        Only if nothing of what it has begun is still under way on the device, which does not stop with it. If it is,
-        the other has to wait until the candidate is done, or its time is over.
-        """
-        room, worker = self.room, self.worker
-        if time.monotonic() < self._next_try or not room.lane.is_wanted() or worker.is_in_kernel():
-            return
-        try:
-            worker.freeze()
-        except OverLimitError as error:  # in the depth of a driver, perhaps: nothing that it can be blamed for
-            raise WorkerLostError("the worker did not stand still") from error
-        until = time.monotonic() + _QUIET_WITHIN_SECONDS
-        while not (quiet := room.is_quiet()) and time.monotonic() < until:
-            pass
-        if quiet:
-            room.make_way()
-            self._patience_seconds = _FIRST_PATIENCE_SECONDS
-        else:
-            self._next_try = time.monotonic() + self._patience_seconds
-            self._patience_seconds = min(2 * self._patience_seconds, _MOST_PATIENCE_SECONDS)
-        worker.thaw()
+        """Let the worker act, on what is left of the stage's time."""
+        return self.clock.allow(self.worker, action)
 
     def dismiss(self) -> bool:
         """The candidate's worker is not used again; its log is kept first. False: it has not ended yet."""
@@ -481,33 +368,10 @@ class CandidateSession:
 
     def verdict_for(self, failure: Exception) -> schema.Verdict:
         """What a failure of the candidate's side means."""
-        verdict = self._verdict_for(failure)
+        verdict = verdict_for_failure(failure, self.clock.stage, self.clock.limit_seconds, self.clock.used_seconds)
         if isinstance(verdict, schema.Crashed):
             return msgspec.structs.replace(verdict, replay=self.crash_replay(failure))
         return verdict
-
-    def _verdict_for(self, failure: Exception) -> schema.Verdict:
-        stage = self.stage
-        match failure:
-            case OverranError():
-                elapsed = self._limit_seconds - self._left_seconds
-                return schema.TimedOut(stage, self._limit_seconds, round(elapsed, 3))
-            case BadReplyError():
-                return schema.Cheated(stage, "reply", str(failure))
-            case LostResultError():
-                message = f"{failure}; expected a new tensor each time"
-                return schema.Disagrees(stage, "aliasing", message, wrong=schema.WrongResult(text=message))
-            case OverLimitError(kind="processes"):
-                return schema.Crashed(stage, "processes", f"stopped: {failure}")
-            case OverLimitError():
-                return schema.Crashed(stage, "memory", f"stopped: {failure}")
-            case CandidateFailedError(failure=reply):
-                return verdict_wording.verdict_for_reply(stage, reply)
-            case WorkerEndedError(ending=ending):
-                if ending is None or ending.signal_number == signal.SIGKILL:
-                    raise WorkerLostError("the worker was killed from outside") from failure
-                return verdict_wording.verdict_for_ending(stage, ending.exit_code, ending.signal_number)
-        raise AssertionError(f"no verdict for {failure!r}")
 
 
 def _no_calls() -> Sequence[DrawnCall]:

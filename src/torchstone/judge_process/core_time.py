@@ -1,4 +1,4 @@
-"""The time for which a worker had its core in a block, by the system's own counters.
+"""Measures for how long a worker had its CPU core during a block of calls, by the system's own counters.
 
 On a busy machine a block takes longer than the work in it. The worker waits for its core, and so does the judge that is
 to notice the reply. The system counts these waits, and the time for which the worker ran (``/proc/PID/schedstat``). No

@@ -1,27 +1,26 @@
-"""Interleaved timing: candidate, reference and shim called in turn, alone on the device.
+"""Times the candidate, the reference and an empty call (the shim) in turn, alone on the device.
 
-``measuring/procedure.py`` decides the order and the number of blocks. This module provides the parties on a GPU;
-those on the CPU are in ``short_block_timing.py``.
+``measuring/experiment_design.py`` decides the order and the number of blocks. This module provides the parties on a
+GPU; those on the CPU are in ``short_block_timing.py``.
 """
 
 from __future__ import annotations
 
 import random
 import secrets
-import statistics
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Literal
 
 import msgspec
 import torch
 
-from torchstone import gradients, operators, schema
-from torchstone.judge_process.baseline import baseline_of, compile_ahead
+from torchstone import gradient_operators, operators, schema
 from torchstone.judge_process.bound_worker import BoundWorker
 from torchstone.judge_process.call_layout import CallLayout
-from torchstone.judge_process.candidate_session import FAILURES, HOUSEKEEPING_SECONDS, CandidateSession, VerdictError
+from torchstone.judge_process.candidate_failures import FAILURES, VerdictError
+from torchstone.judge_process.candidate_session import CandidateSession
 from torchstone.judge_process.layout_cost import relaying_ns
 from torchstone.judge_process.measured_parties import (
     CandidateCalls,
@@ -37,21 +36,27 @@ from torchstone.judge_process.measured_parties import (
 )
 from torchstone.judge_process.measurement_guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
 from torchstone.judge_process.short_block_timing import ShortBlockTiming
+from torchstone.judge_process.stage_clock import HOUSEKEEPING_SECONDS
+from torchstone.judge_process.timed_reference import baseline_of, compile_ahead
 from torchstone.judging import Reference, UncapturableError, Work
-from torchstone.measuring import is_precise_enough, needs_confirmation, procedure
+from torchstone.measuring import experiment_design, is_precise_enough, needs_confirmation
 from torchstone.measuring.device_state import Watch
-from torchstone.protocol.messages import Load
+from torchstone.measuring.repeated_calls import repeated_call_ns
+from torchstone.protocol.commands import Load
 
-Parties = dict[schema.Party, procedure.Contestant]
+Parties = dict[schema.Party, experiment_design.Contestant]
 _CALLS_IN_CHAIN = 256
 _LEAST_FOR_CALL_TIME, _CALLS_FOR_CALL_TIME = 4, 16
 """In a block that only serves to tell the time of a call with its start."""
 _BYTES_FOR_CALL_TIME = 128 << 20
 """Of their arguments and results."""
+_LATENCIES_WITHOUT_CANDIDATE, _SECONDS_BETWEEN_LATENCIES = 41, 0.01
+"""How often, and how far apart, a device is asked that was busy before a candidate was removed. Another program may use
+it now and then: a few answers within a millisecond would not tell."""
 
 
 def measure(session: CandidateSession, bound: BoundWorker, reference: Reference, work: Work) -> schema.Measurement:
-    """Time the candidate on its stand against the reference, and ask every guard about the figures."""
+    """Time the candidate in its worker against the reference, and ask every guard about the figures."""
     room, job = session.room, session.job
     given = bound.layout, bound.sets
     if not bound.on_device:  # a process that has served other cases has other memory than the candidate's
@@ -59,11 +64,13 @@ def measure(session: CandidateSession, bound: BoundWorker, reference: Reference,
     with own_bound_worker(session, *given, "reference") as other, own_bound_worker(session, *given, "shim") as blank:
         kind = _InterleavedTiming if bound.on_device else ShortBlockTiming
         contest = kind(session, bound, other, blank, reference)
-        with session.in_stage("measure", job.deadlines.measure_seconds):  # what is no work for who has the lane alone
+        with session.clock.in_stage("measure", job.deadlines.measure_seconds):  # what needs no lane to itself
             room.preparable_share(reference)
             contest.get_ready()
         room.pool.settle()
-        with room.lane.exclusive(), session.in_stage("measure", job.deadlines.measure_seconds):
+        # Short blocks take the lane burst by burst: meanwhile other judges work, as far as they compute.
+        lane = room.lane.exclusive() if bound.on_device else nullcontext()
+        with lane, session.clock.in_stage("measure", job.deadlines.measure_seconds):
             return _hold(session, contest, work)
 
 
@@ -71,7 +78,7 @@ def measure(session: CandidateSession, bound: BoundWorker, reference: Reference,
 def own_bound_worker(
     session: CandidateSession, layout: CallLayout, sets: int, party: Literal["reference", "shim"]
 ) -> Iterator[BoundWorker]:
-    """The reference, or the shim, on a stand of its own. Its failures are ours, not the candidate's."""
+    """The reference, or the shim, in a worker of its own. Its failures are ours, not the candidate's."""
     room, case = session.room, session.job.case
     deadline = time.monotonic() + HOUSEKEEPING_SECONDS
     native = baseline_of(session.job) if party == "reference" else schema.torchs_own(case)
@@ -102,19 +109,37 @@ def _hold(session: CandidateSession, contest: _InterleavedTiming | ShortBlockTim
     began, before = time.time_ns(), room.probe.state()
     blocks, long = contest.hold()
     contest.watch.finish()
+    with room.lane.exclusive():  # some costs of calls are timed for it, and once the bandwidth
+        measurement = _measurement(session, contest, work, blocks, long, began, before)
+        peak_bytes_per_second = room.peak_bytes_per_second
+    _examine(session, measurement, contest, peak_bytes_per_second)
+    room.doubt_ceilings(measurement)
+    return measurement
+
+
+def _measurement(
+    session: CandidateSession,
+    contest: _InterleavedTiming | ShortBlockTiming,
+    work: Work,
+    blocks: list[schema.Block],
+    long: int,
+    began_unix_ns: int,
+    before: schema.DeviceState,
+) -> schema.Measurement:
+    room = session.room
     after = room.probe.state()
     slowed = dict.fromkeys((*after.throttle_reasons, *contest.watch.slowed))
-    measurement = schema.Measurement(
+    return schema.Measurement(
         method=contest.method,
         blocks=tuple(blocks),
-        began_unix_ns=began,
+        began_unix_ns=began_unix_ns,
         ended_unix_ns=time.time_ns(),
         threads=room.threads,
         distinct_inputs=long,
         bytes_per_call=contest.other.layout.bytes_per_call,
         before=before,
         after=msgspec.structs.replace(after, throttle_reasons=tuple(slowed)),
-        speed_of_light=room.speed_of_light(work, long, session.job.cache),
+        speed_of_light=room.speed_of_light(work, _calls_in_a_row(blocks, long), session.job.cache),
         uncaptured=contest.uncaptured,
         cache=session.job.cache,
         baseline=session.job.baseline,
@@ -124,9 +149,11 @@ def _hold(session: CandidateSession, contest: _InterleavedTiming | ShortBlockTim
         differentiating_ns=_differentiating_ns(session.job.case, room.device),
         relaying_ns=relaying_ns(contest.bound.layout, contest.bound.lying, room.device),
     )
-    _examine(session, measurement, contest)
-    room.doubt_ceilings(measurement)
-    return measurement
+
+
+def _calls_in_a_row(blocks: list[schema.Block], long: int) -> int:
+    """On memory of their own, of which the times tell: those of a block, or one call that is repeated."""
+    return long if repeated_call_ns(blocks) is None else 1
 
 
 def _differentiating_ns(case: schema.Case, device: torch.device) -> float | None:
@@ -136,13 +163,13 @@ def _differentiating_ns(case: schema.Case, device: torch.device) -> float | None
     results = operators.tensor_count(case.args[0])
     dtypes = [operators.torch_dtype(recipe.dtype) for recipe in schema.tensors_of(case)[results:]]
     leaves = sum(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
-    return gradients.differentiating_ns(results, leaves, device)
+    return gradient_operators.differentiating_ns(results, leaves, device)
 
 
 class _InterleavedTiming:
     """The blocks of one measurement."""
 
-    method = procedure.METHOD
+    method = experiment_design.METHOD
 
     def __init__(
         self,
@@ -153,7 +180,7 @@ class _InterleavedTiming:
         reference: Reference,
     ) -> None:
         self.other, self.reference = other, reference
-        self._plan = procedure.TIMING_PLANS[session.job.effort]
+        self._plan = experiment_design.TIMING_PLANS[session.job.effort]
         self._order = random.Random(secrets.randbits(64))
         self.bound = bound
         draws = FreshCalls(session, reference)
@@ -205,7 +232,7 @@ class _InterleavedTiming:
         call_ns = self._known_call_ns.get(self._key_of(self._graphs))
         if call_ns is None:
             return
-        long = procedure.long_block(call_ns, self.bound.sets, self._plan)
+        long = experiment_design.long_block(call_ns, self.bound.sets, self._plan)
         with suppress(UncapturableError):  # it will not be recorded later, either, and then something follows from it
             for party in self._recorded.values():
                 party.record(long)
@@ -234,8 +261,10 @@ class _InterleavedTiming:
         else:
             blocks = self._decide(self._graphs, lengths)
         few, rounds = self._calls_for_call_time(), self._plan.rounds // 2
-        inspections = procedure.Inspections(rounds, self._called.inspection)
-        blocks += procedure.some_rounds(self._calls, (few,), rounds, self._order, 1 + blocks[-1].round, inspections)
+        inspections = experiment_design.Inspections(rounds, self._called.inspection)
+        blocks += experiment_design.some_rounds(
+            self._calls, (few,), rounds, self._order, 1 + blocks[-1].round, inspections
+        )
         return blocks, lengths[1]
 
     def _calls_for_call_time(self) -> int:
@@ -263,8 +292,8 @@ class _InterleavedTiming:
         """Of blocks. How long the reference's calls take is asked once for a case, however many candidates it has."""
         known, key = self._known_call_ns, self._key_of(parties)
         if key not in known:
-            known[key] = procedure.reference_call_ns(parties, self.bound.sets)
-        return procedure.block_lengths(parties, self.bound.sets, self._plan, known[key])
+            known[key] = experiment_design.reference_call_ns(parties, self.bound.sets)
+        return experiment_design.block_lengths(parties, self.bound.sets, self._plan, known[key])
 
     def _key_of(self, parties: Parties) -> str:
         return schema.content_key(self.reference.case, parties["reference"].way, self._cache, self._baseline)
@@ -278,7 +307,7 @@ class _InterleavedTiming:
         blocks, long = self._by_calls()
         theirs: Parties = {party: runs for party, runs in self._graphs.items() if party != "candidate"}
         count = len({block.round for block in blocks if block.calls == long})
-        return blocks + procedure.some_rounds(theirs, (long,), count, self._order, 1 + blocks[-1].round), long
+        return blocks + experiment_design.some_rounds(theirs, (long,), count, self._order, 1 + blocks[-1].round), long
 
     def _confirm_by_chains(self, blocks: list[schema.Block], long: int) -> None:
         """Whether the speed is also there where each call waits for the one before."""
@@ -288,37 +317,44 @@ class _InterleavedTiming:
         with suppress(UncapturableError):  # then it stays unconfirmed
             for party in self._chains.values():
                 party.run(calls)
-            procedure.confirmations(self._chains, blocks, calls, self._plan, self._order, needs_confirmation)
+            experiment_design.confirmations(self._chains, blocks, calls, self._plan, self._order, needs_confirmation)
 
     def _decide(self, parties: Parties, lengths: tuple[int, int]) -> list[schema.Block]:
         blocks = self._rounds(parties, lengths)
         inspections = self._inspections(parties)
-        procedure.confirmations(parties, blocks, 1, self._plan, self._order, needs_confirmation, inspections)
+        experiment_design.confirmations(parties, blocks, 1, self._plan, self._order, needs_confirmation, inspections)
         return blocks
 
     def _rounds(self, parties: Parties, lengths: tuple[int, ...]) -> list[schema.Block]:
         inspections = self._inspections(parties)
-        return procedure.rounds(parties, lengths, self._plan, self._order, is_precise_enough, self.watch, inspections)
+        return experiment_design.rounds(
+            parties, lengths, self._plan, self._order, is_precise_enough, self.watch, inspections
+        )
 
-    def _inspections(self, parties: Parties) -> procedure.Inspections:
+    def _inspections(self, parties: Parties) -> experiment_design.Inspections:
         """Chained calls are not inspected: what a call is given there is made of what the one before gave."""
         candidate = self._called if parties is self._calls else self._played
-        return procedure.Inspections(self._plan.rounds, candidate.inspection)
+        return experiment_design.Inspections(self._plan.rounds, candidate.inspection)
 
 
 def _examine(
-    session: CandidateSession, measurement: schema.Measurement, contest: _InterleavedTiming | ShortBlockTiming
+    session: CandidateSession,
+    measurement: schema.Measurement,
+    contest: _InterleavedTiming | ShortBlockTiming,
+    peak_bytes_per_second: float,
 ) -> None:
     """Ask every guard; the first that proves something decides."""
 
-    def latency_without_candidate_ns() -> float:
+    def latencies_without_candidate_ns() -> Iterator[int]:
         session.dismiss()
-        return statistics.median(contest.other.device_latency_ns() for _ in range(9))
+        for _ in range(_LATENCIES_WITHOUT_CANDIDATE):
+            yield contest.other.device_latency_ns()
+            time.sleep(_SECONDS_BETWEEN_LATENCIES)
 
     guards: list[Guard] = [
-        QuiescenceGuard(contest.latencies_ns, latency_without_candidate_ns),
+        QuiescenceGuard(contest.latencies_ns, latencies_without_candidate_ns),
         ClockGuard(),
-        FloorGuard(contest.other.layout.written_bytes, session.room.peak_bytes_per_second),
+        FloorGuard(contest.other.layout.written_bytes, peak_bytes_per_second),
     ]
     for guard in guards:
         proof = guard.examine(measurement)

@@ -1,4 +1,4 @@
-"""What candidates have built, kept by the judge for later workers of the same candidate, as bytes that it never reads.
+"""Keeps the compiled files of candidates for their later workers, as bytes that the judge never reads.
 
 An untrusted worker wrote them. So only workers of the candidate with the same key get them, in a memory file that
 nobody can change. What they hold must not help the candidate:

@@ -1,8 +1,8 @@
-"""The cost of laying results out like torch's own: work that a kernel leaves to the next reader.
+"""Times the copy of a result into torch's memory layout: work that a kernel leaves to the next reader.
 
 Values are compared wherever they lie. An operator that promises no order of memory may return another order than
-torch's. But a copy whose dimensions are permuted by strides alone was not made, and its next reader pays for it. So
-the judge times that copy on its own memory, and a speed counts only as far as it holds with this cost added.
+torch's. But where a kernel only permutes strides and torch copies, the next reader pays for the copy. So the judge
+times that copy on its own memory, and a speed counts only as far as it holds with this cost added.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Collection
 
 import torch
 
-from torchstone.judge_process.block_results import ResultStrides
+from torchstone.judge_process.block_outputs import ResultStrides
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judging import strides_like
 from torchstone.operators import contiguous_strides
-from torchstone.protocol.messages import same_steps, span_elements
+from torchstone.protocol.tensor_places import same_steps, span_elements
 
 _TIMES, _MOST_RESULTS = 7, 64
 """How often it is timed, on how many results in turn: none is to lie in a cache because it has just been."""
 _MOST_BYTES = 128 << 20
 """Of these results: more than caches hold."""
 _MOST_WAYS, _FOREVER_NS = 8, 1e15
-"""Ways in which results of one kernel lie, at most: to time more of them would be to its liking."""
+"""Most layouts of one result that are timed. More would take too long: then the cost counts as endless."""
 _TOGETHER = 16
 """Copies on a device, whose clock is the host's: waiting for one takes as long as many copies."""
 

@@ -1,7 +1,8 @@
-"""The parties of a measurement, and what a block of calls is for each.
+"""The parties of a measurement (candidate, reference, empty call or *shim*), and how each makes its blocks of calls.
 
-There are two ways to make a block. Calls made one after another include the cost of starting each call (call time).
-Calls recorded as a graph of the device and started together do not (device time).
+There are three ways to make a block. Calls made one after another include the cost of starting each call (call time).
+Calls recorded as a graph of the device and started together do not (device time). Chained calls, recorded or not, get
+arguments that are made from the result of the call before.
 
 The candidate gets new values, and every result is verified. The reference and the shim, which have nothing to gain,
 get the candidate's last values again, because drawing costs more than calling.
@@ -13,13 +14,18 @@ import secrets
 import time
 from collections.abc import Callable
 
+import torch
+
 from torchstone import schema
+from torchstone.calls.torch_errors import operator_errors
 from torchstone.chain import Chain
 from torchstone.judge_process import verdict_wording
 from torchstone.judge_process.block_guards import BandGuard, GuardFinding
-from torchstone.judge_process.bound_worker import BoundWorker, CandidateFailedError
-from torchstone.judge_process.candidate_session import FAILURES, HOUSEKEEPING_SECONDS, CandidateSession, VerdictError
-from torchstone.judge_process.graph_calls import Captured
+from torchstone.judge_process.bound_worker import BoundWorker
+from torchstone.judge_process.candidate_failures import FAILURES, CandidateFailedError, VerdictError
+from torchstone.judge_process.candidate_session import CandidateSession
+from torchstone.judge_process.cuda_graph_calls import Captured
+from torchstone.judge_process.stage_clock import HOUSEKEEPING_SECONDS
 from torchstone.judging import (
     DrawnCall,
     Expected,
@@ -33,7 +39,7 @@ from torchstone.judging import (
     plans_among_timed,
     plant_some,
 )
-from torchstone.measuring.procedure import Times, Turn
+from torchstone.measuring.experiment_design import Times, Turn
 
 Sweep = Callable[[], None]
 
@@ -43,9 +49,18 @@ class ReferenceLostError(Exception):
 
 
 def lost(error: Exception, party: str = "reference") -> str:
-    """What became of one of our own workers, with the end of its traceback where it sent one."""
+    """What became of one of our own workers, with the end of its traceback where it sent one.
+
+    On a GPU a lack of memory is raised as such: a candidate may hold it.
+    """
+    if isinstance(error, CandidateFailedError) and error.failure.kind == "memory" and _uses_cuda():
+        raise torch.OutOfMemoryError(f"the {party}'s worker: {error.failure.message}") from error
     trace = error.failure.traceback.strip().splitlines()[-12:] if isinstance(error, CandidateFailedError) else []
     return f"the {party}'s worker failed: {error!r}" + "".join(f"\n{line}" for line in trace)
+
+
+def _uses_cuda() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 class FreshCalls:
@@ -286,7 +301,7 @@ class CandidateGraphs(Graphs):
 
     def _verify(self, captured: Captured, series: Series) -> None:
         outputs = captured.collect()
-        stage = self._session.stage
+        stage = self._session.clock.stage
         if not captured.was_finished():
             message = "results changed after the calls were reported done: work went on behind the reply"
             raise VerdictError(schema.Cheated(stage, "late-work", message))
@@ -304,7 +319,7 @@ class CandidateGraphs(Graphs):
 
     def _object(self, objection: GuardFinding | None) -> None:
         if objection is not None:
-            raise VerdictError(verdict_wording.wrong_place(self._session.stage, objection))
+            raise VerdictError(verdict_wording.wrong_place(self._session.clock.stage, objection))
 
 
 class ReferenceGraphs(Graphs):
@@ -321,7 +336,21 @@ class ReferenceGraphs(Graphs):
             raise ReferenceLostError(lost(error)) from error
 
     def record(self, calls: int) -> Captured:
+        """Raises UncapturableError for a lack of memory only if that is excused: how a case is measured is not the
+        candidate's to choose.
+        """
         try:
             return self.capture(calls, time.monotonic() + HOUSEKEEPING_SECONDS)
         except FAILURES as error:
             raise ReferenceLostError(lost(error)) from error
+        except UncapturableError as error:
+            if isinstance(error.__cause__, CandidateFailedError):
+                _raise_lack_unless_excused(error.__cause__)
+            raise
+
+
+def _raise_lack_unless_excused(failed: CandidateFailedError) -> None:
+    try:
+        lost(failed)
+    except operator_errors():
+        return

@@ -1,4 +1,4 @@
-"""One measuring lane per device, across processes and runs.
+"""A lock on each device (its *lane*) for all processes of the machine: one judge measures alone, or several check.
 
 A judge that measures holds the device alone. Judges that only check share it. Two locks make this fair: every judge
 passes a gate first, and one that waits for the lane to empty keeps the gate shut meanwhile. The locks are the
@@ -7,6 +7,9 @@ kernel's (``flock``): a killed judge releases them.
 A shut gate also tells the judges in the lane that one waits to measure. A check that may take long, such as a
 compilation, gives up its place meanwhile (:meth:`MeasuringLane.make_way`). Otherwise every measurement would wait for
 the slowest compilation.
+
+To empty the lane takes as long as the slowest check. So all judges that wait to measure do it one after another before
+checks go on: a third lock tells who measures or waits to. A check waits for them for a bounded time only.
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ from pathlib import Path
 
 _SHARED_FOLDER = Path("/tmp/torchstone-lanes")
 """Not TMPDIR, which differs between users and jobs: all of them must meet in one place."""
+_MOST_YIELDING_SECONDS = 5.0
+"""For which a check lets measurements that wait go first: a program that does nothing but measure may not stop it."""
+_LOOK_SECONDS = 0.002
+"""Between two looks whether somebody still measures or waits to."""
 
 
 class MeasuringLane:
@@ -30,6 +37,7 @@ class MeasuringLane:
         _make_shared_folder(where)
         self._gate = _open_shared(where / f"{device_name}.gate")
         self._lane = _open_shared(where / f"{device_name}.lane")
+        self._measuring = _open_shared(where / f"{device_name}.measuring")
         self.waits = False
         """Whether somebody else has it: that can take any time."""
         self._held: int | None = None
@@ -94,23 +102,42 @@ class MeasuringLane:
     def _enter(self, kind: int) -> None:
         began = time.monotonic()
         self.waits = True
-        fcntl.flock(self._gate, kind)
         try:
-            fcntl.flock(self._lane, kind)
+            if kind == fcntl.LOCK_EX:
+                fcntl.flock(self._measuring, fcntl.LOCK_SH)
+            else:
+                self._let_measurements_pass()
+            fcntl.flock(self._gate, kind)
+            try:
+                fcntl.flock(self._lane, kind)
+            finally:
+                fcntl.flock(self._gate, fcntl.LOCK_UN)
         finally:
-            fcntl.flock(self._gate, fcntl.LOCK_UN)
             self.waits = False
         self._held = kind
         self.waited_seconds += time.monotonic() - began
+
+    def _let_measurements_pass(self) -> None:
+        """Wait until nobody measures or waits to, or for as long as that is due."""
+        until = time.monotonic() + _MOST_YIELDING_SECONDS
+        while time.monotonic() < until:
+            try:
+                fcntl.flock(self._measuring, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_LOOK_SECONDS)
+                continue
+            fcntl.flock(self._measuring, fcntl.LOCK_UN)
+            return
 
     def _leave(self) -> None:
         if self._held is not None:
             self._held = None
             fcntl.flock(self._lane, fcntl.LOCK_UN)
+            fcntl.flock(self._measuring, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        os.close(self._gate)
-        os.close(self._lane)
+        for descriptor in (self._gate, self._lane, self._measuring):
+            os.close(descriptor)
 
 
 def _make_shared_folder(folder: Path) -> None:

@@ -1,14 +1,16 @@
-"""The judge: a trusted process with a device, which it may share with others. Jobs come in on a socket, records go out.
+"""The judge process: trusted, owns or shares a device, receives jobs on a socket and sends records.
 
-``python -m torchstone.judge_process.process SOCKET LIFELINE [ZYGOTE]`` is started by an executor, which tells it its
-charge first. With the control socket of a zygote that is its own it does not start one. When the lifeline closes (the
-executor is gone, perhaps killed) the judge ends at once, whatever it is doing, and with it every worker.
+``python -m torchstone.judge_process.process SOCKET LIFELINE [ZYGOTE]`` is started by an executor, which first sends it
+:class:`JudgeSettings`. The zygote is the process that forks its workers: without a control socket of one, the judge
+starts one. When the lifeline closes (the executor is gone, perhaps killed) the judge ends at once, whatever it is
+doing, and with it every worker.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import sys
@@ -20,9 +22,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchstone.errors import DeviceUnavailableError, TorchstoneError
+from torchstone.errors import DeviceUnavailableError, IsolationUnavailableError, TorchstoneError
 from torchstone.judge_process.measuring_lane import MeasuringLane
-from torchstone.protocol.messages import HEADER_BYTES, frame, frame_length
+from torchstone.processes.memory_ledger import MemoryLedger, device_ledger, host_ledger
+from torchstone.protocol.json_framing import HEADER_BYTES, frame, frame_length
 from torchstone.protocol.worker_environment import Preload
 from torchstone.schema import IsolationLevel, Job, Limits, Record, ResultReading, decode
 from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from torchstone.judge_process.resources import JudgeResources
 
 _LIFE_SECONDS = 20.0
+_KEEPING_SECONDS = 0.1
+"""Between two looks of an idle judge whether somebody waits for the memory that it keeps."""
 
 
 class JudgeSettings(msgspec.Struct, frozen=True):
@@ -79,7 +84,7 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
 
 
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
-    """The judge goes on with its job, or waits for its lane. One that is stuck does not say so."""
+    """The judge goes on with its job, or waits for its lane or for memory. One that is stuck does not say so."""
 
 
 Announcement = Opened | Judged | Closed | Alive
@@ -184,7 +189,7 @@ def share_cores(
 def _open(charge: JudgeSettings, pool: WorkerPool, lane: MeasuringLane, options: WorkerOptions) -> JudgeResources:
     import torch
 
-    from torchstone import models
+    from torchstone import model_operators
     from torchstone.judge_process.resources import JudgeResources
     from torchstone.measuring.ceilings import DeviceCeilings
     from torchstone.measuring.device_state import DeviceProbe
@@ -200,22 +205,31 @@ def _open(charge: JudgeSettings, pool: WorkerPool, lane: MeasuringLane, options:
     kept = KeptCeilings(folder, charge.device_name, charge.threads, cores, str(torch.__version__))
     ceilings = DeviceCeilings(device, charge.threads, cores, kept)
     probe = DeviceProbe(charge.device_type, charge.device_name, cores)
-    room = JudgeResources(pool, lane, device, charge.threads, probe, ceilings, charge.places)
-    models.run_elsewhere(room.models)
+    ledger = _ledger_of(charge, device)
+    room = JudgeResources(pool, lane, device, charge.threads, probe, ceilings, charge.places, ledger)
+    model_operators.run_elsewhere(room.models)
     pool.refill()
     if charge.places > 1:
         pool.settle()
     return room
 
 
+def _ledger_of(charge: JudgeSettings, device: torch.device) -> MemoryLedger:
+    import torch
+
+    if device.type == "cpu":
+        return host_ledger()
+    return device_ledger(charge.device_name, int(torch.cuda.mem_get_info(device)[1]))
+
+
 def _serve(connection: socket.socket, charge: JudgeSettings, room: JudgeResources) -> None:
-    from torchstone.judge_process.job_stages import judge
+    from torchstone.judge_process.job_retries import judge
 
     speaking = threading.Lock()
     send(connection, Opened())
     threading.Thread(target=_tell_life, args=(connection, room, speaking), daemon=True).start()
     try:
-        while (data := receive(connection)) is not None:
+        while (data := _next_message(connection, room)) is not None:
             job = decode(data, Job)
             record = judge(job, room, charge.device_label, charge.manifest_key, charge.isolation)
             with speaking:
@@ -224,13 +238,20 @@ def _serve(connection: socket.socket, charge: JudgeSettings, room: JudgeResource
         room.close()
 
 
+def _next_message(connection: socket.socket, room: JudgeResources) -> bytes | None:
+    """None at the end. Meanwhile kept memory is given back when another process waits for it."""
+    while room.memory.is_kept and not select.select([connection], [], [], _KEEPING_SECONDS)[0]:
+        room.memory.give_back_if_wanted()
+    return receive(connection)
+
+
 def _tell_life(connection: socket.socket, room: JudgeResources, speaking: threading.Lock) -> None:
     """Say now and then that the job goes on, if the thread that judges has done anything since."""
     before = -1
     with contextlib.suppress(OSError):
         while True:
             time.sleep(_LIFE_SECONDS)
-            if room.lane.waits or room.signs_of_life != before:
+            if room.waits or room.signs_of_life != before:
                 before = room.signs_of_life
                 with speaking:
                     send(connection, Alive())
@@ -248,7 +269,19 @@ def _open_device(charge: JudgeSettings) -> torch.device:
         )
     device = torch.device("cuda", 0)
     torch.zeros(1, device=device)
+    _require_sharing(charge, device)
     return device
+
+
+def _require_sharing(charge: JudgeSettings, device: torch.device) -> None:
+    """Raise if results would be copied where the user wants every protection. The device must be open."""
+    from torchstone.protocol.shared_memory import can_share
+
+    if charge.isolation == "strict" and charge.results == "read" and not can_share(device):
+        raise IsolationUnavailableError(
+            "--isolation strict: this machine does not let processes share device memory (CUDA IPC), so results cannot "
+            "be read in a kernel's memory. Allow it (in a container: --ipc=host), or run with --isolation best."
+        )
 
 
 if __name__ == "__main__":

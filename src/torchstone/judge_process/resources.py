@@ -1,36 +1,51 @@
-"""What all jobs of a judge share: workers, the lane, the device, and what is remembered of candidates."""
+"""Holds what all jobs of a judge share: workers, the device and its lock, memory, facts about cases and candidates."""
 
 from __future__ import annotations
 
-import os
+import gc
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 
-from torchstone import models, operators, schema
+from torchstone import schema
+from torchstone.calls.torch_errors import is_out_of_memory
 from torchstone.judge_process.kept_builds import KeptBuilds
+from torchstone.judge_process.large_cases import peak_bytes_of_reference
 from torchstone.judge_process.measurement_guards import peak_bandwidth
 from torchstone.judge_process.measuring_lane import MeasuringLane
-from torchstone.judge_process.sandboxed_models import SandboxedModels
-from torchstone.judging import DrawnCall, Expected, Reference, Work, calls_to_tell, draw_call, preparable_share, work_of
+from torchstone.judge_process.memory_blame import CudaMemory, MemoryShortage
+from torchstone.judge_process.memory_reservation import JobMemory
+from torchstone.judge_process.remembered_load_failures import RememberedLoadFailures
+from torchstone.judge_process.sandboxed_reference_models import SandboxedReferenceModels
+from torchstone.judging import (
+    Expected,
+    Reference,
+    ReferenceFailure,
+    Work,
+    calls_to_tell,
+    draw_call,
+    preparable_share,
+    work_of,
+)
 from torchstone.measuring import timing
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device_state import DeviceProbe
-from torchstone.protocol.peak_memory import PeakMemory
-from torchstone.supervisor.pausing import PausableWorker
+from torchstone.processes.free_memory import host_bytes
+from torchstone.processes.memory_ledger import MemoryLedger
+from torchstone.supervisor.pausable_worker import PausableWorker
 from torchstone.supervisor.worker_pool import WorkerPool
 
 _HOST_ARENA_BYTES = 64 << 20
 _DEVICE_PARTS, _DEVICE_PARTS_FOR_JUDGE = 64, 8
-"""Of a device's memory, one for a block's arguments and results: half a dozen parts go to the one that measures. Those
-who wait for that have three, so with many judges parts are smaller."""
+"""A block's arguments and results may take one part in so many of a device's memory. A judge that measures takes half
+a dozen parts, and one that waits for that takes three: so with many judges parts are smaller."""
 _USUAL_CACHE_BYTES = 1 << 20
 """Of a core, where the system does not tell."""
 _DOUBTFUL_PERCENT = 110.0
@@ -42,8 +57,6 @@ _KEPT_RESULTS_EVERY = 24
 _QUIET_SECONDS = 300e-6
 """A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
 _QUIET_ANSWERS = 3
-_MOST_FAILED_LOADS = 64
-"""Candidates whose failure is remembered, each with its log tail: a judge may live for weeks."""
 _KEPT_BYTES = 512 << 20
 """What a judge may keep of a device's memory between jobs, and while others measure."""
 
@@ -61,18 +74,8 @@ class JobOutcome:
         self.log_tail = ""
 
 
-class _FailedLoad(NamedTuple):
-    """Of a candidate that could not be loaded or built."""
-
-    verdict: schema.Verdict
-    outcome: JobOutcome
-    deadlines: schema.Deadlines
-    answered: set[str]
-    """Keys of the jobs that have this verdict."""
-
-
 class JudgeResources:
-    """What all trials of a judge share: workers, the lane, the device."""
+    """What all trials of a judge share: workers, the device and the lock on it (lane)."""
 
     def __init__(
         self,
@@ -83,8 +86,9 @@ class JudgeResources:
         probe: DeviceProbe,
         ceilings: DeviceCeilings,
         judges: int = 1,
+        ledger: MemoryLedger | None = None,
     ) -> None:
-        """``judges`` share the device with this one, itself counted."""
+        """``judges`` share the device with this one, itself counted. ``ledger``: where memory is reserved, if it is."""
         self.pool = pool
         self.lane = lane
         self.device = device
@@ -108,17 +112,22 @@ class JudgeResources:
         self._calls_to_tell: dict[str, int] = {}
         self.reference_call_ns: dict[str, int] = {}
         """About how long a call of the reference takes, by case and way of calling: so that blocks are long enough."""
-        self._failed_loads: dict[str, _FailedLoad] = {}
+        self.failed_loads = RememberedLoadFailures()
         self.builds = KeptBuilds()
         """What candidates have compiled, for later workers of theirs."""
-        self.models = SandboxedModels(lambda: pool.take_own(_most_model_bytes(device)), device)
+        self.models = SandboxedReferenceModels(lambda: pool.take_own(_most_model_bytes(device)), device)
         """Runs problem files for the judge."""
+        memory = CudaMemory(device) if device.type == "cuda" else None
+        self.memory = JobMemory(ledger, memory, self._empty_memory)
+        """What the job in hand has reserved."""
+        self.shortage = MemoryShortage(memory, self._may_others_hold_memory, lambda: len(self._own_workers))
+        """Whose fault it is when the device lacks memory."""
         self.signs_of_life = 0
         """Grows with every command to a candidate."""
 
     @cached_property
     def peak_bytes_per_second(self) -> float:
-        """Measured once per session, when it is first asked for."""
+        """Measured once per judge, when it is first asked for."""
         return peak_bandwidth(self.device)
 
     def sweep_caches(self) -> None:
@@ -138,11 +147,6 @@ class JudgeResources:
             total = torch.cuda.get_device_properties(self.device).total_memory
             return int(total // max(_DEVICE_PARTS, _DEVICE_PARTS_FOR_JUDGE * self._judges))
         return _HOST_ARENA_BYTES
-
-    @property
-    def memory(self) -> tuple[str, int]:
-        """The type of the device, and how many judges share its memory."""
-        return self.device.type, self._judges
 
     @property
     def ample_bytes(self) -> int:
@@ -174,6 +178,16 @@ class JudgeResources:
                     self.pool.settle()
 
     @property
+    def waits(self) -> bool:
+        """Whether somebody else has the lane, or the memory."""
+        return self.lane.waits or self.memory.waits
+
+    @property
+    def waited_seconds(self) -> float:
+        """For the lane and for memory, since the beginning."""
+        return self.lane.waited_seconds + self.memory.waited_seconds
+
+    @property
     def shares_device(self) -> bool:
         """Whether other judges of the run use the same device."""
         return self._judges > 1
@@ -188,11 +202,11 @@ class JudgeResources:
         self.lane.make_way()
 
     def free_memory(self) -> None:
-        """Give back memory of the device that nothing lies in, if it is much: to take it again is slow."""
+        """Give back memory of the device that holds nothing, if it is much and not reserved. Taking it back is slow."""
         if self.device.type != "cuda":
             return
         kept_bytes = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        if kept_bytes > _KEPT_BYTES:
+        if kept_bytes > max(_KEPT_BYTES, self.memory.reserved_bytes):
             torch.cuda.empty_cache()
 
     def is_quiet(self) -> bool:
@@ -227,9 +241,18 @@ class JudgeResources:
         return self._preparable[key]
 
     def reference_peak_bytes(self, case: schema.Case) -> int | None:
-        """The memory that torch's own operator needs for it beyond its arguments. Watched once per case."""
+        """The memory that torch's own operator needs for it beyond its arguments; None: not known.
+
+        Watched once per case. If memory was lacking, again when it is next asked for: a candidate may have held it.
+        """
         if case.key not in self._reference_peaks:
-            self._reference_peaks[case.key] = _reference_peak_bytes(draw_call(case, 0, self.device))
+            call = draw_call(case, 0, self.device)
+            try:
+                self._reference_peaks[case.key] = peak_bytes_of_reference(call)
+            except RuntimeError as error:
+                if is_out_of_memory(error):
+                    return None
+                self._reference_peaks[case.key] = None
         return self._reference_peaks[case.key]
 
     def know_ceilings(self, work: Work) -> None:
@@ -316,27 +339,43 @@ class JudgeResources:
             self._own_workers[party] = self.pool.take_own()
         return self._own_workers[party]
 
+    def without_candidate_if_needed(self, require: Callable[[], None]) -> None:
+        """Look for memory; if it is too little, again without a candidate of an earlier job, which may hold some."""
+        try:
+            require()
+        except ReferenceFailure:
+            if self._candidate_worker is None:
+                raise
+            self.dismiss_candidate()
+            require()
+
+    def plan_memory(self, case: schema.Case, buffers_bytes: int) -> None:
+        """Where memory is watched, say what this case needs. Before its candidate is loaded."""
+        if self.shortage.is_watched:
+            self.shortage.plan(buffers_bytes, self.reference_peak_bytes(case) or 0)
+
+    def _may_others_hold_memory(self) -> bool:
+        return self._judges > 1 or self._candidate_worker is not None or not self.memory.is_everything
+
+    def _empty_memory(self) -> None:
+        """Nothing of an earlier job is left in memory, neither here nor in workers."""
+        self.dismiss_candidate()
+        self.dismiss_own_workers()
+        self.models.close()
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def watch_memory(self) -> None:
+        """From now on see what the candidate holds. Nothing of this judge's workers is left on the device."""
+        self._empty_memory()
+        self.pool.settle()
+        self.shortage.watch()
+
     def dismiss_own_workers(self) -> None:
         for worker in self._own_workers.values():
             worker.kill()
         self._own_workers.clear()
-
-    def remember_failed_load(self, job: schema.Job, verdict: schema.Verdict, outcome: JobOutcome) -> None:
-        """A candidate that cannot be loaded or built cannot be for its other cases either."""
-        self._failed_loads[job.implementation.key] = _FailedLoad(verdict, outcome, job.deadlines, {job.key})
-        while len(self._failed_loads) > _MOST_FAILED_LOADS:
-            self._failed_loads.pop(next(iter(self._failed_loads)))
-
-    def failed_load(self, job: schema.Job) -> tuple[schema.Verdict, JobOutcome] | None:
-        """None: not known. A case that comes again was submitted again, and is tried again."""
-        known = self._failed_loads.get(job.implementation.key)
-        if known is None:
-            return None
-        if job.key in known.answered or job.deadlines != known.deadlines:
-            del self._failed_loads[job.implementation.key]
-            return None
-        known.answered.add(job.key)
-        return known.verdict, known.outcome
 
     def close(self) -> None:
         self.models.close()
@@ -349,7 +388,7 @@ class JudgeResources:
 
 def _most_model_bytes(device: torch.device) -> int:
     """What a problem's own model may take of the machine's memory: a large one is there three times on the CPU."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if device.type == "cpu" else 0
+    return host_bytes() // 2 if device.type == "cpu" else 0
 
 
 def _may_serve(worker: PausableWorker, implementation: schema.Implementation) -> bool:
@@ -357,15 +396,3 @@ def _may_serve(worker: PausableWorker, implementation: schema.Implementation) ->
         return True
     same = bool(implementation.package) and worker.package == implementation.package
     return same and worker.candidate_key is not None and worker.loads < _MOST_LOADS
-
-
-def _reference_peak_bytes(call: DrawnCall) -> int | None:
-    host = models.host_of(call.case)
-    try:
-        if host is not None:
-            return host.peak_bytes(call.case, call.args)
-        with PeakMemory(call.device.type) as peak:
-            operators.resolve(call.case.operator)(*call.args, **call.kwargs)
-    except RuntimeError:  # too little memory left: it goes without
-        return None
-    return peak.size_bytes

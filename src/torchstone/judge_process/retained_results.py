@@ -1,4 +1,4 @@
-"""Results that the worker keeps while later calls are made: later calls must not change them.
+"""Checks that later calls do not change earlier results, which the worker keeps meanwhile.
 
 Within a block, two results in the same memory are found by
 :class:`torchstone.judge_process.block_guards.OwnMemoryGuard`. A ring of many buffers is right within every block. But
@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from torchstone.judge_process.block_results import BlockResults
-from torchstone.protocol.messages import MOST_KEPT, Segment
+from torchstone.judge_process.block_outputs import BlockResults
+from torchstone.protocol.tensor_places import MOST_KEPT, Segment
 from torchstone.supervisor.result_reading import Reader, Span, UnreadableError
 
 _ALWAYS = 3

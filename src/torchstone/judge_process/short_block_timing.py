@@ -1,8 +1,8 @@
-"""A measurement on the CPU: who takes part, what a short block is for each, and how a claimed speed is confirmed.
+"""Times candidate, reference and empty call (shim) on the CPU in short blocks of calls, and confirms a claimed speed.
 
-Every call of the candidate has new values, and its result is compared. Not at once, but after the burst: the judge's
-own work between two blocks would move them apart. The judge has its private copy before the next block begins. The
-reference gets the same values in the same order.
+Every call of the candidate has new values, and its result is compared. Not at once, but after a burst of blocks: the
+judge's own work between two blocks would move them apart. The judge has its private copy before the next block begins.
+The reference gets the same values in the same order.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from torchstone import schema
-from torchstone.judge_process.block_results import BlockResults
+from torchstone import operators, schema
+from torchstone.judge_process.block_outputs import BlockResults
 from torchstone.judge_process.bound_worker import BoundWorker
-from torchstone.judge_process.candidate_session import FAILURES, HOUSEKEEPING_SECONDS, CandidateSession
+from torchstone.judge_process.candidate_failures import FAILURES
+from torchstone.judge_process.candidate_session import CandidateSession
 from torchstone.judge_process.measured_parties import (
     CandidateCalls,
     CandidateChain,
@@ -29,15 +30,18 @@ from torchstone.judge_process.measured_parties import (
     can_be_chained,
     lost,
 )
+from torchstone.judge_process.measuring_lane import MeasuringLane
+from torchstone.judge_process.stage_clock import HOUSEKEEPING_SECONDS
 from torchstone.judging import DrawnCall, Expected, Reference, UncapturableError
-from torchstone.measuring import needs_single_calls, short_blocks, short_rounds
+from torchstone.measuring import needs_single_calls, short_block_schedule, short_blocks
 from torchstone.measuring.device_state import Watch
-from torchstone.measuring.procedure import Contestant, Inspections, Times
+from torchstone.measuring.experiment_design import Contestant, Inspections, Times
+from torchstone.measuring.repeated_calls import repeated_pairs
 
-_WARM_BYTES = 12 << 20
+WARM_BYTES = 16 << 20
 """Arguments and results of a block on warm caches: they lie in a core's own cache and in its part of the next."""
 
-ShortBlockParties = Mapping[schema.Party, short_rounds.ShortBlockContestant]
+ShortBlockParties = Mapping[schema.Party, short_block_schedule.ShortBlockContestant]
 
 
 class BurstDraws:
@@ -116,6 +120,15 @@ class OwnShortBlocks:
             raise ReferenceLostError(lost(error)) from error
         return Times(block.elapsed_ns, block.claimed_ns)
 
+    def repeat(self, times: int) -> Times:
+        """Make one call so often."""
+        self._bound.present(self._burst.again(1))
+        try:
+            block = self._bound.call(1, time.monotonic() + HOUSEKEEPING_SECONDS, repeats=times)
+        except FAILURES as error:
+            raise ReferenceLostError(lost(error)) from error
+        return Times(block.elapsed_ns, block.claimed_ns)
+
     def settle(self) -> None:
         """There is nothing to compare."""
 
@@ -141,19 +154,33 @@ def timed(bounds: Sequence[BoundWorker], cache: schema.Cache, *, by_core_time: b
 
 def most_calls(bound: BoundWorker, cache: schema.Cache) -> int:
     """In a block: as far as there are distinct inputs, and for warm caches no more than caches hold."""
-    return bound.sets if cache == "cold" else min(bound.sets, max(1, _WARM_BYTES // bound.layout.footprint_bytes))
+    return bound.sets if cache == "cold" else min(bound.sets, max(1, WARM_BYTES // bound.layout.footprint_bytes))
+
+
+def alone_in(lane: MeasuringLane) -> short_block_schedule.Alone:
+    """Each burst has the lane alone. Waiting for it is no part of a measurement's budget."""
+    return short_block_schedule.Alone(lane.exclusive, lambda: time.monotonic() - lane.waited_seconds)
 
 
 def own_parties(burst: BurstDraws, own: BoundWorker, blank: BoundWorker) -> ShortBlockParties:
     """The reference and the shim without the candidate, in whose place the reference is called in another worker.
 
-    Otherwise the reference would find its caches as nobody had touched them.
+    Otherwise the reference would find its caches untouched.
     """
     return {
         "candidate": OwnShortBlocks(blank, burst, pretend=False),
         "reference": OwnShortBlocks(own, burst, pretend=False),
         "shim": OwnShortBlocks(blank, burst, pretend=True),
     }
+
+
+def known_reference_ns(session: CandidateSession, case: schema.Case, parties: ShortBlockParties, most: int) -> int:
+    """About how long a call of the reference takes. Asked once for a case, however many candidates it has."""
+    known, job = session.room.reference_call_ns, session.job
+    key = schema.content_key(case, short_blocks.METHOD, job.cache, job.baseline)
+    if key not in known:
+        known[key] = short_block_schedule.reference_call_ns(parties, most, warm=job.cache == "warm")
+    return known[key]
 
 
 class ShortBlockTiming:
@@ -173,14 +200,15 @@ class ShortBlockTiming:
     ) -> None:
         self.bound, self.other, self.reference = bound, other, reference
         self._session, self._blank = session, blank
-        self._plan = short_rounds.SHORT_BLOCK_PLANS[session.job.effort]
+        self._plan = short_block_schedule.SHORT_BLOCK_PLANS[session.job.effort]
         self._order = random.Random(secrets.randbits(64))
         self._draws = FreshCalls(session, reference)
         burst = BurstDraws(self._draws)
         self._candidate = CandidateShortBlocks(session, bound, self._draws, burst)
+        self._reference_blocks = OwnShortBlocks(other, burst, pretend=False)
         self._parties: ShortBlockParties = {
             "candidate": self._candidate,
-            "reference": OwnShortBlocks(other, burst, pretend=False),
+            "reference": self._reference_blocks,
             "shim": OwnShortBlocks(blank, burst, pretend=True),
         }
         self.watch: Watch
@@ -202,23 +230,34 @@ class ShortBlockTiming:
         self.watch = Watch(
             self._session.room.probe, [each.worker.pid for each in (self.bound, self.other, self._blank)]
         )
-        calls = self._calls()
-        inspections = Inspections(-(-self._plan.pairs // short_rounds.PAIRS_IN_BURST), self._candidate.inspection)
-        blocks = short_rounds.short_rounds(self._parties, calls, self._plan, self._order, self.watch, inspections)
+        alone = alone_in(self._session.room.lane)
+        with alone.held():
+            calls = self._calls()
+        inspections = Inspections(
+            -(-self._plan.pairs // short_block_schedule.PAIRS_IN_BURST), self._candidate.inspection
+        )
+        blocks = short_block_schedule.short_rounds(
+            self._parties, calls, self._plan, self._order, self.watch, inspections, alone
+        )
         if needs_single_calls(blocks):
-            self._confirm(blocks, calls)
+            self._confirm(blocks, calls, alone)
+        if self._session.job.cache == "warm" and not operators.contract_of(self.reference.case).mutated:
+            blocks += self._repeated(alone, 1 + max(block.round for block in blocks))
         return blocks, calls
+
+    def _repeated(self, alone: short_block_schedule.Alone, first: int) -> list[schema.Block]:
+        """Blocks that show how long a call takes on warm caches. Not for operators that write to their arguments."""
+        known_ns = known_reference_ns(self._session, self.reference.case, self._parties, 1)
+        with alone.held():
+            return repeated_pairs(self._reference_blocks.repeat, known_ns, first)
 
     def _calls(self) -> int:
         """In a block. How long the reference's calls take is asked once for a case, however many candidates it has."""
-        known = self._session.room.reference_call_ns
         most = most_calls(self.bound, self._session.job.cache)
-        key = schema.content_key(self.reference.case, self.method, self._session.job.cache)
-        if key not in known:
-            known[key] = short_rounds.reference_call_ns(self._parties, most)
-        return short_rounds.calls_in_block(self._parties, most, self._plan, known[key])
+        reference_ns = known_reference_ns(self._session, self.reference.case, self._parties, most)
+        return short_block_schedule.calls_in_block(self._parties, most, self._plan, reference_ns)
 
-    def _confirm(self, blocks: list[schema.Block], calls: int) -> None:
+    def _confirm(self, blocks: list[schema.Block], calls: int, alone: short_block_schedule.Alone) -> None:
         """Whether the speed is also there where each call waits for the one before."""
         draws = self._draws
         parties: Mapping[schema.Party, Contestant] = {
@@ -235,6 +274,9 @@ class ShortBlockTiming:
         else:
             calls = 1
         with suppress(UncapturableError):  # then it stays unconfirmed
-            for contestant in parties.values():
-                contestant.run(calls)
-            short_rounds.short_confirmations(parties, blocks, calls, self._plan, self._order, needs_single_calls)
+            with alone.held():
+                for contestant in parties.values():
+                    contestant.run(calls)
+            short_block_schedule.short_confirmations(
+                parties, blocks, calls, self._plan, self._order, needs_single_calls, alone
+            )

@@ -1,4 +1,4 @@
-"""Hidden variants: the stated case with other sizes and layouts, which no candidate is told beforehand."""
+"""Checks a candidate on hidden variants: the given case with other sizes, memory or scalars, not known to it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import NamedTuple
 from torchstone import schema
 from torchstone.errors import UsageError
 from torchstone.judge_process import verdict_wording
-from torchstone.judge_process.bound_worker import BoundWorker, Meanwhile
+from torchstone.judge_process.bound_worker import BoundWorker
 from torchstone.judge_process.call_layout import CallLayout
-from torchstone.judge_process.candidate_session import FAILURES, CandidateSession, VerdictError
+from torchstone.judge_process.candidate_failures import FAILURES, VerdictError
+from torchstone.judge_process.candidate_session import CandidateSession
 from torchstone.judge_process.large_cases import is_bounded
+from torchstone.judge_process.overlapped_work import Meanwhile
 from torchstone.judging import (
     BUDGETS,
     Expected,
@@ -28,7 +30,7 @@ from torchstone.judging import (
 )
 
 _OF_OTHER_SIZE = 0.5
-"""Of those few: the others have other numbers and nothing else, if there are any."""
+"""Chance that, where few variants are checked, they have other sizes. Else one has other scalars and nothing else."""
 
 
 class HiddenVariants:
@@ -74,12 +76,13 @@ class HiddenVariants:
         ways_of_stated_size = self._of_stated_size
         if not self._variants and not ways_of_stated_size:
             return
-        with session.in_stage("check", job.deadlines.check_seconds + job.deadlines.compile_seconds):
+        with session.clock.in_stage("check", job.deadlines.check_seconds + job.deadlines.compile_seconds):
             session.allow(bound.release)
             for place, case in enumerate(self._variants):
                 if self._prepared == place:
                     self.prepare_next()
-                right = self._is_right(self._ready.pop(0), Meanwhile(self.prepare_next))
+                beside = None if session.room.shortage.is_watched else Meanwhile(self.prepare_next)
+                right = self._is_right(self._ready.pop(0), beside)
                 session.room.variants_passed[job.implementation.key, _has_elements(case)] += right
             for ways in ways_of_stated_size:
                 any(self._is_right(self._answered(case, calls=1)) for case in ways)
@@ -112,7 +115,7 @@ class HiddenVariants:
         return _Answered(case, expected) if has_the_kinds_of(expected[0], self._layout.outputs) else None
 
     def _is_right(self, answered: _Answered | None, meanwhile: Meanwhile | None = None) -> bool:
-        """False: it has no answer, or torch does not stand by it."""
+        """False: torch has no answer, or does not agree with itself. Raises VerdictError if the candidate is wrong."""
         if answered is None:
             return False
         session, (case, expected) = self._session, answered

@@ -1,4 +1,4 @@
-"""How a hidden variant differs from the stated case, in words: a reader has seen the stated case only."""
+"""Describes how a hidden variant differs from the case as the suite gives it, for readers who know only that case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From observations to a verdict and its words. Nothing here decides or touches a worker."""
+"""Turns what was observed of a candidate into a verdict with its message and its replay. Touches no worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torchstone import schema
 from torchstone.judge_process.block_guards import GuardFinding
 from torchstone.judge_process.variant_wording import difference, scale
 from torchstone.judging import DrawnCall, Expected, inputs_of
-from torchstone.protocol.messages import Done, Failed, OtherLeaf, PlainLeaf, TensorLeaf, received_plain
+from torchstone.protocol.plain_values import received_plain
+from torchstone.protocol.replies import Done, Failed, OtherLeaf, PlainLeaf, TensorLeaf
 
 _NAMED = frozenset(int(known) for known in signal.Signals)
 _MOST_OF_BLOCK = 64
@@ -59,7 +60,7 @@ def wrong_place(stage: schema.Stage, found: GuardFinding, replay: schema.Replay 
 def verdict_for_reply(stage: schema.Stage, reply: Failed) -> schema.Verdict:
     if reply.kind == "unsupported":
         return schema.Unsupported("candidate", reply.message)
-    return schema.Crashed(stage, reply.kind, reply.message, reply.traceback)
+    return schema.Crashed(stage, reply.kind, reply.message, reply.traceback or None)
 
 
 def verdict_for_ending(stage: schema.Stage, exit_code: int | None, signal_number: int | None) -> schema.Verdict:
@@ -96,12 +97,15 @@ def about_inputs(replay: schema.Replay, stated: schema.Case) -> str:
 
 def on_variant(verdict: schema.Verdict, stated: schema.Case, variant: schema.Case) -> schema.Verdict:
     """The verdict, saying how the variant differs from the stated case. Refusing a variant is a failure like any."""
-    where = f"also tried with {difference(stated, variant)}, and there: "
+    differs = difference(stated, variant)
+    where = f"also tried with {differs}, and there: "
     match verdict:
         case schema.Disagrees() | schema.Crashed() | schema.Cheated():
             return msgspec.structs.replace(verdict, message=where + verdict.message)
         case schema.Unsupported():
             return msgspec.structs.replace(verdict, reason=where + verdict.reason)
+        case schema.TimedOut():
+            return msgspec.structs.replace(verdict, variant=differs)
         case _:
             return verdict
 

@@ -1,18 +1,22 @@
-"""Is the result right? Inputs, references and comparison. Trusted: the judge calls this, no candidate sees it."""
+"""Decides whether a kernel's result is right: special inputs, references, comparison. The worker never imports it.
 
-from torchstone.calls.drawing import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
-from torchstone.calls.evaluation import ReferenceFailure, ResultPosition
+The worker is the untrusted process that runs the kernel.
+"""
+
+from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
+from torchstone.calls.reference_calls import ReferenceFailure, ResultPosition
 from torchstone.calls.resizing import strides_like
 from torchstone.judging.arithmetic_device import desk_of
-from torchstone.judging.budget import BUDGETS
-from torchstone.judging.call_series import Series, UncapturableError
-from torchstone.judging.calls_needed import calls_to_tell
+from torchstone.judging.call_batch import Series, UncapturableError
+from torchstone.judging.calls_against_guessing import calls_to_tell
 from torchstone.judging.compare.agreement import compare, compare_many
-from torchstone.judging.outcome import Agreement, Mismatch, worst_of
+from torchstone.judging.comparison_result import Agreement, Mismatch, worst_of
+from torchstone.judging.effort_budget import BUDGETS
 from torchstone.judging.plans import Plan, inputs_of, plant
 from torchstone.judging.planting.planted_calls import Planting, plans_among_timed, plant_some, planted_calls
-from torchstone.judging.reference.expected import Expected, ExpectedOutput, ExpectedValues, Reference
-from torchstone.judging.self_agreement import (
+from torchstone.judging.reference.case_reference import Reference
+from torchstone.judging.reference.expected import Expected, ExpectedOutput, ExpectedValues
+from torchstone.judging.reference_repeatability import (
     agrees_about_nothing,
     agrees_on_plain_memory,
     agrees_with_itself,
@@ -21,7 +25,7 @@ from torchstone.judging.self_agreement import (
 )
 from torchstone.judging.variant_tag import is_hidden
 from torchstone.judging.variants.pool import hidden_cases, stated_size_cases, with_other_numbers
-from torchstone.judging.work.counting import Work, work_of
+from torchstone.judging.work.flops_and_bytes import Work, work_of
 from torchstone.judging.work.value_independent import preparable_share
 
 __all__ = [

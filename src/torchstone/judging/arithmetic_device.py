@@ -1,8 +1,8 @@
-"""Where the judge does its own arithmetic: drawing, float64 evaluations, comparing.
+"""Chooses the device on which the judge draws inputs, evaluates in float64 and compares.
 
-Large cases use the device. Small cases use the host: they are hundreds of tiny steps, each of which would wait for a
-device that other processes use. Everything that is timed stays on the device. The choice depends on the case alone,
-so that a replay draws the same values again.
+The judge is the trusted process that checks and times a kernel. Large cases use the GPU. Small cases use the CPU: they
+are hundreds of tiny steps, each of which would wait for a GPU that other processes use. Timed cases stay on the GPU.
+The choice depends on the case alone, so that a replay draws the same values again.
 """
 
 from __future__ import annotations

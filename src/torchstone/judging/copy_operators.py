@@ -1,9 +1,9 @@
-"""Operators that only move values: their results are the same bits somewhere else, the sign of a zero included.
+"""Finds operators that only move values (copies, gathers), and zeros in their results that have lost their sign.
 
 Numbers are compared as numbers, and -0.0 equals 0.0; after arithmetic nothing else would be fair. But a copy that
-loses the sign is wrong, whether it is returned or written to an argument. A trial tells whether an operator only
-moves: it must give the same bits when it gets the bit patterns as integers. An operator that compares or computes
-(``amax``, ``relu``) does not, at the latest with zeros, infinities and NaN of either sign among its inputs.
+loses the sign is wrong, whether it is returned or written to an argument. An experiment tells whether an operator only
+moves values: it must give the same bits when it gets the bit patterns as integers. An operator that compares or
+computes (``amax``, ``relu``) does not, at the latest with zeros, infinities and NaN of either sign among its inputs.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall
-from torchstone.calls.evaluation import OPERATOR_ERRORS, Evaluator, ResultPosition, Tensors
-from torchstone.judging.outcome import Mismatch, Reason
+from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.reference_calls import Evaluator, ResultPosition, Tensors
+from torchstone.calls.torch_errors import operator_errors
+from torchstone.judging.comparison_result import Mismatch, Reason
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _TELLING = (-0.0, 0.0, -float("nan"), 0.5, -1.5, float("inf"), -float("inf"))
-"""Values for which no operator that compares or computes does what it does with their bits. As an integer, a NaN with
-a sign is small."""
+"""Values that an operator which compares or computes treats differently from their bits as integers. As an integer, a
+NaN with a sign bit is negative."""
 
 
 def only_moves(evaluator: Evaluator, call: DrawnCall) -> bool | None:
@@ -79,11 +80,11 @@ def signs_to_keep(native: Tensors, outputs: Sequence[Any], inputs_after: Sequenc
 
 
 def _commutes(evaluator: Evaluator, case: schema.Case, storages: Sequence[torch.Tensor]) -> bool | None:
-    """Whether the operator on integers gives the bits of what it gives on these; None: nothing of it has bits."""
+    """Whether the operator on bit patterns gives the bits of its results; None: it has no floating-point results."""
     try:
         moved = _results(evaluator, case, [_as_integers(storage.clone()) for storage in storages])
         native = _results(evaluator, evaluator.case, [storage.clone() for storage in storages])
-    except OPERATOR_ERRORS:
+    except operator_errors():
         return False
     pairs = [(one, other) for one, other in zip(native, moved, strict=True) if _has_bits(one)]
     return _same_bits(pairs) if pairs else None
@@ -107,7 +108,7 @@ def _telling(storage: torch.Tensor) -> torch.Tensor:
 
 
 def _cases(evaluator: Evaluator) -> list[schema.Case]:
-    """The case, and where it has float numbers one with their bits instead: what ``masked_fill`` writes is one."""
+    """The case, and if it has float scalars (``masked_fill``) also the case with their bits as integers instead."""
     case = evaluator.case
     dtypes = [operators.torch_dtype(recipe.dtype) for recipe in evaluator.recipes]
     floating = [dtype for dtype in dtypes if dtype.is_floating_point]

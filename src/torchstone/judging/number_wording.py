@@ -1,4 +1,4 @@
-"""Numbers in messages."""
+"""Formats numbers for messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FEW_DIGITS = range(3, 18)
 _IN_FULL_BELOW = 1e6
 """Factors from a thousand up to this are written in full, ``1,140``: easier to read than ``1.14e+03``."""
 _OF_DIFFERENCE = 0.1
-"""How far the difference of two shown numbers may be from the true one, as a share of it."""
+"""How far the difference of two shown numbers may be from their true difference, as a share of the latter."""
 
 
 def shown(value: Any, digits: int = _DIGITS[0]) -> str:
@@ -26,7 +26,7 @@ def shown_apart(one: Any, other: Any, digits: range = _DIGITS) -> tuple[str, str
 
 
 def shown_factor(error: float, allowed: float) -> str:
-    """`` (12.5 times that)`` after the allowed error, with enough digits to differ from 1; empty if it is no number."""
+    """`` (12.5 times that)`` after the allowed error, with enough digits to differ from 1; empty if not finite."""
     if not allowed or not math.isfinite(error / allowed):
         return ""
     factor = shown_apart(error / allowed, 1.0, _FEW_DIGITS)[0]

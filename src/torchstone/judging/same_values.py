@@ -1,4 +1,4 @@
-"""Whether tensors hold the same values, NaN being the same as NaN."""
+"""Tests whether tensors hold the same values, with NaN equal to NaN, and finds the first and last marked element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tail bound of a count: how unlikely it is to see an event that often."""
+"""Chernoff's bound on the probability of ``count`` events or more where ``mean`` are expected, as -log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def unlikelihood(count: float, mean: float) -> float:
-    """Chernoff: so many of what comes ``mean`` times on average, or more, have less than exp(-this) of a chance."""
+    """-log of Chernoff's bound; 0 if ``count`` is no more than ``mean``."""
     if count <= mean:
         return 0.0
     return math.inf if mean <= 0.0 else count * math.log(count / mean) - count + mean

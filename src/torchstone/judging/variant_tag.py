@@ -1,4 +1,4 @@
-"""The tag of a hidden variant."""
+"""The tag that marks a case as a hidden variant: the same operator with other sizes, memory or scalars."""
 
 from __future__ import annotations
 

@@ -23,8 +23,16 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from torchstone.kernels.autograd_functions import (
+        cross_entropy,
+        gelu,
+        layer_norm,
+        layer_norm_gelu,
+        mse_loss,
+        silu,
+        swish,
+    )
     from torchstone.kernels.catalogue import kernel, operators, why_unavailable
-    from torchstone.kernels.functions import cross_entropy, gelu, layer_norm, layer_norm_gelu, mse_loss, silu, swish
 
 _IN_CATALOGUE = ("kernel", "operators", "why_unavailable")
 
@@ -38,7 +46,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'torchstone.kernels' has no attribute '{name}'")
     from importlib import import_module
 
-    home = "catalogue" if name in _IN_CATALOGUE else "functions"
+    home = "catalogue" if name in _IN_CATALOGUE else "autograd_functions"
     found = getattr(import_module(f"torchstone.kernels.{home}"), name)
     globals()[name] = found  # the next use does not come here
     return found

@@ -1,4 +1,4 @@
-"""Which built-in kernels there are, what is missing to use them, and how one is loaded. Imports no torch by itself."""
+"""Lists the built-in kernels, tells what is missing to use them, and loads one. Imports no torch by itself."""
 
 from __future__ import annotations
 

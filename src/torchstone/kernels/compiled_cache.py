@@ -1,4 +1,4 @@
-"""Compiled CUDA kernels in the user's cache: what one process compiled the next one loads.
+"""Keeps compiled CUDA kernels in the user's cache folder, so that other processes can load them.
 
 An entry is named by all that the code depends on, and begins with a digest of the rest: a damaged entry is compiled
 again. Where the folder cannot be used (a sandbox, a full disk), code is compiled in memory without a message.
@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchstone.durable import cache_folder, write_atomically
+from torchstone.atomic_files import cache_folder, write_atomically
 from torchstone.kernels.nvrtc import OPTIONS, Compiler, compiler
 from torchstone.schema import content_key
 

@@ -1,4 +1,4 @@
-"""Registers and spills of the CUDA kernels, as the compiler reports them. No GPU is needed.
+"""Reports registers and spills of the built-in CUDA kernels, from the compiler's log. No GPU is needed.
 
 The constants are those of real launches: the largest number of elements per thread that each kernel is launched with.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from torchstone.kernels.cuda_layout import (
+from torchstone.kernels.cuda_launch_geometry import (
     ADD_THREADS,
     BYTES_OF_THREAD,
     ELEMENTWISE_THREADS,

@@ -1,4 +1,4 @@
-"""CUDA kernels that are launched from Python: compiled when first called, then one call of the driver.
+"""Compiles a CUDA kernel when it is first called, and launches it by one call of the driver.
 
     gelu = CudaKernel("gelu", SOURCE)
     gelu.launch(x, blocks, threads, (x, y, x.numel()), T=x.dtype, TANH=True)
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchstone.kernels.compiled_cache import cubin
-from torchstone.kernels.driver import INVALID_CONTEXT, blocks_at_once, check, driver, enter_context, load_function
+from torchstone.kernels.cuda_driver import INVALID_CONTEXT, blocks_at_once, check, driver, enter_context, load_function
 
 Argument = torch.Tensor | int | float | None
 Constant = torch.dtype | int | bool

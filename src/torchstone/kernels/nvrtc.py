@@ -1,4 +1,4 @@
-"""CUDA C++ to machine code, by NVRTC or, where that is missing, by nvcc. No GPU is needed to compile.
+"""Compiles CUDA C++ to machine code by NVRTC or, if that is missing, by nvcc. No GPU is needed.
 
 NVRTC is a library (`cuda-bindings` with `nvidia-cuda-nvrtc`, the extra `cuda`): it needs no host compiler and no files,
 and takes a fraction of nvcc's time.

@@ -6,8 +6,6 @@ One table for Triton and, where its compiler is installed, for CUDA C++. Exit co
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import sys
 from collections.abc import Iterable
 
@@ -62,12 +60,11 @@ def _triton_rows(architectures: list[int] | None) -> list[Row]:
 
 def _cuda_rows() -> list[Row]:
     missing = what_is_missing("cuda")
-    if missing is None and importlib.util.find_spec("torchstone.kernels.cuda_resources") is None:
-        missing = "this version of Torchstone tells no resources of CUDA kernels."
     if missing is not None:
         raise UsageError(f"implementation 'cuda': {missing}")
-    collect = importlib.import_module("torchstone.kernels.cuda_resources").cuda_resources
-    return [(f"cuda {kernel}", *rest) for kernel, *rest in collect()]
+    from torchstone.kernels import cuda_resources
+
+    return [(f"cuda {row.kernel}", *row[1:]) for row in cuda_resources.resources()]
 
 
 if __name__ == "__main__":

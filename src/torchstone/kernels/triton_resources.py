@@ -1,7 +1,7 @@
-"""Registers and spills of the built-in Triton kernels, compiled for devices that need not be here.
+"""Reports registers and spills of the built-in Triton kernels, compiled for GPUs that need not be in this machine.
 
-Every kernel is called as users call it, with tensors that have no memory; instead of a launch stands compiling for
-each architecture. So what is compiled is what would be launched, and nothing must be kept in step with the kernels.
+Every kernel is called as users call it, with meta tensors, and each launch is replaced by compiling for each
+architecture. So what is compiled is what would be launched, and nothing must be kept in step with the kernels.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import torch
 
 from torchstone.errors import InfrastructureError, UsageError
-from torchstone.kernels import functions
+from torchstone.kernels import autograd_functions
 from torchstone.kernels.catalogue import is_interpreted, what_is_missing
 
 ARCHITECTURES = (80, 90, 100)
 """Compute capabilities times 10: A100, H100 and H200, B200."""
 ROWS, SHORT, WIDE, LONG = 4096, 1000, 8000, 20_000
-"""Rows that a program holds whole, a short one and one of the longest, and one that takes several blocks."""
+"""Number of rows, and columns: of a short row, of a long one that a program still holds, of one in several blocks."""
 _USED = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
 
 
@@ -58,19 +58,19 @@ def _call_every_function(dtype: torch.dtype) -> None:
     """With gradients, in every form that has kernels of its own."""
     x, target = _leaf(dtype, ROWS, SHORT), _leaf(dtype, ROWS, SHORT).detach()
     for approximate in ("none", "tanh"):
-        _differentiated(functions.gelu(x, approximate))
-    _differentiated(functions.swish(x))
+        _differentiated(autograd_functions.gelu(x, approximate))
+    _differentiated(autograd_functions.swish(x))
     for reduction in ("none", "mean"):
-        _differentiated(functions.mse_loss(x, target, reduction))
+        _differentiated(autograd_functions.mse_loss(x, target, reduction))
     for columns in (SHORT, WIDE, LONG):
         rows = _leaf(dtype, ROWS, columns), _leaf(dtype, columns), _leaf(dtype, columns)
-        _differentiated(functions.layer_norm(*rows))
-        _differentiated(functions.layer_norm_gelu(*rows))
+        _differentiated(autograd_functions.layer_norm(*rows))
+        _differentiated(autograd_functions.layer_norm_gelu(*rows))
     indices = torch.empty(ROWS, dtype=torch.int64, device="meta")
     for columns in (SHORT, LONG):
-        _differentiated(functions.cross_entropy(_leaf(dtype, ROWS, columns), indices))
+        _differentiated(autograd_functions.cross_entropy(_leaf(dtype, ROWS, columns), indices))
     weight = _leaf(dtype, SHORT).detach()
-    _differentiated(functions.cross_entropy(x, target, weight, label_smoothing=0.1))
+    _differentiated(autograd_functions.cross_entropy(x, target, weight, label_smoothing=0.1))
 
 
 def _leaf(dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -93,13 +93,13 @@ def _compiling_in_place_of_launching(
             entry = Resources(_told(kernel, options), f"sm_{architecture}", *_used(made))
             found[entry.kernel, entry.architecture] = entry
 
-    launch, accepts = JITFunction.run, functions._require_device
+    launch, accepts = JITFunction.run, autograd_functions._require_device
     JITFunction.run = compile_for_all
-    functions._require_device = lambda impl, device_type: None
+    autograd_functions._require_device = lambda impl, device_type: None
     try:
         yield
     finally:
-        JITFunction.run, functions._require_device = launch, accepts
+        JITFunction.run, autograd_functions._require_device = launch, accepts
 
 
 def _compiled(kernel: Any, architecture: int, args: Sequence[Any], options: dict[str, Any]) -> bytes:

@@ -1,7 +1,8 @@
-"""How many times faster one side is than the other, from blocks of calls that the two took in turn.
+"""Computes how many times faster one benchmark is than another, from blocks of calls that they took in turn.
 
 Each side's time is a quantile of its block means. On a CPU a low one, because other programs only make blocks longer.
-On a GPU the median. The interval is a bootstrap over rounds. Swapping the sides inverts it.
+On a GPU the median. The interval is a bootstrap over rounds, each with a block of either side. Swapping the
+sides inverts it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from torchstone.measuring.statistics import PLACEMENT_DOUBT
-from torchstone.measuring.student import Z_95, student_t_95
+from torchstone.measuring.long_blocks import PLACEMENT_DOUBT
+from torchstone.measuring.student_t import Z_95, student_t_95
 
 CPU_QUANTILE = 0.2
 CUDA_QUANTILE = 0.5

@@ -1,4 +1,4 @@
-"""Measures a device's ceilings: bandwidth, matrix products per dtype, and the least time of a call.
+"""Measures what a device can reach (its ceilings): bandwidth, matrix products per dtype, least time of a call.
 
 A datasheet promises more than any kernel gets, and says nothing about this machine with these threads. So the judge
 measures on random data and on the workers' cores. The best of a few tries counts, because disturbances only make a try
@@ -81,7 +81,7 @@ class DeviceCeilings:
         return self._known
 
     def doubt(self) -> None:
-        """Measure again after something was faster than the ceilings: the machine may have been busy."""
+        """Measure again, only once, after something was faster than the ceilings: the machine may have been busy."""
         self._measure_again, self._doubted = not self._doubted, True
 
     def _measured(self, dtype: str | None, start: Ceilings | None) -> Ceilings:

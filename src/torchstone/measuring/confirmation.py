@@ -1,4 +1,4 @@
-"""Confirms a speed by calls that get one input at a time.
+"""Tests a speed that was measured in long blocks of calls against calls that get one input at a time.
 
 A long block holds the inputs of all its calls from the start, so a candidate that computes them together looks faster
 than it is. A model calls an operator once and waits for the result. So a candidate is `faster` only if single calls
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchstone.measuring.per_call import least_reference_ns, less_revealing
-from torchstone.measuring.trimmed import trimmed_count, trimmed_mean
+from torchstone.measuring.trimmed_means import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Party, Way
 
 Confirmation = Literal["confirmed", "refuted", "open"]

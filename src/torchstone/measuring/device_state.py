@@ -1,7 +1,8 @@
-"""The state of a device and its machine, and whether a round was disturbed. Reads only.
+"""Reads the state of a device and its machine, and tells whether a round of timed blocks was disturbed.
 
 A *state* is for the record: clocks, temperature, other processes. A *glance* is taken before and after a round. It
-reads counters that only grow, so that no short disturbance in between is missed.
+reads counters that only grow, so that no short disturbance by the host is missed. Of the device it reads what lowers
+the clocks at that moment: the device's own counters are too slow, and are read once before and after all rounds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 
 from torchstone.measuring.nvml import NvmlDevice
-from torchstone.measuring.processor import Processor
+from torchstone.measuring.processor_load import Processor
 from torchstone.schema import DeviceState, Disturbance
 
 _WAITED_SHARE = 0.01
@@ -29,7 +30,7 @@ BY_THE_HOST = ("waited for a core", "machine overloaded", "core taken by the hos
 
 
 class Glance(msgspec.Struct, frozen=True):
-    """Counters at one moment. They have a meaning only as a difference, see :func:`disturbances`."""
+    """One reading. Its counters have a meaning only as a difference, see :func:`disturbances`."""
 
     taken_ns: int
     slowing: tuple[str, ...] = ()

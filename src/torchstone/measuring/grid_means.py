@@ -1,4 +1,4 @@
-"""Geometric means over the points of a sweep, with 95 % intervals: shared by its tables and its plots.
+"""Geometric means over the sizes of a sweep, with 95 % intervals: shared by its tables and its plots.
 
 The rows of a sweep hold an interval for each time. The intervals of ratios and means are derived from these, taken as
 independent, on the logarithm of the time.

@@ -1,4 +1,4 @@
-"""Ceilings as data, and on disk for a day.
+"""Holds a device's measured best (bandwidth, FLOP/s, least call time), and keeps it on disk for a day.
 
 The folder is the user's cache. A file that is torn, edited, of another version or from the future counts as absent. No
 verdict depends on it: only the percentages of reports do.
@@ -14,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from torchstone.durable import write_atomically
+from torchstone.atomic_files import write_atomically
 from torchstone.schema import content_key, decode, encode
 
 LONGEST_AGE_NS = 24 * 3600 * 10**9
@@ -55,7 +55,7 @@ class MemoryCeiling(msgspec.Struct, frozen=True):
 
 
 class Ceilings(msgspec.Struct, frozen=True):
-    """The best of one device."""
+    """The best that was measured on one device."""
 
     measured_unix_ns: int
     latency_ns: Positive

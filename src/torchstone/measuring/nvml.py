@@ -1,4 +1,4 @@
-"""One CUDA device as its driver (NVML) sees it. Reads only, needs no rights; each value may be missing."""
+"""Reads the state of one CUDA device from its driver (NVML), without special rights; each value may be missing."""
 
 from __future__ import annotations
 

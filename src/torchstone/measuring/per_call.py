@@ -1,4 +1,4 @@
-"""From raw blocks to times per call, one row a round: which blocks decide, and what is subtracted.
+"""Computes times per call, a row for each round of timed blocks: which blocks decide, and what overhead is subtracted.
 
 The time of a call is the time of a long block minus the shim's, per call. Not the slope between a long block and a
 single call: a candidate could shrink that by slow single calls.
@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from torchstone.measuring.trimmed import trimmed_mean
+from torchstone.measuring.trimmed_means import trimmed_mean
 from torchstone.schema import Block, Party
 
 Floats = NDArray[np.float64]

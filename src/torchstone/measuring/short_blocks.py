@@ -1,12 +1,13 @@
-"""Statistics of short blocks, in which calls are timed on the CPU: times per call, speedup, interval, and caps.
+"""Computes times per call, the speedup and its caps from short blocks of calls, as taken on the CPU.
 
 Other programs only make blocks longer. So each party's time is the mean of the lowest third of its blocks, minus the
 shim's, and the ratio of two such times is the speedup. Its interval is a bootstrap over pairs, which swapping the
 parties inverts.
 
-A ratio above 1 and one below 1 are treated alike while the interval contains 1. If it lies above 1, the kernel claims a
-speed: calls that wait for each other must confirm it, and so must the reference without the candidate. What refutes a
-claim caps it; what says nothing leaves it undecided. No ratio is replaced by 1.
+A ratio above 1 and one below 1 are treated alike while the interval contains 1: far from 1 they say nothing. If the
+interval lies above 1, or the ratio is far above it, the kernel claims a speed: calls that wait for each other must
+confirm it, and so must the reference without the candidate. What refutes a claim caps it; what says nothing leaves it
+undecided. No ratio is replaced by 1.
 """
 
 from __future__ import annotations
@@ -18,43 +19,42 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from torchstone.measuring.block_ratio import resampled_rounds
-from torchstone.measuring.light import Attainment, attainment, has_limit
-from torchstone.measuring.statistics import (
+from torchstone.measuring.measured_times import Timing, distribution
+from torchstone.measuring.repeated_calls import repeated_call_ns
+from torchstone.measuring.speed_of_light import Attainment, attainment, has_limit
+from torchstone.measuring.speedup import (
+    FAR,
     HOPELESS,
     LEAST_SHARE,
     NOISE_BAND,
     Speedup,
-    Timing,
-    distribution,
     minimum_detectable_effect,
     outcome_of,
+    says_nothing,
 )
-from torchstone.measuring.student import Z_95, student_t_95
+from torchstone.measuring.student_t import Z_95, student_t_95
+from torchstone.measuring.trimmed_means import Floats, low_third
 from torchstone.schema import Block, Measurement, Party, Way
 
 METHOD = "short-blocks"
 PLACEMENT_DOUBT = 0.05
 """Relative difference of the same code in two processes, for as long as both live: their memory lies elsewhere. No
 number of blocks shows it. From benchmarks/cpu_number.py."""
+SAME_WITHIN = NOISE_BAND + PLACEMENT_DOUBT
+"""Relative difference that counts as `same`. Every interval allows for the placement of memory, so that none fits into
+the noise band."""
 MOST_HALF_WIDTH = 0.25
 """Relative half width of an interval that still says something. A wider one leaves the speedup undecided."""
-CLAIM = 1.10
-"""Ratio from which a speed must be confirmed even if its interval contains 1: noise alone hardly reaches it."""
 ALLOWANCE = 1.1
 """Largest factor between the ratio of blocks and that of single calls: caches are warmer in blocks."""
 DOUBTFUL_HALF_WIDTH = 0.08
 """Relative half width of an interval from which more time is spent on pairs."""
 DOUBTFUL = 1.25
 """Factor within which a ratio whose interval excludes 1 is looked at longer: it may be chance."""
-LOWEST = 3
-"""A party's time is the mean of the lowest of so many parts of its blocks."""
 LEAST_PAIRS = 6
 """Pairs that an interval needs."""
-
-Floats = NDArray[np.float64]
 
 
 class Ratio(NamedTuple):
@@ -91,6 +91,8 @@ def timing_of_short_blocks(measurement: Measurement) -> Timing:
     calls = _calls(blocks)
     shim_ns = _low_ns(pairs["shim"])
     candidate_ns, reference_ns = ((_low_ns(pairs[party]) - shim_ns) / calls for party in ("candidate", "reference"))
+    warm_share = _warm_share(measurement, reference_ns)
+    candidate_ns, reference_ns = warm_share * candidate_ns, warm_share * reference_ns
     speedup, unresolved = _speedup(measurement)
     if speedup is not None and speedup.capped:
         candidate_ns = reference_ns / speedup.ratio
@@ -99,14 +101,20 @@ def timing_of_short_blocks(measurement: Measurement) -> Timing:
         reference_ns=reference_ns,
         shim_ns=shim_ns / calls,
         rounds=int(pairs["candidate"].size),
-        candidate_rounds_ns=distribution((pairs["candidate"] - shim_ns) / calls),
-        reference_rounds_ns=distribution((pairs["reference"] - shim_ns) / calls),
+        candidate_rounds_ns=distribution(warm_share * (pairs["candidate"] - shim_ns) / calls),
+        reference_rounds_ns=distribution(warm_share * (pairs["reference"] - shim_ns) / calls),
         speedup=speedup,
         unresolved=unresolved,
         attainment=_attainment(measurement, speedup, candidate_ns, reference_ns),
         candidate_call_ns=candidate_ns,
         reference_call_ns=reference_ns,
     )
+
+
+def _warm_share(measurement: Measurement, reference_ns: float) -> float:
+    """What a call takes on warm caches, of what it takes in a block. The ratio of the parties stays that of blocks."""
+    repeated_ns = repeated_call_ns(measurement.blocks)
+    return 1.0 if repeated_ns is None or reference_ns <= 0 else repeated_ns / reference_ns
 
 
 def is_precise(blocks: Sequence[Block], half_width: float) -> bool:
@@ -142,7 +150,7 @@ def needs_reference_alone(measurement: Measurement) -> bool:
 
 def claims_speed(speedup: Speedup) -> bool:
     """Whether the candidate is more than noise faster than the reference, and would count as such."""
-    return speedup.ratio > 1 + NOISE_BAND and (speedup.low > 1 or speedup.ratio > CLAIM)
+    return speedup.ratio > 1 + NOISE_BAND and (speedup.low > 1 or speedup.ratio > FAR)
 
 
 def _speedup(measurement: Measurement) -> tuple[Speedup | None, str]:
@@ -181,7 +189,7 @@ def _as_confirmed(measurement: Measurement) -> tuple[Speedup | None, str]:
 
 
 def _unless_too_wide(speedup: Speedup) -> tuple[Speedup | None, str]:
-    if _is_too_wide(speedup):
+    if _is_too_wide(speedup) or says_nothing(speedup):
         return None, f"its interval, {speedup.low:.2f} to {speedup.high:.2f}, is too wide"
     if speedup.capped and speedup.ratio < 1 / ALLOWANCE:  # no kernel is called slower for a speed that it claims
         return None, f"contradictory: {speedup.capped}"
@@ -207,7 +215,7 @@ def _held(speedup: Speedup, limit: Limit) -> Speedup:
 
 def _with_interval(speedup: Speedup, low: float, high: float) -> Speedup:
     effect = minimum_detectable_effect(math.log(high / low) / 2)
-    outcome = outcome_of(low, high)
+    outcome = outcome_of(low, high, speedup.same_within)
     return msgspec.structs.replace(speedup, low=low, high=high, outcome=outcome, minimum_detectable_effect=effect)
 
 
@@ -221,7 +229,8 @@ def _in_blocks(blocks: Sequence[Block], doubt: float = PLACEMENT_DOUBT) -> tuple
         if own.own_ns <= own.floor_ns:
             return None, f"the {party}'s own time cannot be told from the cost of calling it"
     found = _ratio(parties["reference"], parties["candidate"], pairs["candidate"].size, doubt)
-    return _with_interval(Speedup(*found, "undecided"), found.low, found.high), ""
+    shown = Speedup(*found, "undecided", same_within=SAME_WITHIN)
+    return _with_interval(shown, found.low, found.high), ""
 
 
 def _limits(measurement: Measurement, found: Speedup) -> Iterator[Limit]:
@@ -317,8 +326,8 @@ def _times_calls(own: Own, calls: float) -> Own:
 def _own(gross: Floats, shim: Floats) -> Own:
     """A party's time, from blocks that were taken in pairs with the shim's."""
     both = np.stack((gross, shim if shim.size else np.zeros_like(gross)))
-    block_ns, shim_ns = _low(both)
-    drawn = _low(both[:, resampled_rounds(gross.size)])
+    block_ns, shim_ns = low_third(both)
+    drawn = low_third(both[:, resampled_rounds(gross.size)])
     floor_ns = LEAST_SHARE * float(block_ns)
     return Own(float(block_ns - shim_ns), floor_ns, np.maximum(drawn[0] - drawn[1], floor_ns))
 
@@ -359,14 +368,8 @@ def _pairs(blocks: Sequence[Block]) -> dict[Party, Floats]:
     }
 
 
-def _low(values: Floats) -> Floats:
-    """The mean of the lowest third, along the last axis: less noise than one quantile, and no longer tail."""
-    ordered = np.sort(values, axis=-1)
-    return np.asarray(ordered[..., : -(-values.shape[-1] // LOWEST)].mean(axis=-1))
-
-
 def _low_ns(values: Floats) -> float:
-    return float(_low(values)) if values.size else 0.0
+    return float(low_third(values)) if values.size else 0.0
 
 
 def _attainment(

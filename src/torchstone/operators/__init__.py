@@ -1,7 +1,8 @@
-"""What torch says about an operator: its overload, what it changes, what it returns, how arguments are built.
+"""What torch tells about an operator: its overload, what it changes, what it returns, how arguments are built.
 
-Shared by the judge, which computes references, and by the worker, which calls candidates: both must build the
-same call from the same recipes. Imports torch, so nothing that runs before a device is needed imports this.
+Shared by the judge, the process that computes references, and by the worker, the process that calls candidates: both
+must build the same call from the same recipes. Imports torch, so nothing that runs before a device is needed imports
+this.
 """
 
 from torchstone.operators.overloads import (

@@ -1,4 +1,4 @@
-"""What torch documents about an operator: parameters, memory, docstring. For stubs and prompts."""
+"""Reads torch's documentation of an operator for stubs and prompts: parameters, memory, docstring."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torchstone.operator_names import base_name
+from torchstone.operator_categories import base_name
 from torchstone.operators.overloads import resolve
 
 _MOST_LINES = 14
@@ -85,7 +85,7 @@ def documentation(operator: str, *, whole: bool = False) -> str:
 
 
 def _part_about(names: set[str], document: str) -> str:
-    """A docstring may tell of several overloads: the part whose signature has most of these arguments."""
+    """The part of a docstring on several overloads whose signature has most of these arguments."""
     first, *others = re.split(r"^\.\. function:: ", document, flags=re.MULTILINE)
     parts = [first.lstrip(), *others]
 

@@ -1,4 +1,4 @@
-"""An operator's overload, what it changes, what it returns, and how its arguments are built from recipes."""
+"""Finds an operator's overload, what it changes and what it returns, and builds its arguments from recipes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchstone import gradients, models, schema
+from torchstone import gradient_operators, model_operators, schema
 from torchstone.errors import UsageError
-from torchstone.operator_names import is_of
+from torchstone.operator_categories import is_of
 
 
 def resolve(operator: str) -> torch._ops.OpOverload:
     """The overload behind ``aten.add.Tensor``."""
-    gradients.register(operator)
+    gradient_operators.register(operator)
     found: Any = torch.ops
     try:
         for part in operator.split("."):
@@ -62,12 +62,12 @@ class Contract:
 
 def contract_of(case: schema.Case) -> Contract:
     """Read the contract for the arguments of this case from the operator's schema."""
-    models.register(case)
-    # Our own operators (gradients, models) may be registered again.
+    model_operators.register(case)
+    # Torchstone's own operators (gradients, models) may be registered again.
     declared = (_remembered if case.operator.startswith("aten.") else _declaration)(case.operator)
     undeclared = _undeclared_writes(case, declared.names)
     alias_to_position: dict[str, int] = {}
-    mutated: set[int] = set(models.written(case))
+    mutated: set[int] = set(model_operators.written(case))
     for argument, positions in _positions(case, declared.names).items():
         if positions and argument in undeclared:
             mutated.update(positions)
@@ -116,7 +116,7 @@ def _positions(case: schema.Case, names: Sequence[str]) -> dict[str, range]:
 
 
 def _undeclared_writes(case: schema.Case, names: Sequence[str]) -> tuple[str, ...]:
-    """Names of arguments that the operator writes to although its schema does not say so."""
+    """Names of arguments that the operator writes to although its schema does not say so (running statistics)."""
     if not is_of(case.operator, "updates_statistics"):
         return ()
     training = dict(zip(names, case.args, strict=False)).get("training", case.kwargs.get("training"))
@@ -137,7 +137,7 @@ _HOST_KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
 def runs_on_the_host(operator: str) -> bool:
-    """Whether torch's own operator has a CPU implementation. Our own operators are not looked up."""
+    """Whether torch's own operator has a CPU implementation; False for Torchstone's gradients and models."""
     if not operator.startswith("aten."):
         return False
     name = resolve(operator)._name
@@ -147,7 +147,7 @@ def runs_on_the_host(operator: str) -> bool:
 def named_arguments(
     operator: str, args: Sequence[schema.Argument], kwargs: Mapping[str, schema.Argument]
 ) -> list[tuple[str, schema.Argument]]:
-    """What a call is given, by the names that the operator's schema has, in the order of its tensors."""
+    """The arguments of a call with their names in the operator's schema: positional first, then keyword."""
     declared = resolve(operator)._schema.arguments
     return [*zip((argument.name for argument in declared), args, strict=False), *kwargs.items()]
 
@@ -162,7 +162,7 @@ def named_tensors(case: schema.Case) -> list[tuple[str, schema.Tensor]]:
 def accumulates(
     operator: str, args: Sequence[schema.Argument], kwargs: Mapping[str, schema.Argument] | None = None
 ) -> bool:
-    """Whether a call adds, multiplies or compares what is written to the same place, instead of keeping either."""
+    """Whether a call combines several writes to one place (adds, multiplies, takes the maximum)."""
     given = dict(named_arguments(operator, args, kwargs or {}))
     return (
         given.get("accumulate") == schema.Scalar(True)

@@ -1,6 +1,6 @@
-"""Traits of an operator: what torch's schema and tags say of it, and the classes that only its name tells.
+"""Traits (properties) of an operator, from torch's schema and tags and from a table of operator names.
 
-The classes stand in one table, :mod:`torchstone.operator_names`.
+The table is :mod:`torchstone.operator_categories`: it assigns categories to names, and each category is one trait.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 
 import torch
 
-from torchstone.operator_names import CLASSES, base_name, classes_of
+from torchstone.operator_categories import CLASSES, base_name, classes_of
 from torchstone.operators.overloads import resolve
 
 _INDEX_ARGUMENTS = (
@@ -18,7 +18,7 @@ _INDEX_ARGUMENTS = (
 )  # fmt: skip
 """Parts of the names of arguments that may be used as indices."""
 _STEP_ARGUMENTS = (("pow", "exponent"), ("shift", "other"), ("ldexp", "other"))
-"""Part of an operator's name, and the argument that says how often something is done there."""
+"""Part of an operator's name, and the argument that counts its steps (an exponent, a shift)."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Traits:
     operator: str
     """In full, ``aten.add.Tensor``."""
     factorizes: bool
-    """Works as LAPACK does: with NaN or infinities it may not come to an end."""
+    """A matrix factorization or solver, as in LAPACK: with NaN or infinities it may not terminate."""
     divides: bool
     """Must not be given a divisor of 0, nor the least integer divided by -1, which ends the process on most hosts."""
     reduces: bool
-    """Many elements enter one: an adversary leaves a part of them out."""
+    """Reduces many elements to one. Audits of cases submit a wrong kernel that leaves out a part of them."""
     reduces_dimensions: bool
-    """The same over stated dimensions. Over dimensions of one element it is a copy."""
+    """Reduces over stated dimensions. Over dimensions of one element it is a copy."""
     contracts: bool
-    """Multiplies and adds along a dimension: an adversary rounds its inputs."""
+    """Multiplies and adds along a dimension. Audits of cases submit a wrong kernel that rounds its inputs."""
     measures_deviation: bool
     """A variance or a standard deviation."""
     seeks_extremes: bool
@@ -48,25 +48,25 @@ class Traits:
     attends: bool
     """Any form of attention."""
     is_fused_attention: bool
-    """Attention of a device that returns working memory beside its result."""
+    """Fused attention (flash, efficient, cuDNN) for a GPU, which returns working memory beside its result."""
     makes_several_passes: bool
     """Calculates, or compares, more than once for each element: its bytes say nothing about its time."""
     copies: bool
     """Calculates nothing, although torch calls it pointwise."""
     may_copy: bool
-    """Is right if it hands over its argument, with the arguments of most recorded calls."""
+    """May copy: with the arguments of most recorded calls, returning the argument itself is right."""
     moves_in_models: bool
-    """Moves what a model computes and changes no value."""
+    """Moves or copies what a model computes, without a change of values."""
     hands_on: bool
-    """Hands on what it got, for torch's own bookkeeping."""
+    """Returns its argument or a fact about it, for torch's own bookkeeping."""
     sets_a_bit: bool
-    """Sets a bit that says how memory is to be read, and gives no values of its own."""
+    """Sets the conjugate or negative bit of a view, and computes no values."""
     lays_out: bool
-    """Says how its result lies in memory without an argument for it."""
+    """Promises the memory layout of its result without an argument for it (``contiguous``)."""
     is_about_memory: bool
     """Its results depend on where elements lie."""
     takes_strides: bool
-    """Is told strides by its arguments."""
+    """Takes strides as arguments (``as_strided``)."""
     leaves_undefined: bool
     """Only promises memory: its values are undefined."""
     asks_for_memory: bool
@@ -74,7 +74,7 @@ class Traits:
     is_constant: bool
     """Gives the same values whatever its arguments hold."""
     overwrites: bool
-    """Changes a tensor without looking at what it held, or need not look."""
+    """Overwrites a tensor without reading what it held."""
     updates_statistics: bool
     """Writes to the running statistics in training although its schema does not say so."""
     counts_back: bool
@@ -84,9 +84,9 @@ class Traits:
     writes_by_index: bool
     """Touches of the tensor that it changes only what indices point at."""
     last_write_wins: bool
-    """Of two writes to one place either may win, and torch does not promise which."""
+    """Of two writes to one place torch does not promise which one stays."""
     trusts_indices: bool
-    """Writes wherever its integers say, without a check."""
+    """Writes at its index arguments without a range check."""
     leaves_ties_open: bool
     """Returns indices and does not promise which of equal values they mean."""
     returns_several_indices: bool
@@ -100,11 +100,11 @@ class Traits:
     pools_a_volume: bool
     """Max pooling whose indices count through three dimensions."""
     tells_zero_signs: bool
-    """Tells 0 from -0."""
+    """Gives different results for 0.0 and -0.0."""
     about_non_finite: bool
     """Exists for NaN or infinities. Most kernels of other operators do not answer them as torch does."""
     classifies: bool
-    """Says of each number what kind it is: drawn numbers are nearly all of one kind."""
+    """Classifies each number (``isnan``): drawn numbers are nearly all of one kind."""
     compares: bool
     """Compares elements: drawn ones are nearly never equal."""
     compares_whole: bool
@@ -114,27 +114,27 @@ class Traits:
     returns_flags: bool
     """Each result is one bit, and few of them are met by chance."""
     finds_one_extreme: bool
-    """The largest or smallest of all elements seldom lies in a part that is left out."""
+    """Returns one extreme of all elements, which seldom lies in a part that a wrong kernel leaves out."""
     decides_about_all_flags: bool
-    """One flag for all: among many there is nearly always one that decides."""
+    """Returns one boolean for all elements (``any``, ``all``), of which nearly always one decides."""
     for_positive: bool
     """A function of mathematical physics, often written for positive arguments only."""
     keeps_its_range: bool
-    """Its stated ranges are more than a habit: results of a forward pass, or places in a window."""
+    """Needs the ranges that suites state: its arguments are results of a forward pass, or places in a window."""
     is_backward: bool
-    """Takes what a forward pass gave."""
+    """Takes results of a forward pass as arguments."""
     steps_by_value: bool
     """Takes as many steps, or as much memory, as an argument says, or trusts an index."""
     has_float_degree: bool
-    """A floating-point argument says how often something is done: the degree of a polynomial."""
+    """A floating-point argument counts steps: the degree of a polynomial."""
     steps_by_exponent: bool
     """A loop may take as many steps as an integer exponent says."""
     is_masked_in_use: bool
-    """People mask its arguments with -inf. Elsewhere honest formulas make NaN of it."""
+    """Users mask its arguments with -inf. For other operators honest formulas make NaN of -inf."""
     undecided_non_finite: bool
     """``torch.compile`` answers NaN or infinities otherwise than torch."""
     draws_flags: bool
-    """Draws 0 and 1: all of them may be equal, and yet the next draw is another."""
+    """Draws 0 and 1: two draws may be equal by chance."""
     draws_each_once: bool
     """Draws no number twice, unless an argument asks for replacement."""
     draws_unit_interval: bool
@@ -142,13 +142,13 @@ class Traits:
     draws_evenly: bool
     """Draws evenly from a range, in which draws can be shifted."""
     has_heavy_tails: bool
-    """Its moments do not exist, or say little."""
+    """Draws from a heavy-tailed distribution, whose moments do not exist or say little."""
     is_internal: bool
-    """torch calls it from within, and leaves it to callers to check that shapes go together."""
+    """Internal to torch, by its prefix: callers must check that shapes fit."""
     does_items_apart: bool
-    """Does each item of a list for itself."""
+    """Processes each item of a list separately (``_foreach``)."""
     takes_scales: bool
-    """Is given scales beside sizes, which must go with them."""
+    """Takes scales beside sizes, which must agree (``upsample``)."""
     fails_on_variants: bool
     """torch itself gives garbage for other strides, writes beside views with gaps, or crashes without rows."""
     is_cpu_only: bool
@@ -183,13 +183,13 @@ class Traits:
 
     @cached_property
     def returns_one_bool(self) -> bool:
-        """Says yes or no of all its arguments: hardly any drawn call is a yes."""
+        """Returns one boolean for all its arguments (``equal``): hardly any drawn call gives True."""
         returns = resolve(self.operator)._schema.returns
         return len(returns) == 1 and str(returns[0].type) == "bool"
 
     @cached_property
     def open_indices(self) -> int | None:
-        """Which output holds indices of which torch does not promise the ones of equal values; None: no output."""
+        """Position of the output with indices, if torch does not promise which of equal values they mean; else None."""
         if not self.leaves_ties_open:
             return None
         names = [item.name for item in resolve(self.operator)._schema.returns]
@@ -202,7 +202,7 @@ class Traits:
 
     @property
     def step_arguments(self) -> tuple[str, ...]:
-        """Arguments that say how often something is done."""
+        """Arguments that count steps (an exponent, a shift)."""
         return tuple(name for part, name in _STEP_ARGUMENTS if part in self.base)
 
 
@@ -224,5 +224,5 @@ _remembered = lru_cache(maxsize=4096)(_traits)
 
 def traits(operator: str) -> Traits:
     """The traits of ``aten.add.Tensor``."""
-    # Operators of ours (gradients, models) may be registered again, with another schema.
+    # Torchstone's own operators (gradients, models) may be registered again, with another schema.
     return (_remembered if operator.startswith("aten.") else _traits)(operator)

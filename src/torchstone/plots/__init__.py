@@ -1,6 +1,6 @@
 """Plots: charts of sweeps and runs by Vega-Lite, as SVG, PNG or one HTML page that works offline.
 
-The libraries come with the extra `plots`. This module imports neither: code that draws calls
+The libraries, altair and vl-convert, come with the extra `plots`. This module imports neither: code that draws calls
 :func:`require_libraries` first, so that a missing extra is one line and not a traceback.
 """
 

@@ -1,4 +1,4 @@
-"""Charts as bytes: SVG, PNG, and one HTML page that holds all charts and needs nothing from outside."""
+"""Renders charts as SVG, PNG, or one HTML page that holds all charts and works offline."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Rooflines: what kernels reach, under the ceilings that were measured on their device.
+"""Draws roofline charts: the rates that kernels reach, under the measured limits of their device.
 
 Two charts share the arithmetic: numbered cases with a list beside them for a run, one panel per operation for a sweep.
-Work without counted arithmetic has no place on the axis of intensity: it stands at the left edge, as far below the
-slope of memory as it is from its limit.
+Work without counted arithmetic has no intensity. It is drawn at the left edge, as far below the slope of memory as it
+is from its limit.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Ceilings(NamedTuple):
 
 
 def roofline_point(light: SpeedOfLight, time_ns: float, words: str) -> RooflinePoint:
-    """Where a time stands. What moves nothing and calculates nothing is drawn as if it moved a byte."""
+    """Where a time stands. A call that moves nothing and calculates nothing is drawn as if it moved a byte."""
     work = light.flops or max(light.min_bytes, 1) * EDGE_FLOPS_PER_BYTE
     intensity = light.flops / max(light.min_bytes, 1) if light.flops else EDGE_FLOPS_PER_BYTE
     limit_ns, _ = limit_of(light)

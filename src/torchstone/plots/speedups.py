@@ -1,4 +1,4 @@
-"""Speedup over PyTorch: bars with intervals per operation, and heat maps over sequence length and dimension."""
+"""Charts the speedup over PyTorch as bars and heat maps, and the share of the device's limit as heat maps."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import altair as alt
 
 TopLevel = alt.LayerChart | alt.FacetChart | alt.HConcatChart | alt.VConcatChart | alt.ConcatChart
-"""What a function of this room returns."""
+"""What a function of this package that makes a chart returns."""
 
 _KNOWN = {
     "PyTorch": ("#5f5f5f", "circle"),

@@ -1,7 +1,7 @@
-"""Time and bandwidth against batch size, sequence length and dimension: a line per implementation with intervals.
+"""Charts time and bandwidth against batch size, sequence length and dimension, one line per implementation.
 
-Each point is the geometric mean over the other two axes, always of the same combinations of these, so that a line
-does not jump where some points were skipped.
+Each point is the geometric mean over the other two axes. It is over the same combinations of these at every point, if
+there are any: a line must not jump where some were skipped.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Processes that answer requests: framed messages, deadlines, how a process ended, and its end with all it started.
+"""Processes: asks child processes with deadlines, kills them with all they started, reserves memory between processes.
 
-For the user's own trusted code, without a sandbox. Workers, which run untrusted kernels, share the keeper.
+For the user's own trusted code, without a sandbox. Workers, which run untrusted kernels, use the keeper, too.
 """
 
 from torchstone.processes.bounded_log import BoundedLog
-from torchstone.processes.framing import receive, send
-from torchstone.processes.peer import Ends, Peer, PeerEndedError, PeerOverranError, ending_in_words
+from torchstone.processes.child_process import Ends, Peer, PeerEndedError, PeerOverranError, ending_in_words
+from torchstone.processes.msgpack_framing import receive, send
 
 __all__ = [
     "BoundedLog",

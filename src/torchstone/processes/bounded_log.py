@@ -1,4 +1,4 @@
-"""The output of a process: the tail in memory, the beginning in a file of bounded size."""
+"""Stores the output of a process within bounds: the tail in memory, the beginning and the tail in a file."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 FILE_BYTES = 1 << 20
-"""Most bytes of the file, the tail not counted: enough to read, and hundreds of logs fit on any disk."""
+"""Most bytes of the file, the tail at its end not counted: enough to read, and hundreds of logs fit on any disk."""
 TAIL_BYTES = 1 << 14
 
 
 class BoundedLog:
-    """Takes any amount of output. The file appears with the first byte."""
+    """Takes any amount of output. The file is created with the first byte."""
 
     def __init__(self, path: Path | None = None, file_bytes: int = FILE_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
         self._path = path
@@ -35,7 +35,7 @@ class BoundedLog:
         del self._tail[: -self._tail_bytes]
 
     def close(self) -> None:
-        """If not everything is in the file, its end says so and shows the tail."""
+        """If the file does not hold everything, append how many bytes are missing, and the tail."""
         if self._file is None:
             return
         missing = self.total_bytes - self._file_bytes

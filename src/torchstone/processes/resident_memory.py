@@ -1,4 +1,4 @@
-"""Memory of a process, as the kernel counts it. For limits that hold for a whole tree of processes."""
+"""Reads how much memory a process uses, as Linux counts it, to enforce limits on trees of processes."""
 
 from __future__ import annotations
 

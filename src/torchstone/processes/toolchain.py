@@ -1,4 +1,4 @@
-"""Which compilers are here. Apart from `building`, because the command line asks too, and imports no torch."""
+"""Finds the C++ and CUDA compilers of this machine, without importing torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def find_cxx() -> str | None:
 
 
 def find_nvcc() -> str | None:
-    """In CUDA_HOME, on the PATH, where CUDA is usually installed, or in a package of NVIDIA's."""
+    """The compiler nvcc: in CUDA_HOME, on the PATH, where CUDA is usually installed, or in a package of NVIDIA's."""
     homes = [home for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
     packages = [str(path) for entry in sys.path if entry for path in sorted(Path(entry).glob("nvidia/*"))]
     folders = [*(f"{home}/bin" for home in homes), None, "/usr/local/cuda/bin", *(f"{path}/bin" for path in packages)]

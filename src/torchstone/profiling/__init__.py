@@ -1,9 +1,9 @@
-"""Profiling: a kernel on a case, or a benchmark, under profilers. Not a measurement."""
+"""Profiling: runs a kernel on a case's inputs, or a benchmark, under profilers. Its times are not measurements."""
 
 from torchstone.profiling.base import FakeProfiler, Profiler, Subject, unavailable
-from torchstone.profiling.order import BenchmarkFile, KernelOnCase
 from torchstone.profiling.request import ProfileRequest
-from torchstone.profiling.session import Profiled, profile
+from torchstone.profiling.session import Profiled, profile, profile_sandboxed
+from torchstone.profiling.subject_messages import BenchmarkFile, KernelOnCase
 
 __all__ = [
     "BenchmarkFile",
@@ -14,5 +14,6 @@ __all__ = [
     "Profiler",
     "Subject",
     "profile",
+    "profile_sandboxed",
     "unavailable",
 ]

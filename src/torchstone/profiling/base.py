@@ -1,4 +1,4 @@
-"""The protocol of a profiler, and a fake for tests."""
+"""The interface of a profiler, the subject that it is given (a kernel or a benchmark), and a fake for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from torchstone.executors.devices import Device
-from torchstone.profiling.order import BenchmarkFile, KernelOnCase
+from torchstone.profiling.subject_messages import BenchmarkFile, KernelOnCase
 from torchstone.schema import IsolationLevel, Limits, ProfiledKernel, ProfilerResult
 
 MOST_KERNELS = 200
@@ -19,7 +19,7 @@ LOG_CHARACTERS = 8 << 10
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What is to be profiled, and where what comes of it goes."""
+    """What is to be profiled, how, and the folder for the results."""
 
     what: KernelOnCase | BenchmarkFile
     device: Device

@@ -1,4 +1,4 @@
-"""Reads a Chrome trace of torch's profiler. Its bytes come from the kernel's own process and are not trusted."""
+"""Reads the times of kernels and operators from a Chrome trace. It is not trusted: the kernel's process wrote it."""
 
 from __future__ import annotations
 

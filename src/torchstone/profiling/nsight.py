@@ -1,4 +1,4 @@
-"""What ncu and nsys share: a subject process under a tool, a report that is kept, a table that is read."""
+"""Shared code of ncu and nsys: runs a process under the tool, keeps its report, reads its table."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from torchstone.profiling.base import LOG_CHARACTERS, Subject, unavailable, with_kernels
-from torchstone.profiling.order import MOST_SAID_BYTES, ORDER, SAID, BenchmarkFile, ProfileOrder, Said
-from torchstone.profiling.tools import Ended, find_tool, run, version_of
+from torchstone.profiling.external_tools import Ended, find_tool, run, version_of
+from torchstone.profiling.subject_messages import MOST_SAID_BYTES, ORDER, SAID, BenchmarkFile, ProfileOrder, Said
 from torchstone.protocol.worker_environment import clean_environment
 from torchstone.runs.folder import writing_to
 from torchstone.schema import ProfiledKernel, ProfilerResult, decode, encode

@@ -1,7 +1,7 @@
-"""Nsight Compute: how busy multiprocessors and memory were, per kernel. Keeps the `.ncu-rep`.
+"""Profiles with Nsight Compute (ncu): how busy multiprocessors and memory were, per kernel. Keeps the `.ncu-rep`.
 
 ncu runs each kernel several times with restored memory and empty caches, so its time differs from that in a program.
-Clocks are left alone.
+The GPU's clock rates are left as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from torchstone.profiling.base import NAME_CHARACTERS, Subject, weighted_mean
 from torchstone.profiling.nsight import Tool, UnreadableTableError, caution, profile_with
-from torchstone.profiling.tables import number, rows_after, whole
+from torchstone.profiling.profiler_csv import number, rows_after, whole
 from torchstone.schema import ProfiledKernel, ProfilerResult
 
 TIME = "gpu__time_duration.sum"

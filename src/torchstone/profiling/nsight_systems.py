@@ -1,4 +1,4 @@
-"""Nsight Systems: the timeline of calls, copies and kernels. Keeps the `.nsys-rep`."""
+"""Profiles with Nsight Systems (nsys): the timeline of calls, copies and kernels. Keeps the `.nsys-rep`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torchstone.profiling.base import NAME_CHARACTERS, Subject
 from torchstone.profiling.nsight import Tool, UnreadableTableError, caution, profile_with
-from torchstone.profiling.tables import rows_after, whole
+from torchstone.profiling.profiler_csv import rows_after, whole
 from torchstone.schema import ProfiledKernel, ProfilerResult
 
 _NAME, _TIME, _LAUNCHES = "Name", "Total Time (ns)", "Instances"

@@ -1,4 +1,4 @@
-"""A profile as tables for people: in colour on a terminal, plain and never cut in a pipe.
+"""Prints a profile as tables: in colour on a terminal, plain and at full width in a pipe.
 
 A kernel chooses its own name, so names are shown as plain text.
 """
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torchstone.reports.console import make_table, print_table
-from torchstone.reports.text import microseconds, one_line
+from torchstone.reports.safe_text import microseconds, one_line
 from torchstone.schema import Profile, ProfiledKernel, ProfilerResult
 
 MOST_ROWS = 30

@@ -1,4 +1,4 @@
-"""The request of a profile, checked before anything is started."""
+"""The options of a profile, checked before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One profile from request to folder: choose, make the folder, run each profiler, write the results."""
+"""Makes one profile: chooses kernel and case, makes the folder, runs each profiler, writes the results."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import NamedTuple
 import msgspec
 
 from torchstone import registry
+from torchstone.atomic_files import write_atomically
 from torchstone.backends import folder_name
-from torchstone.durable import write_atomically
 from torchstone.executors.devices import find_devices
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.profiling.base import Profiler, Subject, unavailable
-from torchstone.profiling.choice import Chosen, choose
-from torchstone.profiling.order import KernelOnCase
+from torchstone.profiling.kernel_and_case import Chosen, choose
 from torchstone.profiling.request import ProfileRequest, check
+from torchstone.profiling.subject_messages import KernelOnCase
 from torchstone.runs.devices import device_type, resolve_device
 from torchstone.runs.folder import MANIFEST, writing_to
 from torchstone.runs.interruption import Interruption
@@ -32,7 +32,7 @@ IMPLEMENTATION = "implementation.json"
 
 
 class Profiled(NamedTuple):
-    """What came of a request."""
+    """The result of a request."""
 
     folder: Path
     profile: Profile
@@ -111,6 +111,12 @@ def _ask_each(names: tuple[str, ...], subject: Subject, tell: Callable[[str], No
                 tell(f"{name}: {result.notice}")
             results.append(result)
     return tuple(results)
+
+
+def profile_sandboxed(subject: Subject) -> ProfilerResult:
+    """By torch's profiler, in the sandbox, alone on the device. For kernels that nobody has read; from any thread."""
+    with contextlib.closing(MeasuringLane(subject.device.name)) as lane, lane.exclusive():
+        return _ask("torch", registry.profilers.factory("torch")(), subject)
 
 
 def _ask(name: str, profiler: Profiler, subject: Subject) -> ProfilerResult:

@@ -1,10 +1,11 @@
 """``python -m torchstone.profiling.subject ORDER_FILE``: runs a kernel or a benchmark under a profiler. UNTRUSTED.
 
-Started by ncu or nsys in a scratch folder with a cleaned environment. Not a worker: those tools inject a library, open
-sockets and write files, which the sandbox refuses. So the only limits are a cleaned environment, no large files, and a
-deadline. The kernel has the user's rights.
+Started by ncu or nsys. Not a worker: those tools inject a library, open sockets and write files, which the sandbox
+refuses. The code has the user's rights. A kernel's only limits are a scratch folder, a cleaned environment, no large
+files, and a deadline. A benchmark is the user's own code: it gets the user's folder and environment, and a deadline.
 
-Only the calls between the marks are profiled; loading, compiling and warming up come before.
+Only the calls between cudaProfilerStart and cudaProfilerStop are profiled. Loading, compiling and warming up come
+before.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from torchstone.benchmarks.loading import load_benchmark
 from torchstone.benchmarks.profiled_calls import make_calls, marked
 from torchstone.benchmarks.seeding import be_deterministic, seed_everything
 from torchstone.judging import DrawnCall, draw_calls
-from torchstone.profiling.order import SAID, BenchmarkFile, KernelOnCase, ProfileOrder, Said
+from torchstone.profiling.subject_messages import SAID, BenchmarkFile, KernelOnCase, ProfileOrder, Said
 from torchstone.schema import decode, encode, tensors_of
 from torchstone.worker.loading import load
 

@@ -1,7 +1,7 @@
-"""torch's profiler in a sandboxed worker: a Chrome trace of a few calls, on the CPU or on CUDA.
+"""Profiles a kernel with torch's profiler in a sandboxed worker: a Chrome trace of a few calls, on the CPU or on CUDA.
 
-The trusted side: it draws the inputs, lets the worker call, and reads the trace from its own memory after the worker
-has ended. Nothing of the kernel is imported here.
+This is the trusted side: it draws the inputs, lets the worker call, and reads the trace from its own memory after the
+worker has ended. Nothing of the kernel is imported here.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchstone.durable import write_atomically
+from torchstone.atomic_files import write_atomically
 from torchstone.errors import DeviceUnavailableError, InfrastructureError, UsageError
 from torchstone.profiling.base import LOG_CHARACTERS, Subject, unavailable, with_kernels
 from torchstone.profiling.chrome_trace import NotATraceError, kernels_of
-from torchstone.protocol.messages import Ending, Failed, Load, Reply, Trace, Traced
+from torchstone.protocol.commands import Load, Trace
+from torchstone.protocol.replies import Ending, Failed, Reply, Traced
 from torchstone.runs.folder import writing_to
 from torchstone.schema import ProfiledKernel, ProfilerResult, ProfilerStatus, explain
-from torchstone.supervisor.worker_handle import BadReplyError, OverLimitError, OverranError, Worker, WorkerEndedError
+from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, OverranError, WorkerEndedError
+from torchstone.supervisor.worker_handle import Worker
 from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ def _lacking(subject: Subject, kernels: list[ProfiledKernel]) -> str:
 
 def _conduct(subject: Subject, worker: Worker) -> bytes:
     """The trace. Everything that the worker could still write to is read after its end."""
-    from torchstone.protocol.buffers import HostArena
+    from torchstone.protocol.shared_memory import HostArena
 
     room = HostArena(ROOM_BYTES)
     try:
@@ -192,7 +194,7 @@ def _require_done(reply: Reply) -> None:
 @contextlib.contextmanager
 def _attributing_failures(subject: Subject) -> Iterator[None]:
     """Every way in which a worker can fail to answer, in words."""
-    from torchstone.judge_process.bound_worker import CandidateFailedError
+    from torchstone.judge_process.candidate_failures import CandidateFailedError
 
     try:
         yield

@@ -1,4 +1,4 @@
-"""Takes the kernel's code out of a model's reply: the last complete code block that has the entry point."""
+"""Takes the kernel's code out of a model's reply: the last complete code block that defines the entry point."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from torchstone.backends.native import functions_in, mentions
+from torchstone.backends.native_source import functions_in, mentions
 from torchstone.backends.python_source import definitions_in
 from torchstone.backends.source_files import MAX_BYTES
 
@@ -38,9 +38,10 @@ def code_in(reply: str, entry: str) -> CodeInReply:
     reply = reply.replace("\r\n", "\n")
     blocks = list(_blocks(reply, entry))
     complete = [block.text for block in blocks if block.is_complete]
-    found = [text for text in complete if _defines(text, entry)] or [text for text in complete if _has(text, entry)]
-    if found:
-        return _checked(found[-1])
+    for is_kernel in (_defines, _has, _imports):
+        found = [text for text in complete if is_kernel(text, entry)]
+        if found:
+            return _checked(found[-1])
     if not blocks and _is_bare_code(reply, entry):
         return _checked(reply.strip() + "\n")
     return CodeInReply(None, _problem(blocks, entry))
@@ -73,14 +74,21 @@ def _defines(text: str, entry: str) -> bool:
         return True
     defined = definitions_in(text)
     if defined is not None:
-        return entry in defined.names
+        return entry in defined.own
     # Not valid Python, as the author will be told: it is the kernel all the same.
-    return re.search(rf"^(?:async\s+)?def\s+{re.escape(entry)}\s*\(|^{re.escape(entry)}\s*=", text, re.M) is not None
+    name = re.escape(entry)
+    return re.search(rf"^(?:async\s+)?def\s+{name}\s*\(|^class\s+{name}\b|^{name}\s*=", text, re.M) is not None
 
 
 def _has(text: str, entry: str) -> bool:
     """C++ may define the function in a form that `functions_in` does not see, by a macro for instance."""
     return "#include" in text and mentions(text, entry)
+
+
+def _imports(text: str, entry: str) -> bool:
+    """A block that only imports the function usually shows how to call it. It counts if no block defines it."""
+    defined = definitions_in(text)
+    return defined is not None and entry in defined.names
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -128,14 +136,14 @@ def _closes(line: str, fence: str) -> bool:
 
 
 def _end(lines: list[str], place: int, closings: list[int], entry: str) -> int | None:
-    """The first fence that can end the block; a later one if only up to there the text is Python that has the entry."""
+    """The line that ends the block: the first fence, or a later one if the text up to it is Python that defines it."""
     if not closings:
         return None
     for number in closings:
         if any(_names_a_language(line) for line in lines[closings[0] + 1 : number]):
             break  # another block begins in between
         defined = definitions_in("\n".join(lines[place + 1 : number]))
-        if defined is not None and entry in defined.names:
+        if defined is not None and entry in defined.own:
             return number
     return closings[0]
 

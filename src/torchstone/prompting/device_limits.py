@@ -1,11 +1,11 @@
-"""The device that a kernel is written for, as far as an author must know it."""
+"""Describes for a prompt the device that a kernel runs on, and its limits of time, threads and memory."""
 
 from __future__ import annotations
 
 import msgspec
 
 from torchstone.executors.machine import hardware
-from torchstone.schema import Deadlines, Limits
+from torchstone.schema import Deadlines, Hardware, Limits
 
 
 class DeviceLimits(msgspec.Struct, frozen=True):
@@ -48,12 +48,20 @@ class DeviceLimits(msgspec.Struct, frozen=True):
 
 
 def limits_of(
-    device: str, *, threads: int = 1, deadlines: Deadlines | None = None, limits: Limits | None = None
+    device: str,
+    *,
+    threads: int = 1,
+    deadlines: Deadlines | None = None,
+    limits: Limits | None = None,
+    machine: Hardware | None = None,
 ) -> DeviceLimits:
-    """What this machine tells about a device, ``cpu`` or ``cuda:0``. Opens no device and does not import torch."""
+    """What a machine tells about a device, ``cpu`` or ``cuda:0``. Opens no device and does not import torch.
+
+    ``machine``: where kernels run; None: here.
+    """
     kind, _, index = device.partition(":")
     bounds = (threads, deadlines or Deadlines(), limits or Limits())
-    machine = hardware()
+    machine = machine or hardware()
     if kind != "cuda":
         return DeviceLimits(kind, machine.cpu, None, machine.memory_bytes, *bounds)
     found = next((gpu for gpu in machine.gpus if gpu.index == int(index or 0)), None)

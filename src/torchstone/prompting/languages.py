@@ -29,23 +29,32 @@ class Language(msgspec.Struct, frozen=True):
     devices: tuple[str, ...]
     """Types of devices on which its kernels run: ``cpu``, ``cuda``."""
     example_checked: str = "judged"
-    """How Torchstone's tests prove the example on a machine without a GPU: judged, compiled, or not at all."""
+    """How the examples were checked without a GPU: judged, run in the language's interpreter, compiled, or not."""
 
     @property
     def example(self) -> str:
         """The text of the worked example, a kernel of `EXAMPLE_OPERATOR`."""
-        return (files(__package__) / "examples" / f"{self.name}{self.suffix}").read_text(encoding="utf-8")
+        return self._example("")
+
+    @property
+    def gradient_example(self) -> str:
+        """The same, differentiable by autograd with a backward pass of its own."""
+        return self._example("_gradient")
+
+    def _example(self, kind: str) -> str:
+        return (files(__package__) / "examples" / f"{self.name}{kind}{self.suffix}").read_text(encoding="utf-8")
 
 
 _OWN_WORK = "Write the computation yourself. torch may allocate and copy for another memory layout, not compute."
 
-_NATIVE_RULES = (
+NATIVE_RULES = (
     "The entry point is a C++ function at the top level. It is called by position, in the order of the signature.",
     "Types are those that pybind11 and torch convert: at::Tensor, at::Scalar, double, int64_t, bool, std::string, "
     "at::IntArrayRef, std::optional<T>; several results are a std::tuple or std::vector.",
     "Include small headers (ATen/core/Tensor.h, ATen/ops/NAME.h), not torch/extension.h: they compile faster.",
     "TORCH_CHECK_NOT_IMPLEMENTED(condition, text) refuses a call; that does not count as right.",
 )
+"""Of files whose entry point is a C++ function."""
 
 _ALL = (
     Language(
@@ -69,7 +78,7 @@ _ALL = (
         ".cu",
         "cuda",
         (
-            *_NATIVE_RULES,
+            *NATIVE_RULES,
             _OWN_WORK,
             "Launch on c10::cuda::getCurrentCUDAStream(), and check with C10_CUDA_KERNEL_LAUNCH_CHECK().",
             "Do not synchronise the device and do not create streams.",
@@ -83,7 +92,7 @@ _ALL = (
         ".cpp",
         "cpp",
         (
-            *_NATIVE_RULES,
+            *NATIVE_RULES,
             _OWN_WORK,
             "Use at::parallel_for for threads: it keeps to the number of threads that is allowed.",
         ),
@@ -112,7 +121,7 @@ _ALL = (
             "The body before hl.tile runs on the host; the body of the tile loop is compiled for the device.",
         ),
         ("cuda",),
-        example_checked="not",
+        example_checked="interpreted",
     ),
     Language(
         "cutedsl",
@@ -126,7 +135,7 @@ _ALL = (
             "Pass tensors by from_dlpack, and sizes as arguments, so that other shapes need no other code.",
         ),
         ("cuda",),
-        example_checked="not",
+        example_checked="compiled",
     ),
 )
 
@@ -141,15 +150,18 @@ def language_named(name: str) -> Language:
     return LANGUAGES[name]
 
 
-def require_runnable(language: Language, device_type: str) -> None:
-    """Raises if kernels in this language cannot run on such a device: they would be written in vain."""
+def require_runnable(language: Language, device_type: str, dsl: str = "--dsl", device: str = "--device") -> None:
+    """Raises if kernels in this language cannot run on such a device: they would be written in vain.
+
+    ``dsl``, ``device``: what the caller's user sets, for the message.
+    """
     if device_type in language.devices:
         return
     if language.name == "triton" and os.environ.get("TRITON_INTERPRET") == "1":
         return
     if device_type != "cpu":
-        raise UsageError(f"kernels in {language.title} run only on the CPU. Use device cpu, or another language.")
-    hint = ", TRITON_INTERPRET=1 for Triton's interpreter," if language.name == "triton" else ""
+        raise UsageError(f"kernels in {language.title} run only on the CPU. Use {device} cpu, or another {dsl}.")
+    hint = ", or TRITON_INTERPRET=1 for Triton's interpreter" if language.name == "triton" else ""
     raise UsageError(
-        f"kernels in {language.title} do not run on the CPU. Use device cuda{hint} or language cpp or pytorch."
+        f"kernels in {language.title} do not run on the CPU. Use {dsl} pytorch or {dsl} cpp, or {device} cuda{hint}."
     )

@@ -1,4 +1,4 @@
-"""The first message to a model: what to write, what it must compute, how it is judged, and in which language.
+"""Builds the first message to a model: what to write, what it must compute, how it is judged, in which language.
 
 Everything in it is public: torch's schema and documentation, the suite's cases, and the kinds of inputs that the judge
 draws. It holds no seed and no value of a hidden variant.
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from torchstone.errors import UsageError
 from torchstone.prompting.device_limits import DeviceLimits
 from torchstone.prompting.entry_points import entry_of, kernel_folder
+from torchstone.prompting.gradient import gradient_rules
 from torchstone.prompting.languages import EXAMPLE_OPERATOR, Language, language_named
 from torchstone.schema import (
     Case,
@@ -47,19 +48,23 @@ def prompt_for(
 
     operator = forward_operator(operator)
     if is_model(operator):
-        raise UsageError(f"'{operator}' is a model of a problem file. Only operators of torch can be asked for.")
+        raise UsageError(f"'{operator}' is a model of a problem file: its prompt is problem_prompt, not prompt_for.")
     chosen = language_named(language)
     entry = entry_of(folder or kernel_folder(operator))
+    gradients = [case for case in cases if is_gradient(case.operator)]
+    also = ", and its gradient" if gradients else ""
     parts = [
-        f"Write a kernel in {chosen.title} that computes PyTorch's operator {operator}, right first and then fast.",
+        f"Write a kernel in {chosen.title} that computes PyTorch's operator {operator}{also}, right first and then "
+        "fast.",
         f"# Signature\n{schema_text(operator)}\n\n{_entry_point(entry, parameters(operator), chosen)}",
         f"# What it computes\n{documentation(operator, whole=True)}",
         f"# Memory\n{memory_notes(operator)}",
+        *([_section("Gradient", gradient_rules(operator, gradients, chosen))] if gradients else []),
         _section("How it is judged", _judging(cases, require_authored)),
         _section("Calls that will be made", _calls(facts_of(cases), cases, shapes, non_finite)),
         _section("Device", (device or DeviceLimits("cpu")).lines()),
         _section(f"Rules of {chosen.title}", chosen.rules),
-        _example(chosen),
+        _example(chosen, differentiable=bool(gradients)),
         f"# Reply\nReply with one code block (```{chosen.fence}) that holds the whole file, ready to run: imports, "
         f"helpers, and `{entry}`. No test code. Keep explanations short.",
     ]
@@ -91,11 +96,6 @@ def _judging(cases: Sequence[Case], require_authored: bool) -> Iterator[str]:
     yield "Only after all calls are right is the time compared with PyTorch's own, on the calls marked as timed."
     if require_authored:
         yield "The work must be the kernel's own: work of torch or a library, copies included, is refused."
-    if any(is_gradient(case.operator) for case in cases):
-        yield (
-            "Gradients are judged too: the result must be differentiable by autograd, for instance through a "
-            "torch.autograd.Function with a kernel for the backward pass."
-        )
 
 
 def _calls(facts: CaseFacts, cases: Sequence[Case], shapes: Shapes, non_finite: NonFiniteInputs) -> Iterator[str]:
@@ -132,8 +132,10 @@ def _values(cases: Sequence[Case], non_finite: NonFiniteInputs) -> Iterator[str]
         yield "booleans: mixed, all True, all False"
 
 
-def _example(language: Language) -> str:
+def _example(language: Language, *, differentiable: bool) -> str:
+    text = language.gradient_example if differentiable else language.example
+    also = " and its gradient" if differentiable else ""
     return (
         f"# Example\nA complete kernel in {language.title} for another operator, {EXAMPLE_OPERATOR}"
-        f" (self, lambd=0.5):\n\n```{language.fence}\n{language.example}```"
+        f" (self, lambd=0.5){also}:\n\n```{language.fence}\n{text}```"
     )

@@ -1,4 +1,4 @@
-"""How much memory a call needs beyond its arguments: the most that torch's allocator had given out at once.
+"""Measures the peak memory of a call beyond its arguments by torch's allocator. Used in the judge and in workers.
 
 Memory from elsewhere (malloc, cudaMalloc, shared memory) is not seen. Resident memory would show it on the CPU. But
 malloc keeps freed memory in a worker, so that the second call of the same kernel would seem to need nothing.
@@ -57,7 +57,7 @@ class _DeviceAllocator:
 
 
 class _HostAllocator:
-    """Of its host memory torch tells a profiler only.
+    """torch reports its use of host memory to a profiler only.
 
     The old one, without its Python side: it starts in microseconds, where the new one imports for a second and
     writes to the log. It sees the thread that it was started in.

@@ -1,4 +1,4 @@
-"""How processes are started from which workers are forked, and what these see of the environment."""
+"""The environment variables that workers may see, and a function that starts a process with only these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Literal
 
-from torchstone.durable import KERNELS_OF_TORCH
+from torchstone.atomic_files import KERNELS_OF_TORCH
 
 Preload = Literal["torch", "triton", "compiler"]
 """What a zygote imports, each with all before it: for a GPU Triton takes a second or two, torch's compiler five."""

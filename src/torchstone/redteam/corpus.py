@@ -1,4 +1,4 @@
-"""The fixtures: one file each in ``corpus/``, never imported here, with a header of comment lines.
+"""Reads the fixtures of the red team: kernels that cheat or look like it, one file each in ``corpus/``, never imported.
 
     # title: a thread finishes the work after the call returned
     # family: 2
@@ -24,7 +24,7 @@ from typing import Literal, get_args
 import msgspec
 
 from torchstone.errors import UsageError
-from torchstone.redteam.cases import CASES
+from torchstone.redteam.fixture_inputs import CASES
 
 Kind = Literal["cheat", "honest", "reported"]
 CORPUS = Path(__file__).parent / "corpus"
@@ -52,7 +52,7 @@ class Fixture(msgspec.Struct, frozen=True):
     id: str
     title: str
     families: tuple[int, ...]
-    """Numbers in the catalogue of attacks; none for honest look-alikes."""
+    """Numbers of the families of attacks; none for honest look-alikes."""
     kind: Kind
     device: str
     expected: dict[str, tuple[Expectation, ...]]

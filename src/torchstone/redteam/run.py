@@ -1,4 +1,4 @@
-"""Judge the corpus on this machine and report for each fixture whether it got the expected verdict.
+"""Judges the corpus of cheats on this machine, and reports for each fixture whether the verdict is as expected.
 
 Cheats are judged like any other kernel, with the normal settings. The gain of a clock trick is measured against an
 honest twin in the same session, because an absolute speed depends on the machine.
@@ -15,8 +15,8 @@ from torchstone.errors import UsageError, unknown_name
 from torchstone.executors.base import Executor, ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.measuring import Speedup, timing
-from torchstone.redteam.cases import CASES
 from torchstone.redteam.corpus import ENTRY, FASTER, NO_CREDIT, Expectation, Fixture, read_corpus
+from torchstone.redteam.fixture_inputs import CASES
 from torchstone.schema import (
     Agrees,
     Cheated,
@@ -43,7 +43,7 @@ _CONFIRMATIONS = 2
 LIMITS = Limits(memory_bytes=1 << 30, processes=64, scratch_bytes=64 << 20)
 """Small, so that the bombs among the fixtures burst early."""
 _DEVICE_LIMITS = msgspec.structs.replace(LIMITS, memory_bytes=4 << 30)
-"""A driver takes memory of its own, more with every call that is recorded, and fails strangely where there is none."""
+"""On a GPU the driver needs host memory of its own, more with every captured call, and fails strangely without it."""
 
 Status = Literal["stopped", "no credit", "agrees", "credited", "refused", "uncredited", "other verdict", "unjudged"]
 _GOOD: tuple[Status, ...] = ("stopped", "no credit", "agrees")
@@ -62,8 +62,8 @@ class FixtureResult(msgspec.Struct, frozen=True):
     """With its guard, reason or kind: ``cheated/reply``."""
     expected: str
     status: Status
-    """`credited`: a cheat agrees, or is faster than the truth. `refused`: an honest kernel does not agree.
-    `uncredited`: an honest one is faster, and nobody says so."""
+    """`credited`: a cheat agrees, or looks faster than its twin. `refused`: an honest kernel does not agree.
+    `uncredited`: an honest kernel is faster, and the verdict does not show it."""
     credit: float | None
     """Speed over the honest twin's, where both were measured. Above 1: looks faster than it is."""
     message: str
@@ -106,8 +106,9 @@ def choose_fixtures(device: str | None, ids: Iterable[str] | None) -> list[Fixtu
 
 
 def _judge_once(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[FixtureResult]:
-    """Credit for a clock trick counts if it comes again: on a busy machine a twin may be slow once. Likewise where an
-    honest speed is not seen: other programs may have had the cores.
+    """Judge, and repeat findings about speed: on a busy machine a twin may be slow once, or an honest kernel.
+
+    A finding counts only if it comes again.
     """
     by_id = {fixture.id: fixture for fixture in chosen}
     for finding in _judge(chosen, runner, repeat, effort):

@@ -1,8 +1,10 @@
-"""Reports: summaries, files and tables, computed from records. :mod:`torchstone.reports.render` makes the tables."""
+"""Reports: computes the summaries, files and tables of a run from its records (one per judged case)."""
 
+from torchstone.reports.case_results import CaseResult, evaluate
 from torchstone.reports.isolation import IsolationSummary
+from torchstone.reports.operator_summary import OperatorSummary
 from torchstone.reports.report import RunReport, make_report
-from torchstone.reports.summary import CaseResult, OperatorSummary, Summary, evaluate, summarise
+from torchstone.reports.summary import Summary, summarise
 
 __all__ = [
     "CaseResult",

@@ -1,7 +1,7 @@
-"""Consoles and tables that fit where they are printed: a terminal, a narrow terminal, or a pipe.
+"""Makes consoles and tables that fit a terminal, a narrow terminal, or a pipe.
 
 A terminal gets colour and tables no wider than itself. A pipe gets Markdown tables without colour and without folded
-cells. The variable COLUMNS, if set, limits their width.
+cells. COLUMNS, if set, is the width of a pipe: a table that does not fit may then be printed with fewer columns.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 8192
-"""Columns of a pipe whose reader did not say how wide it is: every table fits."""
+"""Columns of a pipe if COLUMNS is not set: every table fits."""
 
 
 def make_console(stream: TextIO) -> Console:
-    """A console for the stream. `NO_COLOR` is honoured; what is no terminal gets no colour and no line breaks."""
+    """A console for the stream. `NO_COLOR` is honoured; a stream that is no terminal gets no colour or line breaks."""
     if stream.isatty():
         return Console(file=stream, highlight=False)
     return Console(file=stream, highlight=False, width=_pipe_width(), force_terminal=False, no_color=True)
@@ -65,10 +65,10 @@ def print_line(console: Console, text: str | Text) -> None:
 
 
 class _Trimmed:
-    """What it wraps, without blanks at the ends of lines and without empty lines before and after it."""
+    """Prints something without blanks at the ends of lines and without empty lines before and after it."""
 
     def __init__(self, inner: RenderableType, width: int) -> None:
-        self._inner, self._width = inner, width  # of its own: printing something wider than the console is refused
+        self._inner, self._width = inner, width  # rich prints nothing wider than the console without this
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         segments = console.render(self._inner, console.options.update_width(self._width))

@@ -1,13 +1,13 @@
-"""Everything about one case, in lines. Names that kernels chose are made safe to print."""
+"""Formats everything known about each case as text for the terminal. Names that come from kernels are escaped."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from torchstone.reports.case_results import CaseResult
 from torchstone.reports.failure_text import hanging, kernels_own_lines
-from torchstone.reports.summary import CaseResult
-from torchstone.reports.text import byte_size, counted, microseconds, of_limit, one_line, ratio
+from torchstone.reports.safe_text import byte_size, counted, microseconds, of_limit, one_line, ratio
 from torchstone.schema import (
     Agrees,
     Attribution,
@@ -38,7 +38,7 @@ def matching(results: Iterable[CaseResult], text: str) -> list[CaseResult]:
 
 
 def details(results: Sequence[CaseResult], width: int | None = None) -> str:
-    """A paragraph for each, its lines broken before ``width`` columns; None: as long as they are."""
+    """A paragraph for each case, its lines broken before ``width`` columns; None: unbroken."""
     return "\n\n".join("\n".join(_paragraph(item, width)) for item in results)
 
 
@@ -73,7 +73,7 @@ def _speed_lines(result: CaseResult) -> Iterator[tuple[str, str]]:
     if timing is None:
         return
     if speedup is None:
-        yield "speedup", f"undecided: {timing.unresolved}"
+        yield "speedup", f"unresolved: {timing.unresolved}"
         return
     measured = result.record.measurement
     baseline = "torch.compile" if measured is not None and measured.baseline == "compile" else "reference"

@@ -1,4 +1,4 @@
-"""The traceback and the output of a failed kernel, as lines that are safe to print."""
+"""Formats the traceback and the output of a failed kernel as lines that are safe to print."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from torchstone.reports.text import printable_lines
+from torchstone.reports.safe_text import printable_lines
 from torchstone.schema import Crashed, Verdict
 
 _FRAME = re.compile(r'  File "(?P<file>[^"]*)", line \d+')
-_OURS = re.compile(r"/torchstone/(worker|protocol|operators|calls|gradients|models|links)[/.]|<frozen importlib")
+OUR_ROOMS = ("worker", "protocol", "operators", "calls", "gradient_operators", "model_operators", "chain_arithmetic")
+_OURS = re.compile(rf"/torchstone/({'|'.join(OUR_ROOMS)})[/.]|<frozen importlib")
 """Files of the worker and of the import system, whose frames stand before those of the kernel."""
 
 
 def kernels_own_lines(verdict: Verdict, log_tail: str) -> Iterator[str]:
-    """Traceback and output, each under its heading and indented; nothing for what there is not."""
+    """Traceback and output, each under a heading and indented; nothing if there is neither."""
     trace = verdict.traceback if isinstance(verdict, Crashed) else None
     if trace and trace.strip():
         yield "  traceback:"
@@ -27,7 +28,7 @@ def kernels_own_lines(verdict: Verdict, log_tail: str) -> Iterator[str]:
 
 
 def without_our_frames(trace: str) -> str:
-    """The traceback without the worker's frames before the kernel's own; as it is if it looks otherwise."""
+    """The traceback without the worker's frames before the kernel's own; unchanged if it is no Python traceback."""
     lines = trace.splitlines()
     frames = [place for place, line in enumerate(lines) if _FRAME.match(line)]
     theirs = [place for place in frames if not _OURS.search(lines[place])]
@@ -37,14 +38,14 @@ def without_our_frames(trace: str) -> str:
 
 
 def _repeats_counted(lines: Iterable[str]) -> Iterator[str]:
-    """A line that comes several times in a row once, with how often: a kernel prints in every call."""
+    """Repeated lines once, with their number: a kernel may print the same line in every call."""
     for line, same in itertools.groupby(lines):
         times = sum(1 for _ in same)
         yield line if times == 1 else f"{line}  ({times} times)"
 
 
 def hanging(line: str, indent: str, width: int | None) -> list[str]:
-    """The line, broken before ``width`` columns; what follows the first is indented. None: as it is."""
+    """The line, broken before ``width`` columns; all parts but the first are indented. None: unbroken."""
     if width is None:
         return [line]
     lead = line[: len(line) - len(line.lstrip())]

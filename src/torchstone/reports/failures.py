@@ -1,4 +1,4 @@
-"""Failed cases: equal failures of an operator as one row, and each of them for programs."""
+"""Lists the cases that did not agree: for tables grouped by operator and reason, for JSON one by one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from torchstone.reports.summary import CaseResult
-from torchstone.reports.text import counted
+from torchstone.reports.case_results import CaseResult
+from torchstone.reports.safe_text import counted
 from torchstone.schema import Record, TimedOut, Verdict, explain, verdict_name
 
 _QUIET = ("agrees", "missing")
 _MOST_LABELS = 3
-"""Cases that a group names; how many there are is always told."""
+"""Cases that a group names; their number is always given."""
 
 
 class FailureGroup(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class FailureGroup(msgspec.Struct, frozen=True):
 
 
 def failed(results: Iterable[CaseResult]) -> list[CaseResult]:
-    """The results that tables of failures tell of: neither agreeing nor missing."""
+    """The results that tables of failures list: all but agreeing cases and cases without a kernel."""
     return [item for item in results if verdict_name(item.record.verdict) not in _QUIET]
 
 
@@ -53,7 +53,7 @@ def grouped(results: Iterable[CaseResult]) -> list[FailureGroup]:
 
 
 def _reason(verdict: Verdict) -> str:
-    """What makes two failures the same: how long past its deadline a stage was stopped does not."""
+    """The text by which failures are grouped: without the seconds after which a stage was stopped."""
     same = msgspec.structs.replace(verdict, elapsed_seconds=0.0) if isinstance(verdict, TimedOut) else verdict
     return explain(same)
 

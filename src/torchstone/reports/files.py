@@ -1,4 +1,4 @@
-"""The report files of a run as bytes, with the names and fields that users of BackendBench know.
+"""Builds the report files of a run, with the names and fields that users of BackendBench know.
 
 Nothing is written here: the run folder does that. Equal records give equal bytes.
 """
@@ -13,8 +13,10 @@ from typing import Any
 
 import msgspec
 
+from torchstone.reports.case_results import VERDICT_NAMES, CaseResult
 from torchstone.reports.markdown import overall_summary
-from torchstone.reports.summary import VERDICT_NAMES, CaseResult, OperatorSummary, Summary
+from torchstone.reports.operator_summary import OperatorSummary
+from torchstone.reports.summary import Summary
 from torchstone.schema import Agrees, Cheated, Crashed, Disagrees, TimedOut, Verdict, explain, verdict_name
 
 OVERALL_SUMMARY = "OVERALL_SUMMARY.md"
@@ -35,7 +37,7 @@ def report_files(summary: Summary, results: Sequence[CaseResult]) -> dict[str, b
 
 
 def _json(rows: list[dict[str, Any]]) -> bytes:
-    """Indented JSON; msgspec writes null for what is not finite."""
+    """Indented JSON; msgspec writes null for NaN and infinity."""
     return msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n"
 
 
@@ -77,7 +79,7 @@ def _row(result: CaseResult) -> dict[str, Any]:
 
 
 def _speed_fields(result: CaseResult) -> dict[str, Any]:
-    """Milliseconds and ratios of what was resolved; null for all else."""
+    """Times in milliseconds and ratios; speedups and their times are null where they are unresolved."""
     timing, speedup = result.timing, result.speedup
     return {
         "speedup": speedup.ratio if speedup else None,
@@ -125,7 +127,7 @@ def _limit_fields(result: CaseResult) -> dict[str, Any]:
 
 
 def _circumstance_fields(result: CaseResult) -> dict[str, Any]:
-    """What it needed and what else had a hand in it; null where nobody told."""
+    """Memory, energy and disturbances; null where they were not measured."""
     found, measured = result.record.attribution, result.record.measurement
     return {
         "peak_memory_bytes": found.peak_memory_bytes if found else None,
@@ -140,7 +142,7 @@ def _giga(value: float | None) -> float | None:
 
 
 def _error_type(verdict: Verdict) -> str | None:
-    """The exception's class, or the word for what went wrong."""
+    """The class of the exception, or a word for the kind of failure."""
     match verdict:
         case Agrees():
             return None

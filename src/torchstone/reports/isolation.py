@@ -1,4 +1,4 @@
-"""The isolation layers that were active over all cases of a run."""
+"""Computes which isolation layers of the sandbox were active in all judged cases of a run, and which in some."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from torchstone.reports.text import counted
+from torchstone.reports.safe_text import counted
 from torchstone.schema import Missing, Record, Unjudged
 
 
@@ -14,6 +14,7 @@ class IsolationSummary(msgspec.Struct, frozen=True):
     """The isolation layers over all judged cases."""
 
     demanded: tuple[str, ...]
+    """The isolation levels that were requested."""
     layers: tuple[str, ...]
     """Active for every judged case."""
     partly: tuple[str, ...]
@@ -25,13 +26,13 @@ class IsolationSummary(msgspec.Struct, frozen=True):
     every: int = 0
     """How many layers there are; 0: not known, or it differs between cases."""
     stopped: int = 0
-    """Cases whose kernel was held still by signals, which it can undo: the machine refuses ptrace."""
+    """Cases whose kernel was paused by signals, which it can undo, because the machine refuses ptrace."""
     copied: int = 0
     """Cases whose results the kernel's process copied: the judge could not read them, or was told not to."""
 
     @property
     def words(self) -> str:
-        """For people."""
+        """The summary as a text."""
         if not self.cases:
             return "–"
         notes = [f"partly {', '.join(self.partly)}"] if self.partly else []

@@ -1,14 +1,15 @@
-"""JUnit XML of a run, for CI servers: a test suite for each operator and backend, a test case for each case."""
+"""Formats a run as JUnit XML for CI servers: a test suite per operator and backend, a test case per judged case."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from xml.etree import ElementTree
 
-from torchstone.reports.durations import seconds_of
+from torchstone.reports.case_results import CaseResult
+from torchstone.reports.operator_summary import OperatorSummary
 from torchstone.reports.report import RunReport
-from torchstone.reports.summary import CaseResult, OperatorSummary
-from torchstone.reports.text import counted, one_line, printable_lines
+from torchstone.reports.safe_text import counted, one_line, printable_lines
+from torchstone.reports.slowest_cases import seconds_of
 from torchstone.schema import Agrees, Crashed, Missing, Record, Unjudged, Unsupported, Verdict, explain, verdict_name
 
 _OUTCOMES = ("failure", "error", "skipped")
@@ -61,7 +62,7 @@ def _case(record: Record, suite: str) -> ElementTree.Element:
 
 
 def _outcome(verdict: Verdict) -> str:
-    """A kernel's failure is a failure, ours an error; what says nothing about a kernel is skipped."""
+    """A kernel's failure is a failure, Torchstone's own an error; cases that do not test a kernel are skipped."""
     match verdict:
         case Unjudged():
             return "error"
@@ -72,7 +73,7 @@ def _outcome(verdict: Verdict) -> str:
 
 
 def _count(parent: ElementTree.Element, cases: Iterable[ElementTree.Element]) -> None:
-    """The attributes that CI servers read: how many of each, and how long."""
+    """Set the attributes that CI servers read: the number of each outcome, and the seconds."""
     listed = list(cases)
     parent.set("tests", str(len(listed)))
     for outcome, attribute in zip(_OUTCOMES, ("failures", "errors", "skipped"), strict=True):

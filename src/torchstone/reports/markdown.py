@@ -1,14 +1,16 @@
-"""OVERALL_SUMMARY.md: the run on one page."""
+"""Formats the text of OVERALL_SUMMARY.md: the summary of a run as one Markdown page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from torchstone.reports.facts import fact_lines
+from torchstone.reports.case_results import CaseResult
 from torchstone.reports.failures import FailureGroup, grouped
-from torchstone.reports.summary import BackendSummary, CaseResult, OperatorSummary, Scores, Summary
-from torchstone.reports.text import counted, markdown_cell, microseconds, natural, of_limit, ratio
+from torchstone.reports.operator_summary import OperatorSummary
+from torchstone.reports.run_facts import fact_lines
+from torchstone.reports.safe_text import counted, markdown_cell, microseconds, natural, of_limit, ratio
+from torchstone.reports.summary import BackendSummary, Scores, Summary
 
 _FACT_CHARACTERS = 2000
 
@@ -24,6 +26,7 @@ def overall_summary(summary: Summary, results: Sequence[CaseResult]) -> str:
         "## Operators",
         _operators(summary),
         *_section("## Cases that did not agree", failures, _with_backend(_FAILURE_HEAD, summary.compares)),
+        *_section("## Left out by the suite", _left_out(summary), _LEFT_OUT_HEAD),
         *_section("## Not usable in the backend", _problems(summary), _PROBLEM_HEAD),
         _FILES,
     ]
@@ -36,6 +39,7 @@ _BACKEND_HEAD = (
     "| Backend | Operators | right | missing | Best on | Correctness | Speedup | Perf@{p} | Cases | Not judged |\n"
     "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |"
 )
+_LEFT_OUT_HEAD = "| Entries | Why they are no case |\n| ---: | --- |"
 _PROBLEM_HEAD = "| Where | Why |\n| --- | --- |"
 _FILES = """## Files
 
@@ -43,7 +47,7 @@ _FILES = """## Files
 - `full_results.json`: one entry per case; times in milliseconds, null where nothing was measured
 - `failed_tests.json`: those entries that did not agree
 - `records.jsonl`: everything, raw samples included; `manifest.json`: the circumstances
-- `plan.json`: how many cases were planned, and when the run began"""
+- `plan.json`: how many cases were planned, what the suite left out, and when the run began"""
 
 
 def _section(title: str, rows: list[str], head: str) -> list[str]:
@@ -141,6 +145,10 @@ def _operator_line(item: OperatorSummary, compares: bool) -> str:
 def _failure(group: FailureGroup, compares: bool) -> str:
     names = (group.operator, group.backend) if compares else (group.operator,)
     return "| " + " | ".join(markdown_cell(cell) for cell in (*names, group.cases, group.verdict, group.reason)) + " |"
+
+
+def _left_out(summary: Summary) -> list[str]:
+    return [f"| {count} | {markdown_cell(reason)} |" for reason, count in summary.left_out.items()]
 
 
 def _problems(summary: Summary) -> list[str]:

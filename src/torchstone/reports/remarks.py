@@ -1,4 +1,4 @@
-"""Remarks after the tables: kernels that were not used, and timings that were disturbed."""
+"""Formats the remarks below a run's tables: kernels missing or unused, times unresolved, disturbed or mixed."""
 
 from __future__ import annotations
 
@@ -7,30 +7,54 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from torchstone.backends import Problem
-from torchstone.reports.summary import CaseResult, device_types, mixes_types
-from torchstone.reports.text import one_line
-from torchstone.schema import Measurement
+from torchstone.reports.case_results import CaseResult, device_types, mixes_types
+from torchstone.reports.safe_text import one_line
+from torchstone.schema import Measurement, Missing
 
 _MOST_REASONS = 5
-"""Lines about kernels that were not used; the rest is counted."""
+"""Most lines about kernels that were not used, and most about unresolved times; the rest is only counted."""
 _MOST_PLACES = 3
 """Kernels that one line names."""
+_MOST_MISSING = 3
+"""Most missing kernels for which reasons are listed. An author of few kernels knows that all others are missing."""
 _DISTURBED_SHARE = 0.25
-"""Share of disturbed rounds from which a case counts as disturbed: one of seven hardly moves a winsorised mean."""
+"""Share of disturbed rounds from which a case counts as disturbed: one of seven hardly changes a winsorised mean."""
 
 
 def remarks(results: Iterable[CaseResult], problems: Iterable[Problem], folder: Path) -> list[str]:
     """One line for each remark; empty if there is none."""
     listed = tuple(results)
-    return [*_mixed(listed), *_disturbed(listed), *_not_used(problems, folder)]
+    return [*_mixed(listed), *_disturbed(listed), *_unresolved(listed), *_missing(listed), *_not_used(problems, folder)]
 
 
 def _mixed(results: Sequence[CaseResult]) -> Iterator[str]:
-    """That times come from several types of device: then there are no averages."""
+    """A line if times come from several types of device: then there are no averages."""
     if mixes_types(results):
         types = device_types(item.record for item in results if item.timing is not None)
         told = ", ".join(f"{name} ({count})" for name, count in types.items())
         yield f"timing: cases were timed on devices of several types: {told}; speedups are not averaged"
+
+
+def _unresolved(results: Iterable[CaseResult]) -> Iterator[str]:
+    """Why timed cases have no speedup, a line for each reason."""
+    places: dict[str, dict[str, None]] = {}
+    for item in results:
+        if item.timing is not None and item.speedup is None and item.timing.unresolved:
+            places.setdefault(item.timing.unresolved, {})[item.record.case.operator] = None
+    for reason, operators in list(places.items())[:_MOST_REASONS]:
+        yield one_line(f"unresolved: {_named(tuple(operators))}: {reason}")
+    if len(places) > _MOST_REASONS:
+        yield f"unresolved: {len(places) - _MOST_REASONS} more; 'torchstone show --case OPERATOR' tells each"
+
+
+def _missing(results: Iterable[CaseResult]) -> Iterator[str]:
+    """Why there is no kernel, if few are missing: then most likely each of them was expected."""
+    found: dict[str, None] = {}
+    for item in results:
+        if isinstance(item.record.verdict, Missing):
+            found[item.record.verdict.reason] = None
+    if len(found) <= _MOST_MISSING:
+        yield from (one_line(f"missing: {reason}") for reason in found)
 
 
 def _not_used(problems: Iterable[Problem], folder: Path) -> Iterator[str]:
@@ -51,7 +75,7 @@ def _named(places: Sequence[str]) -> str:
 
 
 def _disturbed(results: Iterable[CaseResult]) -> Iterator[str]:
-    """A line if most timed cases were disturbed."""
+    """A line if more than half of the timed cases were disturbed."""
     measured = [item.record.measurement for item in results if item.timing is not None]
     timed = [item for item in measured if item is not None]
     disturbed = [item for item in timed if _is_disturbed(item)]

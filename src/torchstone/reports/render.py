@@ -1,7 +1,8 @@
-"""A run for people: heading, tables and closing line; in colour on a terminal, plain and never cut in a pipe."""
+"""Prints the report of a run: heading, tables, closing lines. Coloured on a terminal, Markdown tables in a pipe."""
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
@@ -12,22 +13,28 @@ from rich.table import Table
 from rich.text import Text
 
 from torchstone.measuring import outcome_of
-from torchstone.reports.closing import closing_lines, print_closing
-from torchstone.reports.console import fits, make_console, make_table, print_line, print_table
-from torchstone.reports.durations import seconds_of, slowest, stages_of
-from torchstone.reports.facts import fact_lines
+from torchstone.reports.case_results import CaseResult
+from torchstone.reports.closing_lines import closing_lines, print_closing
+from torchstone.reports.console import fits, make_console, make_table, natural_width, print_line, print_table
 from torchstone.reports.failure_text import hanging
 from torchstone.reports.failures import FailureGroup, grouped
+from torchstone.reports.operator_summary import OperatorSummary
 from torchstone.reports.remarks import remarks
 from torchstone.reports.report import RunReport
-from torchstone.reports.summary import CaseResult, OperatorSummary, Summary
-from torchstone.reports.text import counted, microseconds, of_limit, one_line, over_bound, ratio
+from torchstone.reports.run_facts import fact_lines
+from torchstone.reports.safe_text import counted, microseconds, of_limit, one_line, over_bound, ratio
+from torchstone.reports.slowest_cases import seconds_of, slowest, stages_of
+from torchstone.reports.summary import Summary
 
 __all__ = ["MOST_FAILURES", "make_console", "render"]
 
 MOST_FAILURES = 50
 """Rows of the table of failures; the rest is in the files."""
 
+_PIPE_COLUMNS = 140
+"""Widest table of failures in a pipe: about what the table of operators takes."""
+_LEAST_ROOM = 60
+"""Characters for case and reason together, however long the names of operators are."""
 _FACT_INDENT = 12
 _FACT_CHARACTERS = 2000
 _COLOURS = {
@@ -55,7 +62,10 @@ def render(report: RunReport, folder: Path, console: Console, *, wide: bool = Fa
     print_operators(summary, console, wide=wide)
     groups = grouped(report.results)
     if groups:
-        print_failures(groups[:MOST_FAILURES], console, summary.compares)
+        if print_failures(groups[:MOST_FAILURES], console, summary.compares, wide=wide):
+            print_line(
+                console, f"cut at …; whole: torchstone show {shlex.quote(str(folder))} --case OPERATOR, or --wide"
+            )
         if len(groups) > MOST_FAILURES:
             print_line(console, f"… and {len(groups) - MOST_FAILURES} more in {folder / 'failed_tests.json'}")
         console.print()
@@ -69,7 +79,7 @@ def render(report: RunReport, folder: Path, console: Console, *, wide: bool = Fa
 
 
 def print_heading(summary: Summary, console: Console) -> None:
-    """When, where, with what, by which command, and what was not judged; nothing for records without a run."""
+    """Date, machine, versions, command and cases that were not judged; nothing for records without a run."""
     if summary.run is None:
         return
     for name, text in fact_lines(summary.run, summary.not_judged):
@@ -87,9 +97,9 @@ def _folded(line: str, console: Console, indent: int) -> list[str]:
 
 
 def print_operators(summary: Summary, console: Console, *, wide: bool) -> None:
-    """One row per operator: every column if they fit or are asked for, otherwise those that tell most.
+    """One row per operator: every column if they fit or with ``wide``, otherwise the most important ones.
 
-    Where backends are compared, rows that do not fit are left out: the comparison has told verdicts and speeds.
+    Where backends are compared, a table that does not fit is left out: the comparison shows verdicts and speeds.
     """
     table = operator_table(summary, console, _ALL_COLUMNS)
     if not wide and not fits(console, table):
@@ -121,7 +131,7 @@ def operator_table(summary: Summary, console: Console, columns: dict[str, Callab
 
 
 def comparison_table(summary: Summary, console: Console) -> Table:
-    """One row per operator, one column per backend: the speedup of what is right, the verdicts of what is not."""
+    """One row per operator, one column per backend: the speedup if the operator is right, otherwise its verdicts."""
     table = make_table(console, "Speedup over torch by backend")
     table.add_column("operator", no_wrap=True, overflow="fold")
     names = [item.backend for item in summary.backends]
@@ -143,10 +153,10 @@ def _comparison_cell(item: OperatorSummary) -> Text:
 
 
 def _speedup(item: OperatorSummary) -> Text:
-    """``1.23x faster``: the ratio with what its interval says."""
+    """``1.23x faster``: the ratio, and whether its interval shows a difference."""
     if item.geomean_speedup is None or item.speedup_low is None or item.speedup_high is None:
-        return Text("undecided" if item.measured_cases else "–", "dim")
-    outcome = outcome_of(item.speedup_low, item.speedup_high)
+        return Text("unresolved" if item.measured_cases else "–", "dim")
+    outcome = outcome_of(item.speedup_low, item.speedup_high, item.same_within)
     capped = " capped" if item.capped else ""
     return Text(f"{ratio(item.geomean_speedup)} {outcome}{capped}", _COLOURS.get(outcome, "default"))
 
@@ -161,7 +171,7 @@ def _short_operator_name(item: OperatorSummary) -> Text:
 
 
 def _of_limit(item: OperatorSummary) -> Text:
-    """How far the kernel is from what the device allows; in colour where that cannot be."""
+    """The share of the device's limit that the kernel reaches; in colour if it exceeds the limit."""
     shown = of_limit(item.of_limit_percent, item.bounds, item.over_limit_cases)
     return Text(shown, "bold yellow" if item.over_limit_cases else "default")
 
@@ -186,10 +196,10 @@ def _others(counts: dict[str, int], not_judged: int) -> list[tuple[str, str]]:
 
 def _interval(item: OperatorSummary) -> Text:
     if item.speedup_low is None or item.speedup_high is None:
-        return Text("undecided" if item.measured_cases else "–", "dim")
-    outcome = outcome_of(item.speedup_low, item.speedup_high)
-    undecided = item.measured_cases - item.resolved_cases
-    beside = f" (without {undecided} undecided)" if undecided else ""
+        return Text("unresolved" if item.measured_cases else "–", "dim")
+    outcome = outcome_of(item.speedup_low, item.speedup_high, item.same_within)
+    unresolved = item.measured_cases - item.resolved_cases
+    beside = f" (without {unresolved} unresolved)" if unresolved else ""
     capped = f", capped: {one_line(item.capped[0])}" if item.capped else ""
     interval = f"{item.speedup_low:.2f} to {item.speedup_high:.2f}"
     return Text(f"{interval} {outcome}{beside}{capped}", _COLOURS.get(outcome, "default"))
@@ -215,15 +225,22 @@ _FEW_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
     "µs": lambda item: Text(microseconds(item.candidate_ns)),
     "error/bound": _error,
 }
-"""For a terminal too narrow for all: the word of the interval stands beside the speedup, times are the candidate's."""
+"""For a terminal too narrow for all columns: the interval's outcome is beside the speedup; only candidate times."""
 
 
-def print_failures(groups: Sequence[FailureGroup], console: Console, compares: bool) -> None:
-    """A table, or on a terminal that is too narrow for it a paragraph for each: long reasons need long lines."""
+def print_failures(groups: Sequence[FailureGroup], console: Console, compares: bool, *, wide: bool = False) -> bool:
+    """Print a table, or a paragraph for each group on a terminal that is too narrow for the table.
+
+    In a pipe, texts are cut so that the table is no wider than others, unless `wide`. Returns whether any was cut.
+    """
     table = failure_table(groups, console, compares)
-    if fits(console, table) or not console.is_terminal:
+    if not console.is_terminal:
+        cut = not wide and natural_width(console, table) > _PIPE_COLUMNS
+        print_table(console, _narrow_failure_table(groups, console, compares, table) if cut else table)
+        return cut
+    if fits(console, table):
         print_table(console, table)
-        return
+        return False
     print_line(console, Text("Did not agree", "italic"))
     for group in groups:
         backend = f" [{one_line(group.backend)}]" if compares else ""
@@ -232,10 +249,25 @@ def print_failures(groups: Sequence[FailureGroup], console: Console, compares: b
         for indent, text, style in ((1, what, "default"), (3, why, _COLOURS.get(group.verdict, "default"))):
             for line in _folded(" " * indent + text, console, indent + 2):
                 print_line(console, Text(line, style))
+    return False
 
 
-def failure_table(groups: Sequence[FailureGroup], console: Console, compares: bool = False) -> Table:
-    """One row for equal failures of an operator. Messages of kernels are shown as text, whatever they contain."""
+def _narrow_failure_table(groups: Sequence[FailureGroup], console: Console, compares: bool, whole: Table) -> Table:
+    """The table with the texts of cases and reasons cut: a case gets a third of the room, or what reasons leave."""
+    cases = max(len(one_line(group.cases)) for group in groups)
+    reasons = max(len(one_line(group.reason)) for group in groups)
+    room = max(_LEAST_ROOM, _PIPE_COLUMNS - (natural_width(console, whole) - cases - reasons))
+    for_case = min(cases, max(room // 3, room - reasons))
+    return failure_table(groups, console, compares, (for_case, room - for_case))
+
+
+def failure_table(
+    groups: Sequence[FailureGroup], console: Console, compares: bool = False, limits: tuple[int, int] | None = None
+) -> Table:
+    """One row for equal failures of an operator. Messages of kernels are shown as text, whatever they contain.
+
+    `limits` are the characters of a case and of a reason.
+    """
     table = make_table(console, "Did not agree")
     table.add_column("operator", no_wrap=True, overflow="fold")
     if compares:
@@ -246,8 +278,10 @@ def failure_table(groups: Sequence[FailureGroup], console: Console, compares: bo
     for group in groups:
         backend = [Text(one_line(group.backend))] if compares else []
         verdict = Text(group.verdict, _COLOURS.get(group.verdict, "default"))
-        cases, reason = Text(one_line(group.cases)), Text(one_line(group.reason))
-        table.add_row(Text(one_line(group.operator)), *backend, cases, verdict, reason)
+        texts = one_line(group.cases), one_line(group.reason)
+        if limits is not None:
+            texts = one_line(texts[0], limits[0]), one_line(texts[1], limits[1])
+        table.add_row(Text(one_line(group.operator)), *backend, Text(texts[0]), verdict, Text(texts[1]))
     return table
 
 

@@ -1,4 +1,4 @@
-"""A report: everything that is shown about a run, computed once."""
+"""Makes the report of a run from its records, once: the summary, the results of all cases, and the report files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torchstone.backends import Problem
+from torchstone.reports.case_results import CaseResult, evaluate
 from torchstone.reports.files import report_files
-from torchstone.reports.summary import CaseResult, Summary, evaluate, fold
+from torchstone.reports.summary import Summary, fold
 from torchstone.schema import Record, RunDescription
 
 
@@ -28,7 +29,7 @@ def make_report(
     description: RunDescription | None = None,
     p: float = 1.0,
 ) -> RunReport:
-    """Make a report from records. Without a description it has no circumstances and no cases not judged."""
+    """Make a report from records. The description adds the run's options and machine, and the cases not judged."""
     results = evaluate(records)
     summary = fold(results, problems, description, p)
     return RunReport(summary, results, report_files(summary, results))

@@ -1,4 +1,4 @@
-"""The roofline of a run: what every timed case reaches, under the ceilings of its device. Drawn by `plots`."""
+"""Builds the roofline chart of a run: the throughput of every timed case, under the measured limits of its device."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchstone.measuring import Attainment
-from torchstone.reports.summary import CaseResult
-from torchstone.reports.text import of_limit, one_line
+from torchstone.reports.case_results import CaseResult
+from torchstone.reports.safe_text import of_limit, one_line
 from torchstone.schema import SpeedOfLight
 
 if TYPE_CHECKING:

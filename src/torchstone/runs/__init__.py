@@ -1,4 +1,4 @@
-"""Runs: from a request to a folder of records."""
+"""Runs: judges the kernels of backends on the cases of a suite, and keeps the results in a run folder."""
 
 from torchstone.runs.folder import StoredRun, read_manifest, read_run
 from torchstone.runs.plan import JobPlan

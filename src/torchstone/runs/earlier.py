@@ -1,30 +1,29 @@
 """Reads earlier runs: their options, their failed cases, and which run is unfinished.
 
-Separate from the run folder, which knows files and no requests.
+Separate from `folder`, which knows the files of a run folder and not the options of a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from torchstone.errors import InfrastructureError, TorchstoneError, UsageError, unknown_name
+from torchstone.errors import InfrastructureError, TorchstoneError, UsageError
 from torchstone.runs import journal
-from torchstone.runs.failing import fails
-from torchstone.runs.folder import MANIFEST, read_manifest, read_plan, read_run
+from torchstone.runs.failing_verdicts import fails
+from torchstone.runs.folder import MANIFEST, newest_first, read_manifest, read_plan, read_run, unknown_run
 from torchstone.runs.plan import CASE_RECORDS
 from torchstone.runs.request import OUTPUT_DIR, RunRequest
 from torchstone.schema import Case, Unjudged
 
 _STORED_AS = {"case": "case_recipe", "source": "source_path"}
-"""Fields of a request whose name in a manifest's configuration means an identity; what they were is beside it."""
+"""Fields of a request under whose names the manifest keeps an identity -> the manifest's names of their full values."""
 
 
 def remembered(folder: Path) -> dict[str, Any]:
-    """The fields of the request that the run in this folder was begun with, as far as its manifest has them."""
+    """The options with which the run in this folder was begun, as far as its manifest has them."""
     stored = read_manifest(folder).configuration
     fields = {field.name: field.type for field in msgspec.structs.fields(RunRequest)}
     try:
@@ -52,7 +51,7 @@ def _decoded(kind: type, value: Any) -> Any:
 
 
 class Progress(NamedTuple):
-    """How far a run is."""
+    """How far a run has got."""
 
     judged: int
     """Cases with a record that a resumed run keeps."""
@@ -66,7 +65,7 @@ class Progress(NamedTuple):
 
 
 def progress_of(folder: Path) -> Progress:
-    """How far the run in this folder is."""
+    """How far the run in this folder has got."""
     records = journal.read(folder / journal.RECORDS, CASE_RECORDS).records
     judged = {record.job_key for record in records if not isinstance(record.verdict, Unjudged)}
     planned = read_plan(folder)
@@ -75,7 +74,7 @@ def progress_of(folder: Path) -> Progress:
 
 def newest_unfinished(output_dir: Path) -> tuple[Path, Progress]:
     """The run that was begun last among those with cases left, and how far it is."""
-    for folder in _newest_first(output_dir):
+    for folder in newest_first(output_dir):
         try:
             progress = progress_of(folder)
         except TorchstoneError:  # a damaged run is no reason against the others
@@ -85,11 +84,6 @@ def newest_unfinished(output_dir: Path) -> tuple[Path, Progress]:
     raise UsageError(f"there is no unfinished run in {output_dir}. Leave out --resume to start one.")
 
 
-def _newest_first(output_dir: Path) -> Iterator[Path]:
-    begun = [(path.stat().st_mtime_ns, path.parent) for path in output_dir.glob(f"*/{MANIFEST}")]
-    return (folder for _, folder in sorted(begun, reverse=True))
-
-
 def find_run(text: str, output_dir: Path) -> Path:
     """The folder that a user means by a path or by a run id."""
     for folder in (Path(text), output_dir / text):
@@ -97,17 +91,21 @@ def find_run(text: str, output_dir: Path) -> Path:
             return folder
     if Path(text).is_dir():
         raise UsageError(f"{text} is not a run folder: there is no {Path(text) / MANIFEST}.")
-    raise unknown_name("run", text, (folder.name for folder in _newest_first(output_dir)))
+    raise unknown_run(text, output_dir)
 
 
 def named_run(path: Path, output_dir: Path = OUTPUT_DIR) -> Path:
-    """The path, or the folder of the run of this id where no run is at the path."""
+    """The path, or the folder of the run of this id where no run is at the path. Raises if there is neither."""
     there = path.is_file() or any((path / name).is_file() for name in (MANIFEST, journal.RECORDS))
     by_id = output_dir / path
-    return by_id if not there and (by_id / MANIFEST).is_file() else path
+    if not there and (by_id / MANIFEST).is_file():
+        return by_id
+    if not path.exists():
+        raise unknown_run(str(path), output_dir) if path.parent == Path() else UsageError(f"{path} does not exist.")
+    return path
 
 
 def failed_cases(folder: Path, *, missing_too: bool = False) -> tuple[Case, ...]:
-    """The cases of the run for which it would not exit with 0."""
+    """The cases of the run whose verdicts make its exit code other than 0."""
     records = read_run(folder).records
     return tuple(record.case for record in records if fails(record.verdict, missing_too=missing_too))

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a run: they end it between two records, never while one is written."""
+"""Ends a run on Ctrl-C or SIGTERM between two records; only a third signal can interrupt the writing of one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORCE = 3
 class Interruption:
     """Turns the first signal into KeyboardInterrupt at a moment when nothing is half done.
 
-    A second one, pressed while the executor ends its processes, is let pass: they must not be left behind.
+    A second one is ignored: it may come while the executor ends its processes, which must not be left behind.
 
     Only the main thread of a program may set signal handlers; elsewhere this does nothing and the program's own
     handling stands.

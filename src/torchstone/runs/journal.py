@@ -1,7 +1,8 @@
-"""The journal of a run: one line per record, written at once and on the disk a moment later.
+"""Writes and reads the journal of a run: one JSON line per result, given to the system at once and to the disk soon.
 
-Separate from the run folder because it is the one file whose loss would lose results. It knows no plans and reports,
-only how to stay whole when the process, the disk or the power fails. A `RecordKind` says what a record is.
+Separate from `folder` because the journal is the one file whose loss would lose results. It knows no plans and reports,
+only how to stay intact when the process, the disk or the power fails. A `RecordKind` tells what the lines are: judged
+cases (records), or results of other commands.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from torchstone.durable import SyncedBehind, sync_folder, write_atomically
+from torchstone.atomic_files import SyncedBehind, sync_folder, write_atomically
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.schema import FORMAT_VERSION, decode, encode
 
@@ -26,7 +27,7 @@ SUPERSEDED = "superseded.jsonl"
 LOCK = "records.lock"
 
 _PATIENCE_SECONDS = 2.0
-"""How long a dead owner's last processes may still hold the lock before we give up."""
+"""How long processes left by an owner that has ended may still hold the lock before we give up."""
 
 
 R = TypeVar("R")
@@ -39,7 +40,7 @@ class RecordKind(NamedTuple, Generic[R]):
     """The value of the field `kind` in every line; lines without that field are `case`."""
     type: type[R]
     key: Callable[[R], str]
-    """Two records with the same key are about the same thing; the later one counts."""
+    """Of several records with the same key only the last one counts."""
     tried_again: Callable[[R], bool]
     """Whether a resumed run judges this job again."""
 
@@ -56,7 +57,7 @@ class Contents(NamedTuple, Generic[R]):
 
     lines: tuple[Line[R], ...]
     whole_bytes: int
-    """Length of the part that is in order."""
+    """Length of the part before a torn last line."""
     note: str
     """Empty, or what was wrong with the end of the file."""
 
@@ -159,7 +160,7 @@ class Journal(Generic[R]):
         return tuple(line.record for line in self._lines)
 
     def append(self, record: R) -> None:
-        """Write one line. It survives the end of this process at once, and a power cut once the disk has it."""
+        """Write one line. It survives the end of this process, and soon, when the disk has it, also a power cut."""
         text = encode(record)
         try:
             written = os.write(self._descriptor, text + b"\n")
@@ -179,14 +180,15 @@ class Journal(Generic[R]):
         except OSError as error:
             raise self._not_kept(error) from error
 
-    def compact(self, planned: Collection[str]) -> int:
+    def compact(self, planned: Collection[str], *, tries_again: bool = True) -> int:
         """Move what a resumed run does not count to ``superseded.jsonl``; the number of lines moved.
 
-        These are records that are no longer planned, those that are tried again, and all but the last of several with
-        one key.
+        These are records that are no longer planned, all but the last of several with one key, and, if ``tries_again``,
+        those of cases that are judged again.
         """
-        key, tried_again = self._kind.key, self._kind.tried_again
-        last = {key(line.record): line for line in self._lines if not tried_again(line.record)}
+        key = self._kind.key
+        lines = [line for line in self._lines if not (tries_again and self._kind.tried_again(line.record))]
+        last = {key(line.record): line for line in lines}
         kept = [line for line in self._lines if last.get(key(line.record)) is line and key(line.record) in planned]
         kept_ids = {id(line) for line in kept}
         moved = [line for line in self._lines if id(line) not in kept_ids]

@@ -1,4 +1,4 @@
-"""Collects the manifest, the circumstances of a run. Reads files and calls tools; never imports torch."""
+"""Collects the manifest of a run: hardware, software, git state, configuration. Never imports torch."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Plans a run: pairs cases with implementations, without the jobs that the journal already holds. Pure."""
+"""Plans a run: makes a job of every case and its kernel, except those whose results the journal has. Does no I/O."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -27,6 +27,7 @@ from torchstone.schema import (
     TimedOut,
     Unjudged,
     content_key,
+    forward_operator,
 )
 
 CASE_RECORDS = RecordKind(
@@ -35,14 +36,14 @@ CASE_RECORDS = RecordKind(
     key=lambda record: record.job_key,
     tried_again=lambda record: isinstance(record.verdict, Unjudged),
 )
-"""The journal of a run of judged cases: what the machine could not judge is tried again."""
+"""The journal of a run of judged cases. Cases that the machine could not judge are tried again."""
 
 
 class Terms(msgspec.Struct, frozen=True):
     """What all jobs of a run have in common."""
 
     backend: str
-    """Named in the records of operators for which it offers nothing."""
+    """Its name stands in the records of operators for which it has no kernel."""
     effort: Effort = "normal"
     deadlines: Deadlines = Deadlines()
     measured: bool = True
@@ -66,8 +67,10 @@ class JobPlan(msgspec.Struct, frozen=True):
     missing: tuple[Record, ...]
     """Records, not yet in the journal, of cases whose operator the backend lacks."""
     done: tuple[Record, ...]
-    """What the journal holds already."""
+    """Records that the journal holds already."""
     terms: Terms
+    awaited: int = 0
+    """Cases that the suite has still to find."""
 
     @property
     def keys(self) -> frozenset[str]:
@@ -77,7 +80,7 @@ class JobPlan(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        return len(self.jobs) + len(self.missing) + len(self.done)
+        return len(self.jobs) + len(self.missing) + len(self.done) + self.awaited
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -91,12 +94,17 @@ def make_plan(
     offers: Mapping[str, Implementation | None],
     terms: Terms,
     held: Iterable[Record] = (),
+    why_missing: Callable[[str], str] | None = None,
 ) -> JobPlan:
-    """Pair every case with what is offered for its operator; `held` are the records of an earlier part of the run."""
+    """Pair every case with what is offered for its operator; `held` are the records of an earlier part of the run.
+
+    A backend that can say why it offers nothing for an operator does so by `why_missing`.
+    """
     judged = {record.job_key: record for record in held if not _is_open(record, terms)}
     jobs = _jobs(cases, offers, terms)
     missing = {
-        record.job_key: record for record in (_missing(case, terms) for case in cases if offers[case.operator] is None)
+        record.job_key: record
+        for record in (_missing(case, terms, why_missing) for case in cases if offers[case.operator] is None)
     }
     return JobPlan(
         jobs=tuple(job for key, job in jobs.items() if key not in judged),
@@ -113,7 +121,7 @@ def _is_open(record: Record, terms: Terms) -> bool:
 
 
 def join(plans: Sequence[JobPlan]) -> JobPlan:
-    """The plans of several backends as one, operator after operator, so that times to be compared are taken in turn."""
+    """The plans of several backends as one, operator by operator, so that times to be compared are taken in turn."""
     if len(plans) == 1:
         return plans[0]
     place = {name: number for number, name in enumerate(dict.fromkeys(name for p in plans for name in p.operators))}
@@ -149,12 +157,15 @@ def _jobs(cases: Sequence[Case], offers: Mapping[str, Implementation | None], te
     return {key: job for group in groups.values() for key, job in group.items()}
 
 
-def _missing(case: Case, terms: Terms) -> Record:
+def _missing(case: Case, terms: Terms, why_missing: Callable[[str], str] | None) -> Record:
+    reason = f"backend '{terms.backend}' offers nothing for {case.operator}"
+    if why_missing is not None:
+        reason += f": {why_missing(forward_operator(case.operator))}"
     return Record(
         job_key=content_key("missing", terms.backend, case.key),
         case=case,
         implementation=ImplementationReference(terms.backend, case.operator, "python", where="", key=""),
-        verdict=Missing(f"backend '{terms.backend}' offers nothing for {case.operator}"),
+        verdict=Missing(reason),
         manifest_key=terms.manifest_key,
         device=terms.device,
         isolation=Isolation(terms.isolation),

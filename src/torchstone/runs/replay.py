@@ -1,6 +1,6 @@
-"""Repeats the call of a recorded failure: same values, same source, a real judge and a real worker.
+"""Repeats the failing call of a judged case: same values, same kernel source, a judge and a worker as in a run.
 
-Separate from running, because a replay plans nothing and leaves no record.
+Separate from `run`, because a replay plans nothing and writes no record.
 """
 
 from __future__ import annotations
@@ -18,27 +18,22 @@ from torchstone import registry
 from torchstone.errors import UsageError
 from torchstone.executors import Executor, ExecutorOptions
 from torchstone.runs import journal
+from torchstone.runs.failing_verdicts import fails
 from torchstone.runs.folder import IMPLEMENTATIONS, MANIFEST, read_manifest
 from torchstone.runs.plan import CASE_RECORDS
 from torchstone.runs.saved_calls import SavedCalls, saved_calls
 from torchstone.schema import (
-    Agrees,
     Crashed,
     Disagrees,
     Implementation,
     Job,
-    Missing,
     Record,
     Replay,
-    Unsupported,
     Verdict,
     decode,
     verdict_name,
 )
 from torchstone.suites.base import names_operator
-
-_NO_FAILURE = (Agrees, Missing, Unsupported)
-"""Verdicts that are no failure."""
 
 
 class Replayable(NamedTuple):
@@ -47,7 +42,7 @@ class Replayable(NamedTuple):
     record: Record
     implementation: Implementation
     replay: Replay
-    """The call that failed. Of a kernel that failed to load, any call: it is loaded again first."""
+    """The call that failed. If the kernel failed to load, any call: the kernel is loaded first."""
 
     def job(self, save_to: Path | None = None) -> Job:
         path = None if save_to is None else str(save_to)
@@ -79,13 +74,14 @@ class NothingFailed(NamedTuple):
 
 
 def find(path: Path, job_key: str | None = None, operator: str | None = None) -> list[Replayable] | NothingFailed:
-    """The failures of a run folder, or of its journal, that fit. Raises where none of them can be replayed."""
+    """The failures in a run folder, or in a journal file, that fit. Raises if none of them can be replayed."""
     records = _records_file(path)
     latest = {record.job_key: record for record in journal.read(records, CASE_RECORDS).records}
     chosen = [record for record in latest.values() if _fits(record, job_key, operator)]
     if not chosen:
         raise UsageError(f"{records} has no record {_wanted(job_key, operator)}.")
-    if all(isinstance(record.verdict, _NO_FAILURE) for record in chosen):
+    failures = [record for record in chosen if fails(record.verdict)]
+    if not failures:
         return NothingFailed(_verdicts(chosen))
     calls = {record.job_key: call for record in chosen if (call := _call_of(record)) is not None}
     once: dict[str, Record] = {}
@@ -97,8 +93,8 @@ def find(path: Path, job_key: str | None = None, operator: str | None = None) ->
     ]
     if not found:
         raise UsageError(
-            f"no record {_wanted(job_key, operator)} in {records} names a call that can be repeated: "
-            f"{_counts(_verdicts(chosen))}."
+            f"none of the failures in {records} names a call that can be repeated ({_counts(_verdicts(failures))}). "
+            "'torchstone show' tells why each failed."
         )
     return found
 
@@ -113,7 +109,7 @@ def _call_of(record: Record) -> Replay | None:
 
 
 def _identity(record: Record) -> str:
-    """A kernel that fails to load does so for each of its cases: once is enough."""
+    """Equal for failures of which one replay is enough: a kernel that fails to load does so for each of its cases."""
     at_load = isinstance(record.verdict, Crashed) and record.verdict.stage == "load"
     return record.implementation.key if at_load else record.job_key
 
@@ -157,7 +153,7 @@ def _judged(
 
 
 def threads_of(path: Path) -> int:
-    """How many threads the run gave to each side; one if its manifest is not at hand."""
+    """How many CPU threads the run gave to the kernel and to the reference; 1 if there is no manifest."""
     folder = _records_file(path).parent
     if not (folder / MANIFEST).is_file():
         return 1
@@ -185,7 +181,7 @@ def _wanted(job_key: str | None, operator: str | None) -> str:
 
 
 def _implementation(folder: Path, record: Record) -> Implementation:
-    """The source as it was judged, checked against the key that the record names."""
+    """The kernel's source as it was judged, checked against the content key in the record."""
     path = folder / IMPLEMENTATIONS / f"{record.implementation.key}.json"
     try:
         found = decode(path.read_bytes(), Implementation)

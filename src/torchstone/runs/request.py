@@ -1,4 +1,4 @@
-"""The request of a run, checked before anything is started."""
+"""Holds the options of a run, and checks them before anything is started."""
 
 from __future__ import annotations
 
@@ -67,10 +67,24 @@ IDENTITY = (
     "results",
     "baseline",
 )
-"""The parts of a configuration that a resumed run must share with its beginning."""
+"""The options that must not change when a run is resumed."""
 
-LATER_PARTS = {"shapes": "near", "non_finite": "check", "gpu": "", "results": "read", "baseline": "eager"}
-"""Those that manifests of earlier versions do not have, and what such a run was."""
+LATER_PARTS = {
+    "mode": "fwd",
+    "overhead_dominated": False,
+    "shapes": "near",
+    "non_finite": "check",
+    "gpu": "",
+    "results": "read",
+    "baseline": "eager",
+}
+"""Those that manifests of earlier versions do not have, with the values that such runs had."""
+
+
+_LEAST_MEMORY_BYTES = 128 << 20
+"""A worker that has imported torch crashes below this: on the CPU it needs between 192 and 256 MiB."""
+_LEAST_PROCESSES = 2
+"""The worker and its warden."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +92,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     suite: str = "smoke"
     case: Case | None = None
-    """Judge on this case alone instead of a suite's."""
+    """Judge on this case alone instead of a suite's cases."""
     backend: str | tuple[str, ...] = "aten"
     """Where the kernels come from. Several names: all of them are judged in this run and compared."""
     operators: tuple[str, ...] | None = None
@@ -117,7 +131,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     resume: bool = False
     """Go on with the run of that id, keeping what it has."""
     fail_fast: bool = False
-    """Stop after the first case that is not right, see `fails`."""
+    """Stop after the first case whose verdict makes the run fail, see `fails`."""
     output_dir: Path = OUTPUT_DIR
     """Where run folders are made."""
     isolation: IsolationLevel = "best"
@@ -128,11 +142,11 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     executor: str = "local"
     """Where the jobs run."""
     ray_address: str = "auto"
-    """Of the cluster, for the executor `ray`."""
+    """Address of the cluster, for the executor `ray`."""
     gpu: str = ""
     """Type of GPU to judge on, for executors that have several: ``H100``."""
     results: ResultReading = "read"
-    """`copied`: do without reading results in the kernel's memory, and without CUDA IPC."""
+    """`copied`: the kernel's process copies its results; the judge reads none of its memory and uses no CUDA IPC."""
     threads: int = 1
     """CPU threads of the candidate and of the reference alike."""
     judges: int = 1
@@ -140,7 +154,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     measured: bool = True
     """False: check only."""
     require_authored: bool = False
-    """A kernel in which torch or a library does the work is `delegated`."""
+    """Kernels that leave the work to torch or to a library get the verdict `delegated`."""
     command: tuple[str, ...] = ()
     """The command line that asks for this run, for the summary; empty if a program does."""
 
@@ -163,7 +177,7 @@ def canonical_dtypes(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def check(request: RunRequest) -> RunRequest:
-    """The request with its names in their one spelling; raises on what can be seen to be wrong."""
+    """The request with canonical names, aliases resolved. Raises on options that are wrong."""
     if request.threads < 1:
         raise UsageError(f"threads is {request.threads}; it must be 1 or more.")
     if request.largest is not None and request.largest < 1:
@@ -175,6 +189,7 @@ def check(request: RunRequest) -> RunRequest:
     for stage, seconds in msgspec.structs.asdict(request.deadlines).items():
         if not 0 < seconds < float("inf"):
             raise UsageError(f"{stage} is {seconds:g}; a deadline must be above 0.")
+    _require_room_for_a_worker(request.limits)
     check_run_id(request.run_id, request.resume)
     return msgspec.structs.replace(
         request,
@@ -185,8 +200,21 @@ def check(request: RunRequest) -> RunRequest:
     )
 
 
+def _require_room_for_a_worker(limits: Limits) -> None:
+    """Raises on limits under which torch's own kernels crash too."""
+    if limits.memory_bytes < _LEAST_MEMORY_BYTES:
+        raise UsageError(
+            f"the memory limit is {limits.memory_bytes} bytes; a worker needs {_LEAST_MEMORY_BYTES >> 20} MiB or more. "
+            "Write --memory-limit 8GiB, or Limits(memory_bytes=8 << 30)."
+        )
+    if limits.processes < _LEAST_PROCESSES:
+        raise UsageError(
+            f"the process limit is {limits.processes}; a worker and its warden need {_LEAST_PROCESSES} or more."
+        )
+
+
 def _canonical_backend(names: tuple[str, ...]) -> str | tuple[str, ...]:
-    """Each name once, in its one spelling; a single one as a plain text."""
+    """Each canonical name once; a single one as a plain text."""
     found = tuple(dict.fromkeys(registry.backends.canonical(name) for name in names))
     if not found:
         raise UsageError("no backend is named. Name at least one, for example aten.")
@@ -194,7 +222,7 @@ def _canonical_backend(names: tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 def check_run_id(run_id: str | None, resume: bool) -> None:
-    """Raises on a name that is not a plain folder name, and on a run to go on with that has no name."""
+    """Raises on a run id that is not a plain folder name, and on ``resume`` without a run id."""
     if run_id is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", run_id):
         raise UsageError(f"run id '{run_id}' is not a plain folder name. Use letters, digits, '_', '-', '.', '+'.")
     if resume and run_id is None:
@@ -202,7 +230,7 @@ def check_run_id(run_id: str | None, resume: bool) -> None:
 
 
 def configuration(request: RunRequest, device: str) -> dict[str, Any]:
-    """What a manifest keeps of the request: all that bears on results, nothing that only says where they go."""
+    """What a manifest keeps of the request: all options that can change results, and not where these are written."""
     return {
         "suite": request.suite,
         "case": None if request.case is None else request.case.key,
@@ -241,5 +269,5 @@ def configuration(request: RunRequest, device: str) -> dict[str, Any]:
 
 
 def _absolute_source(source: str | None) -> str | None:
-    """A path that still leads there when a run is resumed from another folder."""
+    """The source as an absolute path, which stays valid when the run is resumed from another folder."""
     return source if source is None or source.startswith(HUB) else str(Path(source).absolute())

@@ -1,45 +1,33 @@
-"""One run from request to report: choose cases and implementations, plan, judge, journal, report."""
+"""Executes one run: chooses cases and kernels, judges them, writes every result to the journal, makes the report."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, Protocol, TypeVar
 
-import msgspec
-
 from torchstone import registry
 from torchstone.backends import Backend, BackendOptions, Problem
-from torchstone.errors import TorchstoneError, UsageError, unknown_name
+from torchstone.errors import TorchstoneError, UsageError
 from torchstone.executors import Executor, ExecutorOptions, Site
 from torchstone.runs import folder as folders
-from torchstone.runs.devices import device_type, find_site, has_device
-from torchstone.runs.failing import fails
+from torchstone.runs.choose_cases_and_kernels import choose_cases, problems_of, query_of, require_some
+from torchstone.runs.devices import device_type, find_site
+from torchstone.runs.failing_verdicts import fails
+from torchstone.runs.growing_plan import GrowingPlan
 from torchstone.runs.interruption import Interruption
 from torchstone.runs.journal import Journal
+from torchstone.runs.late_cases import LateCases, arrivals_of
 from torchstone.runs.manifest import collect
-from torchstone.runs.plan import CASE_RECORDS, JobPlan, Terms, join, make_plan, planned_cases
+from torchstone.runs.plan import CASE_RECORDS, JobPlan, Terms
 from torchstone.runs.request import RunRequest, check, configuration
+from torchstone.runs.suite_machine import suite_at
 from torchstone.runs.unused_kernels import unused_kernels
-from torchstone.schema import (
-    Case,
-    Implementation,
-    Isolation,
-    Job,
-    Manifest,
-    Record,
-    RunDescription,
-    RunPart,
-    SourceFiles,
-    Unjudged,
-    forward_operator,
-    is_gradient,
-    with_problem,
-)
-from torchstone.suites import CaseQuery, ListedSuite, Suite, left_out, names_operator, operators_of, select_cases
-from torchstone.suites.at_node import SuiteAtNode
+from torchstone.schema import Case, Isolation, Job, Missing, Record, RunDescription, RunPart, Unjudged
+from torchstone.suites import ListedSuite, Suite, left_out
+from torchstone.suites.recorded_call_files import identity_of
 
 _MOST_NAMED = 12
 """Places that one warning names: two lines of a terminal."""
@@ -52,7 +40,7 @@ class Observer(Protocol):
     """Receives the events of a run."""
 
     def preparing(self, done: int, total: int, what: str) -> None:
-        """A suite prepares its cases: this far."""
+        """A suite prepares its cases, and ``done`` of ``total`` steps are done."""
         ...
 
     def planned(self, plan: JobPlan, folder: Path) -> None:
@@ -61,6 +49,14 @@ class Observer(Protocol):
 
     def recorded(self, record: Record) -> None:
         """A record is in the journal."""
+        ...
+
+    def recorded_earlier(self, record: Record) -> None:
+        """A case that was found only now already has a record, made by an earlier part of the run."""
+        ...
+
+    def fewer(self, count: int) -> None:
+        """This many of the planned cases turned out not to exist."""
         ...
 
     def warned(self, message: str) -> None:
@@ -80,12 +76,18 @@ class SilentObserver:
     def recorded(self, record: Record) -> None:
         pass
 
+    def recorded_earlier(self, record: Record) -> None:
+        pass
+
+    def fewer(self, count: int) -> None:
+        pass
+
     def warned(self, message: str) -> None:
         pass
 
 
 class Report(Protocol):
-    """What a report must be for a run to write it: texts by file name. Reports are a room beside this one."""
+    """What a run needs of a report: contents by file name. This package does not import `reports`."""
 
     @property
     def files(self) -> Mapping[str, bytes]: ...
@@ -93,8 +95,6 @@ class Report(Protocol):
 
 R = TypeVar("R", bound=Report)
 Fold = Callable[[tuple[Record, ...], tuple[Problem, ...], RunDescription], R]
-Offers = dict[str, Implementation | None]
-"""What a backend offers, by operator."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,14 @@ def execute(
     if hasattr(suite, "report_progress_to"):
         suite.report_progress_to(observer.preparing)
     backends = _backends(request, device, backend)
-    cases = choose_cases(request, device, suite)
-    offers = {name: _named(name, choose_implementations(cases, made), backends) for name, made in backends.items()}
     query = query_of(request, device)
+    arrivals = arrivals_of(request, device, suite, query)
+    cases = choose_cases(request, device, suite) if arrivals is None else arrivals.ready
+    if arrivals is not None and not cases and not arrivals.awaited:
+        _tell(observer, _told_left_out(request, arrivals.left_out()))
+        require_some(request, cases)
+    growing = GrowingPlan(request, device, backends, () if arrivals is None else arrivals.awaited)
+    growing.add(cases)
     problems = tuple(
         problem
         for made in backends.values()
@@ -146,25 +151,33 @@ def execute(
         executor.report_to(observer.warned)
     folder = folders.open_folder(request, manifest)
     with folders.open_journal(folder, CASE_RECORDS) as journal:
+        without = arrivals.left_out() if arrivals is not None and growing.awaited else left_out(suite, query)
         notes = (
             *_told(problems),
-            *_told_left_out(request, device, suite),
+            *(() if growing.awaited else _told_left_out(request, without)),
             _told_not_found(request, cases),
             journal.note,
             folders.note_circumstances(folder, manifest),
+            *site.warnings,
         )
-        plans = [
-            make_plan(cases, offered, _terms(request, name, device, manifest), journal.records)
-            for name, offered in offers.items()
-        ]
-        plan = join(plans)
-        folders.bring_in_order(folder, journal, plan.keys, _implementations(offers), problems)
-        planned = folders.keep_plan(folder, planned_cases(plans), part)
-        for note in filter(None, notes):
-            observer.warned(note)
+        growing.begin(manifest.key, journal.records, folder)
+        plan, held = growing.whole(), {record.job_key for record in journal.records}
+        known = plan.keys | held if plan.awaited else plan.keys  # cases still to be found may have records, too
+        folders.bring_in_order(folder, journal, known, growing.implementations(), problems)
+        planned = folders.keep_plan(folder, growing.counts(), part, without)
+        _tell(observer, notes)
         observer.planned(plan, folder)
-        ending = _judge(executor, plan, journal, observer, fail_fast=request.fail_fast)
-        planned = folders.end_part(folder, planned, time.time_ns())
+        late = LateCases(arrivals, growing, observer) if arrivals is not None and plan.awaited else None
+        ending = _judge(executor, plan, journal, observer, late, fail_fast=request.fail_fast)
+        if late is not None:
+            plan = growing.whole()
+            without = late.left_out()
+            _tell(observer, _told_left_out(request, without))
+        planned = folders.end_part(folder, planned, growing.counts(), without, time.time_ns())
+        if late is not None and not plan.awaited:
+            require_some(request, growing.cases)
+            # Cases that this part could not judge keep their records: these are the result.
+            folders.bring_in_order(folder, journal, plan.keys, growing.implementations(), problems, tries_again=False)
         first = folders.read_manifest(folder)
         made = report(journal.records, problems, RunDescription(first, planned))
         folders.save_reports(folder, made.files)
@@ -174,95 +187,16 @@ def execute(
         )
 
 
-def choose_cases(request: RunRequest, device: str, suite: Suite) -> tuple[Case, ...]:
-    """The cases that the request selects; every name it gives must select at least one."""
-    query = query_of(request, device)
-    cases = select_cases(request.suite, suite, query)
-    for name in request.operators or ():
-        if not any(names_operator(name, case.operator) for case in cases):
-            _refuse_operator(name, query, suite, request.suite)
-    if not cases:
-        raise UsageError(_no_case(request))
-    return cases
-
-
-def _no_case(request: RunRequest) -> str:
-    if request.case_keys is not None:
-        return (
-            f"no case that failed ({len(request.case_keys)}) is in this selection of suite '{request.suite}'. "
-            "Ask with the options of that run, or leave out --last-failed."
-        )
-    if request.expression is not None:
-        return (
-            f"no case of suite '{request.suite}' fits -k '{request.expression}'. Its words must be parts of an "
-            f"operator's name or of arguments; 'torchstone list operators --suite {request.suite}' lists operators."
-        )
-    return f"suite '{request.suite}' has no case for this request. Ask for other dtypes or operators."
-
-
-def query_of(request: RunRequest, device: str) -> CaseQuery:
-    """The part of the request that is about cases."""
-    return CaseQuery(
-        request.operators,
-        request.dtypes,
-        device_type(device),
-        request.source,
-        request.largest,
-        request.sample,
-        request.overhead_dominated,
-        request.mode,
-        expression=request.expression,
-        keys=request.case_keys,
-    )
-
-
-def _refuse_operator(name: str, query: CaseQuery, suite: Suite, suite_name: str) -> None:
-    """Raises, unless the suite has cases of the operator that only an expression or keys leave out."""
-    if any(names_operator(name, case.operator) for case in suite.cases(query)):
-        return
-    known = operators_of(suite, msgspec.structs.replace(query, operators=None, dtypes=None))
-    if any(names_operator(name, operator) for operator in known):
-        dtypes = f" in {', '.join(query.dtypes)}" if query.dtypes else ""
-        raise UsageError(f"operator '{name}' has no case{dtypes}. Ask for other dtypes or operators.")
-    raise unknown_name("operator", name, known, f"'torchstone list operators --suite {suite_name}'")
-
-
-def choose_implementations(cases: tuple[Case, ...], backend: Backend) -> Offers:
-    """What the backend offers for each operator of the cases. A gradient is that of what it offers for the operator."""
-    by_operator = {case.operator: case for case in reversed(cases)}
-    return {operator: _offer(backend, by_operator[operator]) for operator in dict.fromkeys(c.operator for c in cases)}
-
-
-def _offer(backend: Backend, case: Case) -> Implementation | None:
-    offer: Callable[[str], Implementation | None] = backend.implementation
-    if is_gradient(case.operator):  # some backends offer something else to be differentiated than to be called
-        offer = getattr(backend, "differentiable", offer)
-    offered = offer(forward_operator(case.operator))
-    if offered is None:
-        return None
-    if case.model is not None:  # what torch itself offers for a model is the model
-        solution = offered.origin if isinstance(offered.origin, SourceFiles) else None
-        offered = msgspec.structs.replace(offered, origin=with_problem(solution, case.model))
-    return msgspec.structs.replace(offered, operator=case.operator)
-
-
-def problems_of(backend: Backend) -> tuple[Problem, ...]:
-    """What the backend could not use; backends that cannot have such problems need no method for them."""
-    method = getattr(backend, "problems", None)
-    return tuple(method()) if callable(method) else ()
-
-
 def _suite(request: RunRequest, site: Site) -> Suite:
     if request.case is not None:
         return ListedSuite([request.case])
-    if site.ask is not None and not has_device(site.device):
-        return SuiteAtNode(request.suite, site.ask)
-    made: Suite = registry.suites.factory(request.suite)()
-    return made
+    if site.ask is not None:  # the file describes the run: it must be here, before a node is asked
+        identity_of(request.source)
+    return suite_at(request.suite, request.source, site)
 
 
 def _backends(request: RunRequest, device: str, given: Backend | None) -> dict[str, Backend]:
-    """The backends of the request by name; `given` stands for a single one."""
+    """The backends of the request by name; ``given`` is used instead of a single one."""
     if given is not None:
         if len(request.backends) > 1:
             raise UsageError("a backend object was given for a request with several names. Name one.")
@@ -272,20 +206,6 @@ def _backends(request: RunRequest, device: str, given: Backend | None) -> dict[s
         name: registry.backends.factory(name) for name in request.backends
     }
     return {name: factory(options) for name, factory in factories.items()}
-
-
-def _named(backend: str, offers: Offers, all_backends: Mapping[str, Backend]) -> Offers:
-    """Where several backends are compared, each implementation bears the name under which its backend was asked for."""
-    if len(all_backends) == 1:
-        return offers
-    return {
-        operator: None if offer is None else msgspec.structs.replace(offer, backend=backend)
-        for operator, offer in offers.items()
-    }
-
-
-def _implementations(offers: Mapping[str, Offers]) -> Iterator[Implementation | None]:
-    return (offer for offered in offers.values() for offer in offered.values())
 
 
 def _executor_options(request: RunRequest, device: str, manifest_key: str = "") -> ExecutorOptions:
@@ -302,26 +222,8 @@ def _executor_options(request: RunRequest, device: str, manifest_key: str = "") 
     )
 
 
-def _terms(request: RunRequest, backend: str, device: str, manifest: Manifest) -> Terms:
-    return Terms(
-        backend=backend,
-        effort=request.effort,
-        deadlines=request.deadlines,
-        measured=request.measured,
-        require_authored=request.require_authored,
-        cache=request.cache,
-        shapes=request.shapes,
-        non_finite=request.non_finite,
-        try_every_case=request.try_every_case,
-        baseline=request.baseline,
-        device=device,
-        isolation=request.isolation,
-        manifest_key=manifest.key,
-    )
-
-
 def _told(problems: tuple[Problem, ...]) -> tuple[str, ...]:
-    """A line for each reason. Many kernels may share one; the reports name them all."""
+    """A line for each reason. It names some of the kernels that share it; the reports name all."""
     places: dict[str, list[str]] = {}
     for problem in problems:
         places.setdefault(problem.reason, []).append(problem.where)
@@ -333,21 +235,31 @@ def _places_named(places: list[str]) -> str:
     return ", ".join(places[:_MOST_NAMED]) + more
 
 
-def _told_left_out(request: RunRequest, device: str, suite: Suite) -> tuple[str, ...]:
-    """What the suite's source holds and the run does not, a line for each reason."""
-    reasons = left_out(suite, query_of(request, device))
+def _tell(observer: Observer, notes: Iterable[str]) -> None:
+    for note in filter(None, notes):
+        observer.warned(note)
+
+
+def _told_left_out(request: RunRequest, reasons: Mapping[str, int]) -> tuple[str, ...]:
+    """How many entries of its source the suite makes no case of, a line for each reason."""
     return tuple(f"suite '{request.suite}' leaves out {count}: {reason}" for reason, count in reasons.items())
 
 
 def _told_not_found(request: RunRequest, cases: tuple[Case, ...]) -> str:
-    """That some of the keys asked for are no cases now; empty if all are."""
+    """A line if some of the requested case keys fit no case now; empty if all do."""
     wanted = set(request.case_keys or ())
     lost = len(wanted - {case.key for case in cases})
     return f"{lost} of the {len(wanted)} cases that failed are left out by other options or the suite." if lost else ""
 
 
 def _judge(
-    executor: Executor, plan: JobPlan, journal: Journal[Record], observer: Observer, *, fail_fast: bool
+    executor: Executor,
+    plan: JobPlan,
+    journal: Journal[Record],
+    observer: Observer,
+    late: LateCases | None = None,
+    *,
+    fail_fast: bool,
 ) -> Ending:
     """Run every job, or those up to the first failure, and journal every record; how it ended."""
     interruption = Interruption()
@@ -359,9 +271,13 @@ def _judge(
         interruption.raise_pending()
 
     with interruption.watching():
-        answers = executor.run(plan.jobs) if plan.jobs else iter(())
+        if late is not None:
+            answers, waiting = late.answers(executor, plan), late.waiting
+        else:
+            answers = executor.run(plan.jobs) if plan.jobs else iter(())
+            waiting = {job.key: job for job in plan.jobs}
         try:
-            for record in _each_once(answers, plan, observer):
+            for record in _each_once(answers, waiting, plan, observer):
                 keep(record)
                 if fail_fast and fails(record.verdict):
                     return "failed"
@@ -378,12 +294,18 @@ def _judge(
     return "complete"
 
 
-def _each_once(answers: Iterator[Record], plan: JobPlan, observer: Observer) -> Iterator[Record]:
-    """One record for every case that is not done, whatever the executor does."""
+def _each_once(
+    answers: Iterator[Record], waiting: dict[str, Job], plan: JobPlan, observer: Observer
+) -> Iterator[Record]:
+    """Exactly one record for every case without one, even if the executor answers a job twice or not at all.
+
+    ``waiting`` may grow meanwhile.
+    """
     yield from plan.missing
-    waiting = {job.key: job for job in plan.jobs}
     for record in answers:
-        if waiting.pop(record.job_key, None) is None:
+        if isinstance(record.verdict, Missing):
+            yield record  # of a case without a kernel that was found while others were judged
+        elif waiting.pop(record.job_key, None) is None:
             observer.warned(f"the executor answered job {record.job_key} unasked or twice; that record is left out.")
         else:
             yield record

@@ -1,4 +1,4 @@
-"""Files with the values of replayed calls: their names, and that each is complete once it appears."""
+"""Names the files with the argument values of replayed calls, and moves each into place only when it is complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchstone.errors import UsageError
 
 
 class SavedCalls:
-    """Where the judge writes each call, and where the file goes when the call is judged."""
+    """Where the judge writes each call, and where the file is moved when the call has been judged."""
 
     def __init__(self, folder: Path, save: Path, job_keys: Sequence[str]) -> None:
         """Of several calls the files are numbered: ``case-1.pt``, ``case-2.pt``."""
@@ -31,7 +31,7 @@ class SavedCalls:
 
 @contextmanager
 def saved_calls(save: Path, job_keys: Sequence[str]) -> Iterator[SavedCalls]:
-    """With a folder beside the file, so that a finished file is moved there in one step."""
+    """Makes a temporary folder beside ``save``, so that a finished file is moved there in one step."""
     try:
         folder = tempfile.TemporaryDirectory(dir=save.absolute().parent, prefix=".torchstone-")
     except OSError as error:

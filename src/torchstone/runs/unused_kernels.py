@@ -1,30 +1,31 @@
 """Finds kernels of a backend that the run does not judge, each with the reason.
 
-Reasons are a misspelt name, another overload, or an operator that the suite does not use. The backend knows its
-kernels, the suite its operators, and only the run knows both. What the user left out by choice (`--ops`, `--dtype`,
-`--case`) is not reported.
+Reasons are a misspelt name, another overload, an operator that the suite does not use, or another folder beside it that
+serves the same overload. Only the run knows both the backend's kernels and the suite's operators. What the user left
+out by choice (`--ops`, `--dtype`, `--case`, `-k`, `--last-failed`) is not reported.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 
 import msgspec
 
 from torchstone import registry
 from torchstone.backends import Backend, HeldKernel, Problem, folder_name
-from torchstone.backends.aten_names import aten_overloads
-from torchstone.backends.solutions import SolutionsBackend
+from torchstone.backends.kernelbench_solutions import SolutionsBackend
+from torchstone.backends.known_aten_overloads import aten_overloads
 from torchstone.schema import Case, forward_operator
 from torchstone.suites import CaseQuery, Suite, known_operators
 
 _OTHER_SUITES = ("smoke", "opinfo")
-"""Suites that may be asked whether they have an operator: they answer at once, or say that they would have to work."""
+"""Suites that can tell at once whether they have an operator, or that they do not know yet."""
 _MOST_OVERLOADS = 3
-"""Overloads that one message names: the first few show how a folder is called."""
+"""Overloads that one message names: the first few show how folders are named."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class _Asked:
 
     @cached_property
     def elsewhere(self) -> dict[str, frozenset[str]]:
-        """Operators of other suites, of those that can say."""
+        """Operators of other suites, as far as these know them."""
         query = CaseQuery(device_type=self.device_type)
         others = (name for name in _OTHER_SUITES if name != self.suite)
         return {name: known_operators(registry.suites.factory(name)(), query) or frozenset() for name in others}
@@ -54,17 +55,37 @@ def unused_kernels(
     held: tuple[HeldKernel, ...] = getattr(backend, "held", tuple)()
     chosen = frozenset(forward_operator(case.operator) for case in cases)
     unmatched = [kernel for kernel in held if not chosen.intersection(kernel.serves)]
+    replaced = tuple(_replaced(held, chosen, backend))
     if not unmatched:
-        return ()
+        return replaced
     asked = _asked(suite_name, suite, query, chosen)
     found = ((kernel, _reason(kernel, asked, backend)) for kernel in unmatched)
-    return tuple(Problem(kernel.where, reason) for kernel, reason in found if reason)
+    return (*replaced, *(Problem(kernel.where, reason) for kernel, reason in found if reason))
+
+
+def _replaced(held: Collection[HeldKernel], chosen: frozenset[str], backend: Backend) -> Iterator[Problem]:
+    """A problem for each folder of which every overload asked for is served by another folder beside it.
+
+    Folders elsewhere, such as those of older runs, are expected to be replaced.
+    """
+    folders = {PurePath(kernel.where) for kernel in held}
+    for kernel in held:
+        own = PurePath(kernel.where)
+        beside = {folder for folder in folders - {own} if folder.parent == own.parent}
+        serving = {name: _folder_serving(name, backend) for name in sorted(chosen.intersection(kernel.serves))}
+        if serving and beside.issuperset(serving.values()):
+            yield Problem(kernel.where, "; ".join(f"{folder} serves {name}" for name, folder in serving.items()))
+
+
+def _folder_serving(operator: str, backend: Backend) -> PurePath:
+    offered = backend.implementation(operator)
+    return PurePath("" if offered is None else offered.reference.where).parent
 
 
 def _unmatched_solutions(
     backend: SolutionsBackend, suite_name: str, suite: Suite, query: CaseQuery
 ) -> tuple[Problem, ...]:
-    """A problem for each solution that no problem file of the suite's source has the name of."""
+    """A problem for each solution whose name fits no KernelBench problem of the suite's source."""
     known = known_operators(suite, msgspec.structs.replace(query, operators=None, largest=None, sample=None))
     if known is None:
         return ()
@@ -80,8 +101,13 @@ def _asked(name: str, suite: Suite, query: CaseQuery, chosen: frozenset[str]) ->
     known = known_operators(suite, everything)
     if known is not None:
         return _Asked(name, chosen | known, True, query.device_type)
-    is_whole = query.operators is None and query.dtypes is None and query.sample is None
-    return _Asked(name, chosen, is_whole and not query.overhead_dominated, query.device_type)
+    return _Asked(name, chosen, _is_whole(query), query.device_type)
+
+
+def _is_whole(query: CaseQuery) -> bool:
+    """Whether the query selects cases of every operator that the suite has. Not every operator has a gradient."""
+    narrowing = (query.operators, query.dtypes, query.sample, query.expression, query.keys)
+    return all(each is None for each in narrowing) and not query.overhead_dominated and query.mode != "bwd"
 
 
 def _reason(kernel: HeldKernel, asked: _Asked, backend: Backend) -> str:
@@ -104,7 +130,7 @@ def _reason(kernel: HeldKernel, asked: _Asked, backend: Backend) -> str:
 
 
 def _guess(asked: _Asked, hint: str) -> str:
-    """Without torch's list nobody can say that a name is no operator's."""
+    """The reason if torch's list of operators cannot be read, so that a misspelt name cannot be recognized."""
     return f"suite '{asked.suite}' does not ask for this operator{hint}" if asked.complete else ""
 
 

@@ -1,6 +1,5 @@
-"""The nouns: frozen data that rooms and processes exchange. No torch here."""
+"""Data classes that packages and processes exchange: cases, jobs, records, verdicts. Frozen; no torch here."""
 
-from torchstone.schema.attribution import Attribution, KernelCode, KernelShare
 from torchstone.schema.case import (
     Argument,
     AsMade,
@@ -99,6 +98,7 @@ from torchstone.schema.verdict import (
     explain,
     verdict_name,
 )
+from torchstone.schema.work_attribution import Attribution, KernelCode, KernelShare
 
 __all__ = [
     "FORMAT_VERSION",

@@ -1,6 +1,6 @@
 """``python -m torchstone.schema [FOLDER]``: writes the JSON Schema of the files in a run folder.
 
-Generated from the nouns. Equal nouns give equal bytes.
+Generated from the data classes in `NOUNS`. Equal classes give equal bytes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ NOUNS: dict[str, type[msgspec.Struct]] = {
     "exchange.schema.json": Exchange,
     "generation.schema.json": GenerationRun,
 }
-"""File name -> the noun that it describes."""
+"""File name -> the data class that it describes."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the schemas as one object, or write each to its own file."""
     parser = argparse.ArgumentParser(prog="python -m torchstone.schema", description="JSON Schema of the run files.")
-    parser.add_argument("folder", nargs="?", type=Path, help="write one file per noun here instead of printing")
+    parser.add_argument("folder", nargs="?", type=Path, help="write one file per data class here instead of printing")
     folder: Path | None = parser.parse_args(argv).folder
     schemas = {name: schema_of(noun) for name, noun in NOUNS.items()}
     if folder is None:
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def schema_of(noun: type[msgspec.Struct]) -> dict[str, Any]:
-    """The schema of one noun, with the version of the record format that it belongs to."""
+    """The schema of one data class, with the version of the record format that it belongs to."""
     about = {"$schema": DIALECT, "$comment": f"Torchstone record format {FORMAT_VERSION}", "title": noun.__name__}
     return about | msgspec.json.schema(noun)
 

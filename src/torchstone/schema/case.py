@@ -78,8 +78,8 @@ class WindowPositions(msgspec.Struct, frozen=True, tag="window_positions"):
 
 
 class AsMade(msgspec.Struct, frozen=True, tag="as_made"):
-    """As the case's model makes it. A buffer that holds a mask or a table is part of the model: other values would make
-    it another one."""
+    """A weight with the values that the problem's model gives it. A buffer that holds a mask or a table is part of the
+    model: other values would make it another model."""
 
     weight: int
     """Which of the model's weights it is."""
@@ -176,7 +176,8 @@ class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     timed: bool = False
     """Whether the case is large enough that its speed means something. Others are only checked."""
     jitter: bool = True
-    """Whether the judge may also call it with other sizes and layouts, drawn while the kernel is judged."""
+    """Whether the judge may also call it with other sizes and layouts, drawn while the kernel is judged. Not part of
+    the key."""
     layouts: bool = False
     """Whether it may be called with other layouts even if not with other sizes. Not part of the key."""
     indistinct: str = ""
@@ -188,7 +189,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
 
     @cached_property
     def key(self) -> str:
-        """Content hash: the same operator with the same recipes, whichever suite it stands in."""
+        """Content hash of operator, argument recipes, `timed` and the model's source files. The same in every suite."""
         problem = () if self.model is None else (self.model.files,)
         return content_key(self.operator, self.args, self.kwargs, self.timed, *problem)
 

@@ -1,4 +1,4 @@
-"""Encodes nouns as bytes and keys: one encoding for the journal, the wire and the content hashes."""
+"""Encodes data classes as deterministic JSON, decodes them, and hashes them into keys of cases, jobs and kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def encode(noun: Any) -> bytes:
-    """Deterministic JSON of any noun: equal nouns give equal bytes."""
+    """Deterministic JSON of any data class: equal objects give equal bytes."""
     return _encoder.encode(noun)
 
 
@@ -35,7 +35,7 @@ def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
 
 
 def content_key(*nouns: Any) -> str:
-    """A short content hash. Two nouns share a key exactly if they encode to the same bytes."""
+    """A short content hash. Equal keys mean objects that encode to the same bytes."""
     digest = hashlib.blake2b(digest_size=10)
     for noun in nouns:
         data = encode(noun)

@@ -1,4 +1,4 @@
-"""The nouns of generation: what a model was asked and answered, and what came of each attempt. No torch."""
+"""Data classes of kernels that models write: requests, replies, and the outcome of each attempt. No torch."""
 
 from __future__ import annotations
 
@@ -35,6 +35,15 @@ class Usage(msgspec.Struct, frozen=True):
         return self.input_tokens + self.output_tokens
 
 
+Authorship = Literal["own", "mixed", "torch", "unknown"]
+"""What computes the results of a right kernel.
+
+- `own`: its own code.
+- `mixed`: its own code, and torch or a library.
+- `torch`: torch or a library alone.
+- `unknown`: nobody saw what did the work."""
+
+
 class Judged(msgspec.Struct, frozen=True, tag="judged"):
     """The reply held code, and it was judged."""
 
@@ -53,6 +62,8 @@ class Judged(msgspec.Struct, frozen=True, tag="judged"):
     speedup_low: float | None = None
     """Lower end of its 95 % interval."""
     speedup_high: float | None = None
+    authorship: Authorship = "unknown"
+    """Of a right kernel. A kernel that only calls torch's operators is right too, and has no code of its own."""
 
 
 class NoCode(msgspec.Struct, frozen=True, tag="no_code"):
@@ -66,7 +77,7 @@ class ProviderFailed(msgspec.Struct, frozen=True, tag="provider_failed"):
     """There was no reply: every request failed. A resumed run asks again."""
 
     reason: Literal["rate_limit", "overloaded", "connection", "timeout", "garbage", "refused"]
-    """`refused`: the server does not take the request, whatever its kind."""
+    """`refused`: the server rejects the request, and asking again would not help."""
     message: str
 
 
@@ -169,3 +180,7 @@ class GenerationRun(msgspec.Struct, frozen=True, kw_only=True):
     device: str = ""
     """What the kernels are judged on: ``cpu``, ``cuda:0``."""
     effort: str = ""
+    mode: str = "fwd"
+    """Whether kernels are judged by their results, their gradients (``bwd``), or both."""
+    source: str | None = None
+    """The suite's folder or file, for suites that read one."""

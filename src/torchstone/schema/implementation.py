@@ -1,4 +1,4 @@
-"""An implementation: what a backend offers for an operator. Source text or an import path; never a callable."""
+"""An implementation: a kernel for one operator as data, source text or an import path; never a callable."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Implementation(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def key(self) -> str:
-        """Content hash. Label and package are left out: the same code in another place is the same implementation."""
+        """Content hash. Label, language and package are left out: the same code in another place has the same key."""
         if isinstance(self.origin, SourceFiles):
             return content_key(self.backend, self.operator, self.origin.files, self.origin.entry)
         return content_key(self.backend, self.operator, self.origin)

@@ -1,4 +1,4 @@
-"""A job: the only message to a judge."""
+"""A job: one kernel to judge on one case, with settings. A running judge process takes no other request."""
 
 from __future__ import annotations
 
@@ -36,9 +36,13 @@ class Deadlines(msgspec.Struct, frozen=True):
     """Seconds that each stage may take."""
 
     load_seconds: float = 60.0
+    """Importing a kernel."""
     compile_seconds: float = 60.0
+    """A case's first call."""
     check_seconds: float = 60.0
+    """Checking a case."""
     measure_seconds: float = 60.0
+    """Timing a case."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -49,9 +53,13 @@ class Limits(msgspec.Struct, frozen=True):
     processes: int = 256
     """Processes of a worker, itself and its warden included."""
     open_files: int = 1024
+    """Files that a process has open at the same time."""
     file_bytes: int = 1 << 30
+    """Size of one file."""
     scratch_bytes: int = 2 << 30
+    """Size of all files that the kernel writes."""
     log_tail_bytes: int = 8 << 10
+    """How much of the end of its output is kept."""
 
 
 class Job(msgspec.Struct, frozen=True, dict=True):

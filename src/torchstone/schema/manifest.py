@@ -1,4 +1,4 @@
-"""A manifest: the circumstances of a run. One per run, referenced by key from every record."""
+"""A manifest: hardware, software, git state and configuration of a run. Every record refers to one by its key."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from torchstone.schema.codec import content_key
+from torchstone.schema.record import Layer
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -52,6 +53,8 @@ class Node(msgspec.Struct, frozen=True):
     """Its host name."""
     hardware: Hardware
     software: Software
+    layers: tuple[Layer, ...] = ()
+    """Of the sandbox there, as tried when the node was asked; empty: not tried, or an earlier version."""
 
 
 class Manifest(msgspec.Struct, frozen=True, dict=True):

@@ -1,4 +1,4 @@
-"""A measurement: raw samples as they were taken. Statistics are derived elsewhere and can be recomputed."""
+"""A measurement: raw timings of blocks of calls, and their circumstances. Statistics are computed elsewhere."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ Cache = Literal["cold", "warm"]
 """Whether the arguments of a call lie in the device's cache when it begins. On the CPU, `cold` rotates through more
 memory than the cache holds."""
 
-Way = Literal["called", "captured", "chained", "alone", "beforehand"]
+Way = Literal["called", "captured", "chained", "alone", "beforehand", "repeated"]
 """How the calls of a block are made.
 
 - `called`: each launched on its own.
 - `captured`: launched together as a CUDA graph, so that launches are not timed.
 - `chained`: the arguments of each call are made from the result of the last.
 - `alone`: as the deciding blocks, after the candidate's processes had ended.
-- `beforehand`: as `called`, before the candidate was loaded."""
+- `beforehand`: as `called`, before the candidate was loaded.
+- `repeated`: the reference makes one call again and again, for its time on warm caches."""
 
 Party = Literal["candidate", "reference", "shim"]
 """The party that was called. `shim` returns a ready result: its time is the cost of calling."""
@@ -94,7 +95,7 @@ class DeviceState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Disturbance(msgspec.Struct, frozen=True):
-    """A round that something besides the parties affected. A note: no round is left out because of it."""
+    """A round of timed blocks that something disturbed, such as a power cap. A note: the round still counts."""
 
     round: int
     reasons: tuple[str, ...]
@@ -140,5 +141,5 @@ class Measurement(msgspec.Struct, frozen=True):
     """Per call, the time to copy results into the memory order of torch's own. Their next reader pays for it, so a
     speed counts only as far as it exceeds it."""
     never_alone: str = ""
-    """Why the reference could not be timed `alone` although a speed needed it. The speed then counts as 1.00 on CUDA,
-    and is undecided on the CPU. Empty: it was timed, or there was no such speed."""
+    """Why the reference could not be timed `alone` although a speed needed it. The speed is then unresolved. Empty: it
+    was timed, or there was no such speed."""

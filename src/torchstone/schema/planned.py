@@ -1,4 +1,4 @@
-"""A planned run: how many cases it has and when it began. Written before the first case."""
+"""A planned run: how many cases it has for each backend and operator, and when its parts ran (`plan.json`)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class PlannedRun(msgspec.Struct, frozen=True):
     cases: tuple[PlannedCases, ...]
     parts: tuple[RunPart, ...]
     """In order of time; the last one made this plan."""
+    left_out: dict[str, int] = {}
+    """Entries of the suite's source that the request selects and that are no case: how many, by reason."""
 
     @property
     def total(self) -> int:

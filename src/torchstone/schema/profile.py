@@ -1,4 +1,4 @@
-"""A profile: what profilers saw of one kernel on one case. Beside records, never part of one.
+"""A profile: the figures that profilers collected for one kernel on one case. It is stored apart from verdicts.
 
 Profilers slow the kernel down, and most figures come from the kernel's own process. So a profile shows where the time
 goes, not how long a call takes.

@@ -1,4 +1,4 @@
-"""A record: the result of one judged job. One line of the journal."""
+"""A record: the result of one job (one kernel judged on one case), and one line of a run's journal."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Literal
 
 import msgspec
 
-from torchstone.schema.attribution import Attribution
 from torchstone.schema.case import Case
 from torchstone.schema.codec import FORMAT_VERSION
 from torchstone.schema.implementation import ImplementationReference
 from torchstone.schema.job import IsolationLevel, Shapes
 from torchstone.schema.measurement import Measurement
 from torchstone.schema.verdict import Agrees, Verdict
+from torchstone.schema.work_attribution import Attribution
 
 
 class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,9 +39,9 @@ class Isolation(msgspec.Struct, frozen=True):
     demanded: IsolationLevel
     layers: tuple[Layer, ...] = ()
     held: Holding = "traced"
-    """How the candidate stood still while nobody waited for it."""
+    """How the judge kept the candidate's processes stopped between its calls."""
     results: ResultReading = "read"
-    """How the judge came by its results."""
+    """How the judge got the candidate's results."""
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class Record(msgspec.Struct, frozen=True):
     isolation: Isolation
     measurement: Measurement | None = None
     attribution: Attribution | None = None
-    """What did the work, where the candidate agreed."""
+    """What did the work of a candidate that agrees or is `delegated`. None: not asked, or not seen."""
     log_tail: str = ""
     """The last bytes of what the candidate printed."""
     stage_seconds: dict[str, float] = {}

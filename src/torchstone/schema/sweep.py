@@ -1,4 +1,4 @@
-"""The nouns of a sweep: the results of one point, and the rows of its output file. Frozen data, no torch."""
+"""Data classes of a sweep, which times operations over a grid of sizes: results of a point, rows of the output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SweepMode = Literal["fwd", "bwd", "fwd+bwd"]
 
 
 class SweepPoint(msgspec.Struct, frozen=True):
-    """One operation at one place of the grid."""
+    """One operation at one point of the grid: its sizes, dtype and mode."""
 
     operation: str
     """As in the output: `LayerNorm`, `GELU`, `Swish`, `MSE`, `CrossEntropy`, or the name of the user's own."""

@@ -1,4 +1,4 @@
-"""The verdict: exactly one per job. A failure is a verdict and has no number."""
+"""The verdict of a job: agrees, disagrees, crashed and others. Each job gets exactly one; only `agrees` has times."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class WrongResult(msgspec.Struct, frozen=True, omit_defaults=True):
     wrong: int = 0
     """How many elements are."""
     first_wrong: int | None = None
-    """Place in the flattened result, or in the storage of an argument that must not change."""
+    """Index into the flattened result, or into the storage of an argument that must not change."""
     last_wrong: int | None = None
     worst_index: tuple[int, ...] | None = None
     got: str = ""
@@ -144,6 +144,8 @@ class TimedOut(msgspec.Struct, frozen=True, tag="timed_out"):
     elapsed_seconds: float
     not_tried: str = ""
     """Why the case was not tried, where earlier cases of the kernel had timed out in this stage."""
+    variant: str = ""
+    """How the call that overran differed from the stated case; empty: in its values only."""
 
 
 class Delegated(msgspec.Struct, frozen=True, tag="delegated"):
@@ -204,8 +206,9 @@ def _explain(verdict: Verdict) -> str:
             return f"{stage_text(stage)}: {guard}: {message}"
         case TimedOut(stage=stage, not_tried=reason) if reason:
             return f"{stage_text(stage)}: {reason}"
-        case TimedOut(stage=stage, limit_seconds=limit, elapsed_seconds=elapsed):
-            return f"{stage_text(stage)}: stopped after {elapsed:.1f} s (limit {limit:g} s)"
+        case TimedOut(stage=stage, limit_seconds=limit, elapsed_seconds=elapsed, variant=variant):
+            tried = f"also tried with {variant}, and there: " if variant else ""
+            return f"{stage_text(stage)}: {tried}stopped after {elapsed:.1f} s (limit {limit:g} s)"
         case Unsupported(by=by, reason=reason):
             return f"{by}: {reason}"
         case Delegated(message=message):

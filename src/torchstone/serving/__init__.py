@@ -1,4 +1,4 @@
-"""Serving: other programs ask for verdicts. The service knows no protocol; `mcp_server` speaks MCP for it."""
+"""Judges kernels for other programs: `KernelService` knows no protocol, `mcp_server` offers it to agents over MCP."""
 
 from torchstone.serving.answers import (
     CaseFacts,

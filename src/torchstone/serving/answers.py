@@ -1,4 +1,4 @@
-"""What the service is asked and what it answers. Whatever is told of a kernel is feedback, and nothing else."""
+"""Data classes of the service's requests and answers. Results appear as feedback, never as full records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CaseFacts(msgspec.Struct, frozen=True):
 
 
 class RecordName(msgspec.Struct, frozen=True):
-    """A record that can be explained."""
+    """Names a record (the result of one case), so that a client can have it explained."""
 
     record: str
     """Its key: the argument of `explain`."""
@@ -54,7 +54,7 @@ class RecordName(msgspec.Struct, frozen=True):
 
 
 class KernelAnswer(msgspec.Struct, frozen=True):
-    """What is known of one kernel."""
+    """The results of one kernel so far: its feedback, and the names of its records."""
 
     operator: str
     where: str
@@ -108,7 +108,7 @@ def _short(records: list[RecordName], most: int = 3) -> list[str]:
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """One record by itself."""
+    """The feedback on one record alone."""
 
     record: str
     operator: str

@@ -1,4 +1,4 @@
-"""Jobs: kernels that are judged while the client does something else, case by case, so that progress can be told."""
+"""Background jobs of the service: judge kernels case by case, while the client may ask for progress or cancel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchstone.api import Evaluation, Judge
 from torchstone.api.submission import Purpose
 from torchstone.errors import TorchstoneError, UsageError
 from torchstone.feedback import feedback_of
-from torchstone.reports.text import one_line
+from torchstone.reports.safe_text import one_line
 from torchstone.schema import Agrees, Case, Implementation, Record, SourceFiles
 from torchstone.serving.answers import JobAnswer, JobState, KernelAnswer, RecordName
 
@@ -71,6 +71,8 @@ class JudgingJob:
                     self._submit_case(judge, kernel, case)
         except TorchstoneError as error:
             self._end("failed", str(error))
+        except Exception as error:  # noqa: BLE001 - a job must not run for ever because of a fault of ours
+            self._end("failed", f"the kernels cannot be handed to the judge ({type(error).__name__}: {error}).")
 
     def _submit_case(self, judge: Judge, kernel: KernelOnCases, case: Case) -> None:
         if self._state != "running":
@@ -85,7 +87,8 @@ class JudgingJob:
             future.cancel()
 
     def _take(self, kernel: KernelOnCases, future: Future[Evaluation]) -> None:
-        if future.cancelled():
+        if future.cancelled():  # by the judge, unless the job has ended
+            self._end("failed", "the judge was closed before it had judged every case.")
             return
         error = future.exception()
         if error is not None:

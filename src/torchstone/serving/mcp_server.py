@@ -1,12 +1,15 @@
-"""The service as an MCP server over stdin and stdout: what each tool is called, takes and answers.
+"""MCP server (Model Context Protocol) over stdin and stdout: the tools through which an agent uses the service.
 
-The only module that imports the MCP SDK. Stdout belongs to the protocol: the SDK takes it over before any message.
+Only this module uses the MCP SDK; `cli/mcp.py` checks that it is installed. Stdout belongs to the protocol: the SDK
+takes it over before any message.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import os
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -15,11 +18,13 @@ from typing import Annotated, Any, Literal, ParamSpec
 import anyio
 import anyio.to_thread
 import msgspec
+from anyio.abc import TaskStatus
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent
 from pydantic import Field
 
+from torchstone.api.submission import Purpose
 from torchstone.errors import TorchstoneError
 from torchstone.executors.versions import own_version
 from torchstone.schema import Effort
@@ -38,6 +43,8 @@ A kernel is a Python file (Triton and inline CUDA included), or a .cpp or .cu fi
 
 Work like this: list_cases, write the kernel, check_kernel until it is right, then measure_kernel, profile_kernel to see
 where the time goes. A call that takes longer than wait_seconds answers with a job: ask job_progress for it."""
+_INTERRUPTED = 130
+"""Exit code after SIGINT, as that of every command."""
 WAIT_SECONDS = 45.0
 """How long a tool waits for a verdict: below the minute after which clients give a call up."""
 _MOST_WAIT_SECONDS = 3600.0
@@ -63,9 +70,28 @@ Limit = Annotated[
 
 
 def serve(service: KernelService) -> None:
-    """Serve one client until it closes its end."""
+    """Serve one client until it closes its end. SIGINT ends the process."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    server_for(service).run("stdio")
+    anyio.run(_serve, service)
+
+
+async def _serve(service: KernelService) -> None:
+    async with anyio.create_task_group() as group:
+        await group.start(_end_on_interrupt, service)
+        await server_for(service).run_stdio_async()
+        group.cancel_scope.cancel()
+
+
+async def _end_on_interrupt(service: KernelService, *, task_status: TaskStatus[None]) -> None:
+    """Close the service and end the process at once. A thread of the SDK blocks in a read from stdin until Enter."""
+    with anyio.open_signal_receiver(signal.SIGINT) as signals:
+        task_status.started()
+        await anext(signals)
+        try:
+            await _in_thread(service.close)
+        finally:
+            print("interrupted", file=sys.stderr, flush=True)
+            os._exit(_INTERRUPTED)
 
 
 def server_for(service: KernelService) -> MCPServer[Any]:
@@ -100,9 +126,31 @@ def _add_lists(server: MCPServer[Any], service: KernelService) -> None:
 
 
 def _add_judging(server: MCPServer[Any], service: KernelService) -> None:
-    @server.tool(structured_output=False)
-    @_telling_errors
-    async def check_kernel(
+    for name, (purpose, usual_effort, description) in _JUDGING.items():
+        server.tool(name, description=description, structured_output=False)(
+            _telling_errors(_judging_tool(service, purpose, usual_effort))
+        )
+
+
+_JUDGING: dict[str, tuple[Purpose, Effort, str]] = {
+    "check_kernel": (
+        "check",
+        "quick",
+        "Is this kernel right? Tells which cases are wrong and why: where, by how much, on what kind of values.",
+    ),
+    "measure_kernel": (
+        "measure",
+        "normal",
+        "How fast is this kernel? Checks and times the timed cases: speedup with its interval, share of the limit.",
+    ),
+}
+"""Tools that judge one kernel: what for, how thoroughly unless the client says so, and their descriptions."""
+
+
+def _judging_tool(
+    service: KernelService, purpose: Purpose, usual_effort: Effort
+) -> Callable[..., Awaitable[CallToolResult]]:
+    async def judge_kernel(
         ctx: Context[Any, Any],
         operator: Operator,
         source: Source = "",
@@ -110,37 +158,17 @@ def _add_judging(server: MCPServer[Any], service: KernelService) -> None:
         entry: Entry = "",
         suite: Suite = "",
         dtypes: DTypes = [],  # noqa: B006
-        effort: Effort = "quick",
+        effort: Effort = usual_effort,
         wait_seconds: Wait = WAIT_SECONDS,
         limit_seconds: Limit = LIMIT_SECONDS,
     ) -> CallToolResult:
-        """Is this kernel right? Tells which cases are wrong and why: where, by how much, on what kind of values."""
         kernel = GivenKernel(operator, source, path, entry)
         job = await _in_thread(
-            service.start, [kernel], "check", suite=suite, dtypes=dtypes, effort=effort, limit_seconds=limit_seconds
+            service.start, [kernel], purpose, suite=suite, dtypes=dtypes, effort=effort, limit_seconds=limit_seconds
         )
         return await _waited(service, job, wait_seconds, ctx)
 
-    @server.tool(structured_output=False)
-    @_telling_errors
-    async def measure_kernel(
-        ctx: Context[Any, Any],
-        operator: Operator,
-        source: Source = "",
-        path: Path_ = "",
-        entry: Entry = "",
-        suite: Suite = "",
-        dtypes: DTypes = [],  # noqa: B006
-        effort: Effort = "normal",
-        wait_seconds: Wait = WAIT_SECONDS,
-        limit_seconds: Limit = LIMIT_SECONDS,
-    ) -> CallToolResult:
-        """How fast is this kernel? Checks and times the timed cases: speedup with its interval, share of the limit."""
-        kernel = GivenKernel(operator, source, path, entry)
-        job = await _in_thread(
-            service.start, [kernel], "measure", suite=suite, dtypes=dtypes, effort=effort, limit_seconds=limit_seconds
-        )
-        return await _waited(service, job, wait_seconds, ctx)
+    return judge_kernel
 
 
 def _add_jobs(server: MCPServer[Any], service: KernelService) -> None:
@@ -218,7 +246,7 @@ def _kernel(given: dict[str, str]) -> GivenKernel:
 
 
 def _telling_errors(tool: Callable[P, Awaitable[CallToolResult]]) -> Callable[P, Awaitable[CallToolResult]]:
-    """What cannot be done is an answer of one line, marked as an error."""
+    """Turns a `TorchstoneError` of the tool into an answer of one line, marked as an error."""
 
     @functools.wraps(tool)
     async def told(*args: P.args, **kwargs: P.kwargs) -> CallToolResult:
@@ -231,14 +259,17 @@ def _telling_errors(tool: Callable[P, Awaitable[CallToolResult]]) -> Callable[P,
 
 
 async def _in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Suites read files and import torch: the protocol goes on meanwhile."""
+    """Calls the function in a thread: suites read files and import torch, and must not block the protocol."""
     return await anyio.to_thread.run_sync(functools.partial(function, *args, **kwargs))
 
 
 async def _waited(
     service: KernelService, job: JudgingJob, seconds: float, ctx: Context[Any, Any], *, cancels: bool = True
 ) -> CallToolResult:
-    """The answer of a job that has ended, or after these seconds how far it is. A client that goes takes it along."""
+    """The answer of a job that has ended, or after these seconds its progress.
+
+    ``cancels``: whether a client that cancels its request cancels the job, too.
+    """
     deadline = time.monotonic() + seconds
     tell = time.monotonic() + _TELL_SECONDS
     try:
@@ -267,7 +298,7 @@ def _job_answer(service: KernelService, job: JudgingJob) -> CallToolResult:
 
 
 def _answer(noun: Any, text: str) -> CallToolResult:
-    """A text for the model, and the same in fields for programs."""
+    """A text for the model, and the same content as fields for programs."""
     fields = msgspec.to_builtins(noun, str_keys=True)
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=fields)
 

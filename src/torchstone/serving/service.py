@@ -1,4 +1,4 @@
-"""The service behind a server: one warm judge, its jobs, and the records that clients may ask about."""
+"""The service behind the MCP server: lists operators and cases, judges and profiles kernels, explains results."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
 from torchstone import registry
 from torchstone.api import Judge, as_implementation
+from torchstone.api.context_manager_base import ContextManagerBase
 from torchstone.api.submission import Purpose
 from torchstone.errors import UsageError
 from torchstone.feedback import feedback_of, profiled_work
 from torchstone.profiling import ProfileRequest, profile
-from torchstone.profiling.choice import of_one_overload
+from torchstone.profiling.kernel_and_case import of_one_overload
 from torchstone.runs import RunRequest, read_run
+from torchstone.runs.choose_cases_and_kernels import choose_cases, query_of
 from torchstone.runs.devices import resolve_device
 from torchstone.runs.earlier import named_run
-from torchstone.runs.run import choose_cases, query_of
 from torchstone.schema import Case, Deadlines, Effort, Record, SourceFiles, forward_operator
 from torchstone.serving.answers import (
     CaseFacts,
@@ -40,7 +39,9 @@ MOST_KERNELS = 64
 LIMIT_SECONDS = 60.0
 """How long importing a kernel, its first call, and the check of a case may each take, if a client says nothing."""
 _SHORTEST_KEY = 4
-"""Characters that name a record."""
+"""Fewest characters of a record's key that a client must give."""
+_MOST_CANDIDATES = 8
+"""Records listed where the characters given fit several."""
 
 
 class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +59,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
     profile_dir: Path = Path("torchstone_profiles")
 
 
-class KernelService:
+class KernelService(ContextManagerBase):
     """Everything that a client can ask. Methods may be called from any thread, and raise `TorchstoneError`."""
 
     def __init__(self, options: ServiceOptions) -> None:
@@ -136,13 +137,13 @@ class KernelService:
         return self._jobs.named(key)
 
     def jobs(self) -> tuple[JudgingJob, ...]:
-        """All that are remembered, the newest first."""
+        """Every job that is remembered, the newest first."""
         return tuple(self._jobs.all())
 
     # ---- one record
 
     def explain(self, record: str, run_folder: str = "") -> Explanation:
-        """One case by itself: of a job of this server, or of a run folder. ``record`` may be cut short."""
+        """The feedback on one case, of a job of this server or of a run folder. ``record``: a key, or its beginning."""
         found, source = self._record(record, run_folder)
         feedback = feedback_of((found,), source=source)
         return Explanation(found.job_key, found.case.operator, found.case.label, feedback)
@@ -155,9 +156,14 @@ class KernelService:
             known = [(each, None) for each in read_run(named_run(Path(run_folder))).records]
         else:
             known = [pair for job in self._jobs.all() for pair in job.records]
+        found: dict[str, tuple[Record, SourceFiles | None]] = {}
         for record, source in known:
             if record.job_key.startswith(key):
-                return record, source
+                found.setdefault(record.job_key, (record, source))  # of a kernel judged twice: the newest
+        if len(found) == 1 or key in found:
+            return found.get(key) or next(iter(found.values()))
+        if found:
+            raise UsageError(_ambiguous(key, [record for record, _ in found.values()]))
         where = f"in {run_folder}" if run_folder else "of a job of this server"
         raise UsageError(f"there is no record '{key}' {where}. Answers of check_kernel and job_progress name records.")
 
@@ -210,10 +216,8 @@ class KernelService:
             job.cancel()
         self._judge.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def _ambiguous(key: str, candidates: Sequence[Record]) -> str:
+    listed = [f"{each.job_key} ({each.case.operator}, {each.case.label})" for each in candidates[:_MOST_CANDIDATES]]
+    more = f" and {len(candidates) - _MOST_CANDIDATES} more" if len(candidates) > _MOST_CANDIDATES else ""
+    return f"'{key}' fits {len(candidates)} records: {', '.join(listed)}{more}. Give more characters of the key."

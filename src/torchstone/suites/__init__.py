@@ -1,6 +1,17 @@
-"""Suites: where cases come from."""
+"""Suites: where test cases come from, such as OpInfo, recorded calls of models, or KernelBench."""
 
-from torchstone.suites.base import CaseQuery, ListedSuite, Mode, Suite, SuiteSize, names_operator, selects, size_of
+from torchstone.suites.base import (
+    Arrivals,
+    CaseQuery,
+    ListedSuite,
+    Mode,
+    Quiet,
+    Suite,
+    SuiteSize,
+    names_operator,
+    selects,
+    size_of,
+)
 from torchstone.suites.selection import (
     input_bytes,
     keep_largest,
@@ -8,13 +19,16 @@ from torchstone.suites.selection import (
     known_operators,
     left_out,
     operators_of,
+    refuse_unused,
     select_cases,
 )
 
 __all__ = [
+    "Arrivals",
     "CaseQuery",
     "ListedSuite",
     "Mode",
+    "Quiet",
     "Suite",
     "SuiteSize",
     "input_bytes",
@@ -24,6 +38,7 @@ __all__ = [
     "left_out",
     "names_operator",
     "operators_of",
+    "refuse_unused",
     "select_cases",
     "selects",
     "size_of",

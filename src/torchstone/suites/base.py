@@ -1,8 +1,10 @@
-"""What a suite is: one method. And a fake for tests."""
+"""Defines the interface of a suite (a source of test cases), the query for its cases, and a suite of given cases."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -13,7 +15,7 @@ Mode = Literal["fwd", "bwd", "fwd+bwd"]
 
 
 class CaseQuery(msgspec.Struct, frozen=True):
-    """Which cases are wanted. A suite filters before it builds anything."""
+    """Which cases are wanted. A suite applies it before it does any work on cases."""
 
     operators: tuple[str, ...] | None = None
     """Overload names (`aten.add.Tensor`, `add.Tensor`) or base names (`add`: every overload); None is all."""
@@ -27,7 +29,7 @@ class CaseQuery(msgspec.Struct, frozen=True):
     sample: int | None = None
     """Only so many cases in all, every operator in turn; None is all. For every suite."""
     overhead_dominated: bool = False
-    """Only calls that are known to take hardly longer than starting a kernel."""
+    """Only calls that are known to take hardly longer than a kernel launch."""
     mode: Mode = "fwd"
     """Results, gradients, or both. For every suite, see `select_cases`."""
     expression: str | None = None
@@ -50,21 +52,54 @@ def size_of(operators: Iterable[str]) -> SuiteSize:
 
 
 class Suite(Protocol):
-    """Where cases come from.
+    """A source of test cases.
 
-    A suite that knows its size without work may say so: ``known_size(query) -> SuiteSize | None``.
+    A suite that knows its size without work may have a method ``known_size(query) -> SuiteSize | None``.
     """
 
     def cases(self, query: CaseQuery) -> Iterable[Case]:
         """The cases that fit the query, in a stable order.
 
-        ``largest``, ``sample``, ``mode``, ``expression`` and ``keys`` are not its business, see `select_cases`.
+        The suite ignores ``largest``, ``sample``, ``mode``, ``expression`` and ``keys``: see `select_cases`.
         """
         ...
 
 
+class Arrivals(Protocol):
+    """Cases that a suite finds one after another, while the first ones are judged already.
+
+    Such a suite has a method ``arriving(query, quiet) -> Arrivals``, and at most one case for each operator.
+    """
+
+    @property
+    def ready(self) -> tuple[Case, ...]:
+        """The cases that are known without work."""
+        ...
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """Operators whose case is still to be found."""
+        ...
+
+    def __iter__(self) -> Iterator[tuple[str, Case | None]]:
+        """The awaited operators with their cases, as these are found, in any order. None: the operator has no case."""
+        ...
+
+    def stop(self) -> None:
+        """From any thread: find no more. The iteration ends soon."""
+        ...
+
+    def left_out(self) -> dict[str, int]:
+        """How many operators turned out to have no case so far, by reason."""
+        ...
+
+
+Quiet = Callable[[], AbstractContextManager[None]]
+"""Makes a context in which no measurement runs on the device, for work that would disturb one."""
+
+
 class ListedSuite:
-    """A suite of given cases: the fake for tests, and the way to judge on cases made by hand."""
+    """A suite of given cases: for tests, and to judge on cases made by hand. Of a query it uses the operators only."""
 
     def __init__(self, cases: Iterable[Case]) -> None:
         self._cases = tuple(cases)
@@ -79,12 +114,19 @@ def selects(query: CaseQuery, operator: str) -> bool:
 
 
 def names_operator(name: str, operator: str) -> bool:
-    """Whether a name as users write it means this overload: exact, without the namespace, the base name, or the folder
-    of a problem file (``level1``).
+    """Whether a name that a user wrote means this overload: the full name, the name without namespace, the base name,
+    or of a KernelBench problem the folder (``level1``), path or stem (``19_ReLU``) of its file.
     """
     operator = forward_operator(operator)
     namespace, _, overload_name = operator.partition(".")
     base = overload_name.partition(".")[0]
-    if is_model(operator) and base.startswith(f"{name}__"):
+    if is_model(operator) and _names_problem(name, base):
         return True
     return name in (operator, overload_name, base, f"{namespace}.{base}")
+
+
+def _names_problem(name: str, base: str) -> bool:
+    """Whether a name is that of a problem's folder or file. ``p19_ReLU`` stands for a name that begins with a digit."""
+    written = re.sub(r"\W", "_", name.removesuffix(".py").replace("/", "__"), flags=re.ASCII)
+    own = base[1:] if re.match(r"p\d", base) else base
+    return f"{own}__".startswith(f"{written}__") or own.endswith(f"__{written}") or base.startswith(f"{written}__")

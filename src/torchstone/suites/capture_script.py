@@ -1,7 +1,8 @@
-"""The process in which ``torchstone capture`` runs a user's program: python -m torchstone.suites.capture_script ORDER
+"""Runs a user's program for ``torchstone capture`` and records its operator calls, in a process of its own.
 
-The program runs as Python would run it (its arguments, its import path, its ``__main__``), with a recorder around it.
-Its exit code is this process's own. One thing differs: torch is imported before the program's first line.
+Started as ``python -m torchstone.suites.capture_script ORDER``. The program runs as Python would run it (its arguments,
+its import path, its ``__main__``), with a recorder around it. Its exit code is this process's own. One thing differs:
+torch is imported before the program's first line.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class CaptureOrder(msgspec.Struct, frozen=True):
 
 def main() -> None:
     order = msgspec.json.decode(sys.argv[1], type=CaptureOrder)
-    from torchstone.suites.capturing import Capture, capturing
+    from torchstone.suites.program_capture import Capture, capturing
 
     capture: Capture | None = None
     try:

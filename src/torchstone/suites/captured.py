@@ -1,7 +1,7 @@
-"""The suite of calls that a program of the user's made, and the file that it is kept in.
+"""Suite `captured`: operator calls recorded from a user's program, in a file that this module writes and reads.
 
-A file of JSON lines: first a head, then a case or an exclusion in each. The cases are ready to be judged; which values
-fit them was found out where the program ran (:mod:`torchstone.suites.capturing`).
+The file has JSON lines: first a head, then in each line a case, or a call that is left out with the reason. The cases
+are ready to be judged: :mod:`torchstone.suites.program_capture` has found values for them where the program ran.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from torchstone.durable import write_atomically
+from torchstone.atomic_files import write_atomically
 from torchstone.errors import UsageError
 from torchstone.schema import Case, encode, tensors_of
 from torchstone.suites.base import CaseQuery, selects
-from torchstone.suites.catalogue import Exclusion
-from torchstone.suites.device_bound import reason_against
-from torchstone.suites.layouts import may_be_laid_out
+from torchstone.suites.case_cache import Exclusion
+from torchstone.suites.device_only_operators import reason_against
+from torchstone.suites.fixed_size_layouts import may_be_laid_out
 
 T = TypeVar("T")
 
 SUITE = "captured"
 FORMAT = 1
-"""Raised when an old reader could misread a new file."""
+"""Format version of the file. It is raised when an older Torchstone could misread a new file."""
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What a file says of itself."""
+    """The first line of a file."""
 
     format: int
     torch: str
@@ -38,7 +38,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One of the three."""
+    """One line of the file, with one of the three."""
 
     captured: Head | None = None
     case: Case | None = None
@@ -54,7 +54,7 @@ class Captured(msgspec.Struct, frozen=True):
 
 
 def write_captured(path: Path, captured: Captured) -> None:
-    """The whole file in one step."""
+    """Write the whole file in one step."""
     lines = [
         _Line(captured=captured.head),
         *(_Line(case=case) for case in captured.cases),
@@ -64,7 +64,7 @@ def write_captured(path: Path, captured: Captured) -> None:
 
 
 def read_captured(path: Path) -> Captured:
-    """What is wrong with a file is a UsageError that names the line."""
+    """Read a file. Raises a UsageError that names the line if the file is wrong."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -88,7 +88,7 @@ class CapturedSuite:
         self._files: dict[str, Captured] = {}
 
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
-        """The cases that fit the query, in the order of their first calls. Dtypes keep calls that use one of them."""
+        """The cases that fit the query, in the order of their first calls: with dtypes, those that use one of them."""
         return tuple(
             may_be_laid_out(case)
             for case in self._read(query).cases
@@ -107,7 +107,7 @@ class CapturedSuite:
         for case in found.cases:
             reason = reason_against(case.operator, query.device_type)
             if reason and selects(query, case.operator):
-                reasons[reason] += 1
+                reasons[reason] += max(1, case.occurrences)
         return dict(reasons.most_common())
 
     def _read(self, query: CaseQuery) -> Captured:

@@ -1,4 +1,4 @@
-"""What the cases of an operator have in common: dtypes, tags, kinds of arguments, calls. For stubs and prompts."""
+"""Summarizes the cases of an operator for stubs and prompts: dtypes, tags, uncommon kinds of tensors, and all calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchstone.schema import Case, Tensor, tensors_of
 
 
 class CaseFacts(msgspec.Struct, frozen=True):
-    """What an author may know of the cases."""
+    """What the author of a kernel may know of the cases."""
 
     count: int
     timed: int
@@ -24,7 +24,7 @@ class CaseFacts(msgspec.Struct, frozen=True):
 
 
 def facts_of(cases: Sequence[Case]) -> CaseFacts:
-    """The facts, each in the order in which the cases show them."""
+    """The summary. Dtypes, tags and calls are in the order in which the cases have them."""
     tensors = [tensor for case in cases for tensor in tensors_of(case)]
     edges = {
         "tensors without elements": any(0 in tensor.shape for tensor in tensors),

@@ -1,7 +1,8 @@
-"""Large variants of small cases, for the clock: samples made for correctness are too tiny to say anything about speed.
+"""Makes large variants of small cases for timing: samples made for correctness are too small.
 
-Every size grows by the same factor, to powers of two, as far as torch takes it and a call stays short. Whole numbers
-that equal a size are left alone first and grown along second: nothing here knows which of them are sizes.
+Every size grows to a power of two, all by about the same factor, as far as torch accepts the call, gives the same bits
+each time, and stays fast. Integer arguments that equal a size are first left as they are. If that does not reach the
+size, they grow as well: nothing here knows which of them are sizes.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.bits import bits
+from torchstone.calls.bitwise_equality import bits
 from torchstone.calls.determinism import draws_random_numbers, leaves_values_undefined
-from torchstone.calls.drawing import DrawnCall, draw_call
-from torchstone.calls.evaluation import Evaluator, ReferenceFailure
+from torchstone.calls.random_arguments import DrawnCall, draw_call
+from torchstone.calls.reference_calls import Evaluator, ReferenceFailure
 from torchstone.calls.resizing import resized
 from torchstone.errors import UsageError
 
 LARGE = "large"
 """The tag of such a case."""
 ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
-"""What the largest tensor is to have, at least, by device type."""
+"""Elements that the largest tensor should have at least, by device type."""
 _LONGEST_SECONDS = 0.1
 _MOST_DOUBLINGS = 22
 
@@ -75,7 +76,7 @@ def _largest(case: schema.Case) -> int:
 
 
 def _is_short(case: schema.Case, device: torch.device, most_elements: int) -> bool:
-    """Whether torch takes it, in a time that can be repeated thousands of times, and with results of that size."""
+    """Whether torch accepts it, fast enough for thousands of repetitions, with results of at most that size."""
     try:
         call = draw_call(case, 5, device)
         evaluator = Evaluator(case, device)
@@ -89,14 +90,14 @@ def _is_short(case: schema.Case, device: torch.device, most_elements: int) -> bo
             evaluator.native([call])
             _wait(device)
             took = time.perf_counter() - began
-            # Sums in the order of threads are rounded differently each time: of millions some are beyond any bound.
+            # Sums in the order of threads round differently each time: of millions of results some exceed any bound.
             return took < _LONGEST_SECONDS and repeats_itself(evaluator, call)
     except (ReferenceFailure, UsageError, MemoryError, torch.OutOfMemoryError):
         return False
 
 
 def repeats_itself(evaluator: Evaluator, call: DrawnCall) -> bool:
-    """Whether torch gives the same bits again; who draws random numbers, or leaves values undefined, need not."""
+    """Whether torch gives the same bits again. Operators that draw random numbers or leave values undefined pass."""
     if draws_random_numbers(evaluator) or leaves_values_undefined(evaluator):
         return True
     one, other = evaluator.native([call]), evaluator.native([call])

@@ -1,4 +1,4 @@
-"""Edge cases made from an operator's schema: a stable set of them as a suite. The search is ``torchstone fuzz``.
+"""Suite `fuzz`: a fixed set of edge cases generated from an operator's schema. ``torchstone fuzz`` searches for more.
 
 Any overload of ATen that takes tensors, by its name; without names, the operators of the smoke suite. The set is the
 same in every process and on every machine with the same torch, so that runs can be resumed and compared.
@@ -15,19 +15,19 @@ import msgspec
 from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import Case, tensors_of
 from torchstone.suites.base import CaseQuery, selects
-from torchstone.suites.catalogue import Progress
+from torchstone.suites.case_cache import Progress
 from torchstone.suites.smoke import TABLE
 
 if TYPE_CHECKING:
-    from torchstone.suites.forms import Operator
-    from torchstone.suites.oracle import Oracle
+    from torchstone.suites.learned_call_forms import Operator
+    from torchstone.suites.torch_probe import TorchProbe
 
 Refused = Mapping[str, str]
 """Overload -> why no case can be made of it."""
 
 CASES_PER_OPERATOR = 30
 _DRAWS = 120
-"""Of which the most different are kept."""
+"""Cases that are drawn for each operator. The most different of them are kept."""
 
 
 class FuzzSuite:
@@ -41,7 +41,7 @@ class FuzzSuite:
         self._known: dict[CaseQuery, tuple[tuple[Case, ...], Refused]] = {}
 
     def report_progress_to(self, progress: Progress) -> None:
-        """Who wants to know how far it is."""
+        """Set the function that receives the progress."""
         self._progress = progress
 
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
@@ -49,7 +49,7 @@ class FuzzSuite:
         return self._made(query)[0]
 
     def left_out(self, query: CaseQuery) -> dict[str, int]:
-        """Overloads that no case could be made of, by reason."""
+        """How many overloads have no case, by reason."""
         return dict(Counter(self._made(query)[1].values()))
 
     def _made(self, query: CaseQuery) -> tuple[tuple[Case, ...], Refused]:
@@ -60,18 +60,18 @@ class FuzzSuite:
         return self._known[query]
 
     def _make(self, query: CaseQuery) -> tuple[tuple[Case, ...], Refused]:
-        from torchstone.suites.oracle import Oracle
+        from torchstone.suites.torch_probe import TorchProbe
 
-        with Oracle() as oracle:
-            operators, refused = learned_operators(query.operators, query.dtypes, oracle, self._progress)
-            return tuple(case for operator in operators for case in stable_cases(operator, oracle)), refused
+        with TorchProbe() as probe:
+            operators, refused = learned_operators(query.operators, query.dtypes, probe, self._progress)
+            return tuple(case for operator in operators for case in stable_cases(operator, probe)), refused
 
 
 def learned_operators(
-    names: Sequence[str] | None, dtypes: Sequence[str] | None, oracle: Oracle, progress: Progress
+    names: Sequence[str] | None, dtypes: Sequence[str] | None, probe: TorchProbe, progress: Progress
 ) -> tuple[tuple[Operator, ...], Refused]:
-    """What the names mean, and why some overloads cannot be fuzzed. Raises if a name means nothing that can be."""
-    from torchstone.suites.forms import Unfuzzable, learn
+    """The operators that the names mean, and why others cannot be fuzzed. Raises for a name without any that can."""
+    from torchstone.suites.learned_call_forms import Unfuzzable, learn
 
     wanted = {name: overloads_of(name) for name in (smoke_operators() if names is None else names)}
     found: dict[str, Operator] = {}
@@ -79,7 +79,7 @@ def learned_operators(
     for done, (name, overloads) in enumerate(wanted.items(), 1):
         for overload in overloads:
             try:
-                found[overload] = learn(overload, oracle, dtypes)
+                found[overload] = learn(overload, probe, dtypes)
             except Unfuzzable as reason:
                 refused[overload] = str(reason)
         if found.keys().isdisjoint(overloads):
@@ -89,7 +89,7 @@ def learned_operators(
 
 
 def smoke_operators() -> tuple[str, ...]:
-    """What is fuzzed where nothing is named."""
+    """The operators that are fuzzed if none is named: those of the smoke suite."""
     return tuple(dict.fromkeys(row.case.operator for row in TABLE))
 
 
@@ -126,23 +126,23 @@ def _is_usual(operator: str) -> bool:
     return any("Tensor" in str(item.type) for item in arguments) and not any(item.is_out for item in arguments)
 
 
-def stable_cases(operator: Operator, oracle: Oracle, count: int = CASES_PER_OPERATOR) -> tuple[Case, ...]:
-    """So many cases, as different as can be, the same every time."""
-    from torchstone.suites.choices import SeededChoices
-    from torchstone.suites.forms import draw_case
+def stable_cases(operator: Operator, probe: TorchProbe, count: int = CASES_PER_OPERATOR) -> tuple[Case, ...]:
+    """This many cases, as different as possible, the same every time."""
+    from torchstone.suites.learned_call_forms import draw_case
+    from torchstone.suites.random_choices import SeededChoices
 
     choices = SeededChoices(operator.name)
     drawn: dict[str, Case] = {}
     for seed in range(_DRAWS):
         case = draw_case(operator, operator.forms[seed % len(operator.forms)], choices)
-        if case is not None and case.key not in drawn and oracle.takes(case, seed):
+        if case is not None and case.key not in drawn and probe.takes(case, seed):
             drawn[case.key] = case
     kept = _most_different(list(drawn.values()), count)
-    return tuple(msgspec.structs.replace(case, indistinct=oracle.excuse(case)) for case in kept)
+    return tuple(msgspec.structs.replace(case, indistinct=probe.excuse(case)) for case in kept)
 
 
 def _most_different(cases: list[Case], count: int) -> list[Case]:
-    """One after the other the case whose kinds have been seen the least; of equal ones the earlier."""
+    """Choose one after another the case whose layouts, dtypes, rank and tags were chosen least; of equals the first."""
     seen: Counter[str] = Counter()
     kept: list[Case] = []
     left = [(case, _kinds(case)) for case in cases]

@@ -1,7 +1,8 @@
-"""The suite huggingface_100: the calls of 100 well-known models of the Hugging Face hub in a step of training.
+"""Suite `huggingface_100`: calls of 100 well-known models of the Hugging Face hub in a training step.
 
 `tools/make_huggingface_100.py` traced the calls without weights into a file of this package. Their values come from
-the facts that are known about the operators, as for all traces. `MODELS_FILE` tells how each model was traced.
+tables of valid values by operator (`value_facts`), as for all recorded calls. On CUDA, attention calls are converted
+(`cuda_attention`). `MODELS_FILE` tells how each model was traced.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import ClassVar
 
 import msgspec
 
-from torchstone.suites.attention import BACKWARD, FORWARD, on_cuda
 from torchstone.suites.base import CaseQuery
+from torchstone.suites.cuda_attention import BACKWARD, FORWARD, on_cuda
 from torchstone.suites.recorded_call_files import Recorded, read_source
 from torchstone.suites.trace_text import format_call
 from torchstone.suites.traces import TraceSuite

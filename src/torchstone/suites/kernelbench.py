@@ -1,7 +1,8 @@
-"""Problem files with ``Model``, ``get_inputs`` and ``get_init_inputs``, from a folder that the user has.
+"""Suite `kernelbench`: models in KernelBench's format, from problem files of a user's folder.
 
-Each file is one case: the model, called with weights and inputs of the problem's sizes. What a problem takes is found
-out by running it, in a process that has the sandbox of a kernel.
+A problem file defines ``Model``, ``get_inputs`` and perhaps ``get_init_inputs``. Each file is one case: the model,
+called with weights and inputs of the problem's sizes. Which values they may have is found out by running the file, in a
+process with the sandbox of a kernel.
 """
 
 from __future__ import annotations
@@ -12,28 +13,31 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
 
 from torchstone.errors import InfrastructureError, UsageError
-from torchstone.isolation.confined import Confined, ConfinedEndedError, ConfinedOverranError
+from torchstone.isolation.confined_handle import Confined, ConfinedEndedError, ConfinedOverranError
+from torchstone.operator_categories import base_name
 from torchstone.processes.free_memory import free_host_bytes
 from torchstone.schema import Case, content_key
-from torchstone.suites.base import CaseQuery, selects
-from torchstone.suites.catalogue import Exclusion, Index, KeptCatalogue, Part, PlacedCase, Prepared, Progress
+from torchstone.suites.base import CaseQuery, Quiet, selects
+from torchstone.suites.case_cache import Exclusion, Index, KeptCatalogue, Part, PlacedCase, Prepared, Progress
+from torchstone.suites.problem_file_memory import ReadingMemory
 
-READER_VERSION = 2
-"""To be raised when other cases would be made of the same problems."""
+READER_VERSION = 3
+"""To be raised when the same problems would give other cases, so that cached ones are not used."""
 _MOST_READERS = {"cpu": 2, "cuda": 2}
 """Processes that read problems at the same time. Each may hold the inputs and results of one problem."""
 _READ_SECONDS = 120.0
-"""For one problem: to run its model once or twice, not many times."""
-_HOST_BYTES = {"cuda": 16 << 30}
-"""What a reader may take of the host's memory where the problem itself lies on a device."""
-_LEAST_BYTES = 2 << 30
-"""What a reader is given at least: torch itself needs some of it."""
+"""Time for one problem: enough to run its model once or twice, not many times."""
+_LEAST_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}
+"""Host memory of a reader without any problem: torch needs some of it, a device's driver much more."""
+_FIRST_HOST_SHARE = 1 / 2
+"""Share of the host's free memory that all readers together may take before it is known what problems need."""
 _READER = "torchstone.suites.kernelbench_reader"
 _CHECKOUT = "KernelBench"
 """The folder of a checkout of KernelBench that holds the levels; other folders hold problems as examples."""
@@ -46,21 +50,25 @@ class ProblemOrder(msgspec.Struct, frozen=True):
 
     operator: str
     name: str
-    """Of the file, for people."""
+    """Name of the file, for messages."""
     text: str
     device_type: str = "cpu"
-    """Where the problem is run to learn what it takes."""
-    readers: int = 1
-    """Processes that share the memory of the device."""
-    free_bytes: int = 0
-    """Memory that the reader may take, where the problem is run on the host."""
+    """Where the problem is run to learn its inputs."""
+    granted_bytes: int = 0
+    """Memory of the device that the reader may take for it."""
+    most_bytes: int = 0
+    """What it could be granted at most."""
+    is_reserved: bool = False
+    """Whether no other process may take what was granted."""
 
 
 class Read(msgspec.Struct, frozen=True):
-    """What came of it: one of the two."""
+    """The answer to an order: one of the three."""
 
     case: Case | None = None
     exclusion: Exclusion | None = None
+    wanted_bytes: int = 0
+    """Memory of the device that reading it needs: more than was granted."""
 
 
 class KernelBenchSuite:
@@ -73,7 +81,7 @@ class KernelBenchSuite:
         self._read: dict[Path, Read] = {}
 
     def report_progress_to(self, progress: Progress) -> None:
-        """Who wants to know how many problems have been read."""
+        """Set the function that receives how many problems have been read."""
         self._progress = progress
 
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
@@ -81,29 +89,86 @@ class KernelBenchSuite:
         return tuple(read.case for read in self._all(query) if read.case is not None)
 
     def operators(self, query: CaseQuery) -> tuple[str, ...]:
-        """Of every problem file that the query asks for, whether it turns out to be a case or not. Nothing is run."""
+        """The operator of every problem file that fits the query, whether it has a case or not. Nothing is run."""
         return tuple(name for _, name in problems_in(query.source) if selects(query, name))
 
     def left_out(self, query: CaseQuery) -> dict[str, int]:
         """Problems that are no cases, by reason."""
-        found = [read.exclusion for read in self._all(query) if read.exclusion is not None]
-        return dict(Counter(f"{item.source}: {item.reason}" for item in found))
+        return _reasons(self._all(query))
+
+    def arriving(self, query: CaseQuery, quiet: Quiet = nullcontext) -> ProblemArrivals:
+        """The cases of the query: those of problems read before at once, the others as they are read."""
+        return ProblemArrivals(self._chosen(query), self._read, query, quiet, self._progress)
 
     def _all(self, query: CaseQuery) -> list[Read]:
-        chosen = _sampled([(path, name) for path, name in problems_in(query.source) if selects(query, name)], query)
+        arrivals = self.arriving(query)
+        for _ in arrivals:
+            pass
+        return arrivals.read
+
+    def _chosen(self, query: CaseQuery) -> list[tuple[Path, str]]:
+        problems = problems_in(query.source)
+        _refuse_ambiguous(query, problems)
+        chosen = _sampled([(path, name) for path, name in problems if selects(query, name)], query)
         for path, name in chosen:
             if path not in self._read and (known := _kept(query, name, path)) is not None:
                 self._read[path] = known
-        unread = [(path, name) for path, name in chosen if path not in self._read]
-        for done, (path, name, read) in enumerate(_read_all(unread, query.device_type), 1):
+        return chosen
+
+
+class ProblemArrivals:
+    """Some problems, of which some are read already. See :class:`torchstone.suites.base.Arrivals`."""
+
+    def __init__(
+        self,
+        chosen: list[tuple[Path, str]],
+        read: dict[Path, Read],
+        query: CaseQuery,
+        quiet: Quiet,
+        progress: Progress,
+    ) -> None:
+        self._chosen, self._read, self._query, self._progress = chosen, read, query, progress
+        self._unread = [(path, name) for path, name in chosen if path not in read]
+        self.ready = tuple(each.case for each in self.read if each.case is not None)
+        self.awaited = tuple(name for _, name in self._unread)
+        self._reading = ProblemReading(self._unread, query.device_type, quiet)
+
+    @property
+    def read(self) -> list[Read]:
+        """The answers for problems so far, in their order."""
+        return [self._read[path] for path, _ in self._chosen if path in self._read]
+
+    def __iter__(self) -> Iterator[tuple[str, Case | None]]:
+        for done, (path, name, read) in enumerate(self._reading, 1):
             self._read[path] = read
-            _keep(query, name, path, read)
-            self._progress(done, len(unread), "problems")
-        return [self._read[path] for path, _ in chosen]
+            _keep(self._query, name, path, read)
+            self._progress(done, len(self._unread), "problems")
+            yield name, read.case
+
+    def stop(self) -> None:
+        """Problems that are being read are broken off."""
+        self._reading.stop()
+
+    def left_out(self) -> dict[str, int]:
+        """Problems that are no cases, by reason."""
+        return _reasons(self.read)
+
+
+def _reasons(read: list[Read]) -> dict[str, int]:
+    found = [each.exclusion for each in read if each.exclusion is not None]
+    return dict(Counter(f"{item.source}: {item.reason}" for item in found))
+
+
+def _refuse_ambiguous(query: CaseQuery, problems: list[tuple[Path, str]]) -> None:
+    """A file's stem must be that of one problem: in several levels it may mean several."""
+    for name in query.operators or ():
+        own = [base_name(operator) for path, operator in problems if path.stem == name.removesuffix(".py")]
+        if len(own) > 1:
+            raise UsageError(f"'{name}' is the file name of {len(own)} problems. Name one of {', '.join(own)}.")
 
 
 def _sampled(problems: list[tuple[Path, str]], query: CaseQuery) -> list[tuple[Path, str]]:
-    """So many of them, before any is read: each is one case of one operator. Not where cases are chosen otherwise."""
+    """A sample of the problems before any is read: each is one case. All if other options choose among the cases."""
     if query.sample is None or query.expression is not None or query.keys is not None:
         return problems
     ranked = sorted(problems, key=lambda problem: content_key("sample", problem[1]))
@@ -124,16 +189,34 @@ def _content(operator: str, path: Path) -> str:
 
 
 def _kept(query: CaseQuery, operator: str, path: Path) -> Read | None:
-    """What was learnt of a file with this content, with this torch on such a device."""
+    """The cached answer for a file with this content, for this torch and type of device.
+
+    That a problem was too large counts only while a single reader would not have the memory for it now, either.
+    """
     part = _catalogue(query).part(_content(operator, path))
-    return None if part is None or not part.cases else Read(part.cases[0].case)
+    if part is None:
+        return None
+    if part.cases:
+        return Read(part.cases[0].case)
+    too_large = [each for each in part.exclusions if each.needed_bytes > _most_free_bytes(query.device_type)]
+    return Read(exclusion=msgspec.structs.replace(too_large[0], source=path.name)) if too_large else None
 
 
 def _keep(query: CaseQuery, operator: str, path: Path, read: Read) -> None:
+    """Cache a case, or how much memory the problem needs. Other failures may be temporary and are not cached."""
+    key = _content(operator, path)
     if read.case is not None:
-        key = _content(operator, path)
-        part = Part(key, (PlacedCase(read.case, (0, 0, 0)),))
-        _catalogue(query).write(Prepared(Index(()), {key: part}))
+        part = Part(key, cases=(PlacedCase(read.case, (0, 0, 0)),))
+    elif read.exclusion is not None and read.exclusion.needed_bytes:
+        part = Part(key, exclusions=(read.exclusion,))
+    else:
+        return
+    _catalogue(query).write(Prepared(Index(()), {key: part}))
+
+
+def _most_free_bytes(device_type: str) -> int:
+    """Memory that a problem may take now if it is read alone."""
+    return ReadingMemory(device_type).usable_bytes
 
 
 def problems_in(source: str | None) -> list[tuple[Path, str]]:
@@ -168,66 +251,133 @@ def _is_problem(path: Path) -> bool:
     return bool(re.search(r"^class Model\b", text, re.MULTILINE)) and "def get_inputs" in text
 
 
-def _read_all(problems: list[tuple[Path, str]], device_type: str) -> Iterator[tuple[Path, str, Read]]:
-    """Answers as they come, from several processes. A problem that ends its process is left out."""
-    count = min(len(problems), _MOST_READERS.get(device_type, 1), os.cpu_count() or 1)
-    if not count:
-        return
-    answers: queue.SimpleQueue[tuple[Path, str, Read]] = queue.SimpleQueue()
-    waiting: queue.SimpleQueue[tuple[Path, str]] = queue.SimpleQueue()
-    for problem in problems:
-        waiting.put(problem)
-    readers = [_Reader(device_type, count) for _ in range(count)]
-    with ThreadPoolExecutor(count) as threads:
-        working = [threads.submit(reader.read, waiting, answers) for reader in readers]
-        try:
-            for _ in problems:
-                yield answers.get()
-        finally:  # Ctrl-C, too: what was begun is not waited for
-            for reader in readers:
-                reader.stop()
-        for each in as_completed(working):
-            each.result()
+Answers = queue.SimpleQueue[tuple[Path, str, Read] | Exception | None]
+"""Answers for problems. None: the reading was stopped. An error: it cannot go on."""
+
+
+class ProblemReading:
+    """Problems, read by several processes. Iterating starts them and gives answers as they come.
+
+    A problem that ends its process is left out.
+    """
+
+    def __init__(self, problems: list[tuple[Path, str]], device_type: str, quiet: Quiet) -> None:
+        self._problems = problems
+        count = min(len(problems), _MOST_READERS.get(device_type, 1), os.cpu_count() or 1)
+        self._readers = [_Reader(device_type, count, quiet) for _ in range(count)]
+        self._answers: Answers = queue.SimpleQueue()
+
+    def stop(self) -> None:
+        """From any thread: read no further problem, and break off those in hand."""
+        for reader in self._readers:
+            reader.stop()
+        self._answers.put(None)
+
+    def __iter__(self) -> Iterator[tuple[Path, str, Read]]:
+        if not self._problems:
+            return
+        waiting: queue.SimpleQueue[tuple[Path, str]] = queue.SimpleQueue()
+        for problem in self._problems:
+            waiting.put(problem)
+        with ThreadPoolExecutor(len(self._readers)) as threads:
+            working = [threads.submit(reader.read, waiting, self._answers) for reader in self._readers]
+            try:
+                for _ in self._problems:
+                    answer = self._answers.get()
+                    if answer is None:
+                        return
+                    if isinstance(answer, Exception):
+                        raise answer
+                    yield answer
+            finally:  # Ctrl-C, too: what was begun is not waited for
+                for reader in self._readers:
+                    reader.stop()
+            for each in as_completed(working):
+                each.result()
 
 
 class _Reader:
     """One thread's processes, one after another."""
 
-    def __init__(self, device_type: str, readers: int) -> None:
-        self._device_type, self._readers = device_type, readers
+    def __init__(self, device_type: str, readers: int, quiet: Quiet) -> None:
+        self._device_type, self._readers, self._quiet = device_type, readers, quiet
+        self._memory = ReadingMemory(device_type)
         self._process: Confined | None = None
+        self._limit_bytes = 0
+        """What the process may take of the host's memory."""
         self._is_over = False
 
-    def read(
-        self, waiting: queue.SimpleQueue[tuple[Path, str]], answers: queue.SimpleQueue[tuple[Path, str, Read]]
-    ) -> None:
+    def read(self, waiting: queue.SimpleQueue[tuple[Path, str]], answers: Answers) -> None:
         """Problem after problem, until nothing is left."""
+        try:
+            self._read_all(waiting, answers)
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that waits for answers
+            answers.put(error)
+        finally:
+            self._end_process()
+
+    def _read_all(self, waiting: queue.SimpleQueue[tuple[Path, str]], answers: Answers) -> None:
         while not self._is_over:
             try:
                 path, operator = waiting.get_nowait()
             except queue.Empty:
                 break
-            answers.put((path, operator, self._answer(path, operator)))
-        if self._process is not None:
-            self._process.end()
+            read = self._read_with_memory(path, operator)
+            if read is None:
+                break
+            answers.put((path, operator, read))
+
+    def _read_with_memory(self, path: Path, operator: str) -> Read | None:
+        """Ask again with as much memory as the problem turns out to need. None: stopped.
+
+        Memory is reserved before ``quiet`` is entered. In it the reader would block judges that measure, and these may
+        hold the memory.
+        """
+        granted_bytes, most_bytes = self._memory.small_bytes, self._memory.most_bytes
+        while True:
+            with self._memory.reserved(granted_bytes, lambda: self._is_over), self._quiet():
+                if self._is_over:
+                    return None
+                read = self._answer(path, operator, granted_bytes)
+            if not granted_bytes < read.wanted_bytes <= most_bytes:
+                return read
+            granted_bytes = read.wanted_bytes
 
     def stop(self) -> None:
         """From another thread: read no further problem, and break off the one in hand."""
         self._is_over = True
-        if self._process is not None:
-            self._process.let_go()
+        process = self._process  # its own thread may end it meanwhile
+        if process is not None:
+            process.let_go()
 
-    def _answer(self, path: Path, operator: str) -> Read:
-        free_bytes = free_host_bytes() // (2 * self._readers)
+    def _answer(self, path: Path, operator: str, granted_bytes: int) -> Read:
+        is_reserved = self._memory.takes_reservation(granted_bytes)
+        most_bytes = self._memory.usable_bytes if is_reserved else self._memory.most_bytes
+        given = self._device_type, granted_bytes, most_bytes, is_reserved
         try:
-            order = ProblemOrder(operator, path.name, _text(path), self._device_type, self._readers, free_bytes)
-            if self._process is None:
-                memory_bytes = _HOST_BYTES.get(self._device_type, max(free_bytes, _LEAST_BYTES))
-                self._process = Confined(_READER, self._device_type, memory_bytes)
-            return self._process.ask(order, Read, _READ_SECONDS)
+            order = ProblemOrder(operator, path.name, _text(path), *given)
+            return self._process_for(granted_bytes).ask(order, Read, _READ_SECONDS)
         except (ConfinedEndedError, ConfinedOverranError, OSError, InfrastructureError) as error:
-            self._process = None
+            self._end_process()
             return Read(exclusion=Exclusion(operator, _reason(error, self._device_type), path.name))
+
+    def _process_for(self, granted_bytes: int) -> Confined:
+        """A process that may take this much memory of the host, if that is where the problem is run."""
+        least_bytes = _LEAST_BYTES[self._device_type]
+        needed_bytes = least_bytes + (granted_bytes if self._device_type == "cpu" else 0)
+        if self._limit_bytes < needed_bytes:
+            self._end_process()
+        if self._process is None:
+            self._limit_bytes = max(int(_FIRST_HOST_SHARE * free_host_bytes()) // self._readers, needed_bytes)
+            self._process = Confined(_READER, self._device_type, self._limit_bytes)
+            if self._is_over:  # stopped while the process was made: `stop` could not end it
+                self._process.let_go()
+        return self._process
+
+    def _end_process(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
 
 
 def _reason(error: Exception, device_type: str) -> str:

@@ -1,8 +1,10 @@
-"""The sandboxed process that runs problem files, to learn what their models take. Started by the suite."""
+"""Runs KernelBench problem files in a sandboxed process, to make test cases of their models."""
 
 from __future__ import annotations
 
+import gc
 import socket
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,16 +13,17 @@ import msgspec
 import torch
 from torch.utils._pytree import tree_leaves
 
-from torchstone import models, operators, schema
-from torchstone.calls.drawing import draw_call
-from torchstone.calls.evaluation import OPERATOR_ERRORS
+from torchstone import model_operators, operators, schema
+from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.reference_calls import OPERATOR_ERRORS
+from torchstone.calls.torch_errors import is_out_of_memory
 from torchstone.errors import UsageError
-from torchstone.processes.framing import receive, send
-from torchstone.suites.catalogue import Exclusion
-from torchstone.suites.fitting import Unfit, choices, fit
+from torchstone.processes.msgpack_framing import receive, send
+from torchstone.suites.case_cache import Exclusion
+from torchstone.suites.case_of_recorded_call import Unfit, choices, fit
 from torchstone.suites.kernelbench import ProblemOrder, Read
-from torchstone.suites.model_state import inputs_of, results_without_state, same, written_buffers
 from torchstone.suites.recorder import Facts, Unrecordable, facts_of, write_down
+from torchstone.suites.state_left_by_calls import inputs_of, results_without_state, same, written_buffers
 
 SUITE = "kernelbench"
 _CPU = torch.device("cpu")
@@ -30,13 +33,35 @@ _MANY_ELEMENTS = 1 << 20
 _FEW_INPUTS = 1 << 18
 """Elements of the inputs below which a problem counts as small, and is run at once. Running a model on the meta device
 may import torch's compiler, which takes seconds."""
-_COPIES = 4
-"""Inputs and results of a problem that exist at once while it is read, weights and temporaries apart."""
+_COPIES = 2
+"""Inputs, weights and results of a problem that exist at once while it is read, with temporaries: measured 1.3 to 2.3
+times their bytes. A problem that needs more asks for twice as much."""
+_FREED_SECONDS = 10.0
+"""Longest wait until the reserved memory of a device is free: a driver frees that of an ended process after a while."""
+_LOOK_SECONDS = 0.2
+_LACKING = ("out of memory", "allocate")
+"""Parts of torch's messages when memory is lacking, besides those of CUDA's libraries."""
 _FEW_NO_NUMBERS = 0.02
-"""The share of NaN and infinities that a large problem's results may have on values that are drawn for it."""
+"""Largest share of NaN and infinities that a large problem's results may have on drawn values."""
 _SEED = 11
 _PIECE_ELEMENTS = 1 << 22
-"""Elements that are looked at together: what that takes is small beside the result."""
+"""Elements of a result that are checked together, so that the check needs little memory beside the result."""
+
+
+class MoreNeeded(Unfit):
+    """The problem cannot be read with the memory that was granted."""
+
+    def __init__(self, wanted_bytes: int) -> None:
+        super().__init__("more memory is needed")
+        self.wanted_bytes = wanted_bytes
+
+
+class TooLarge(Unfit):
+    """The problem needs more memory than there is."""
+
+    def __init__(self, needed_bytes: int, reason: str) -> None:
+        super().__init__(reason)
+        self.needed_bytes = needed_bytes
 
 
 def serve(connection: socket.socket) -> None:
@@ -45,38 +70,62 @@ def serve(connection: socket.socket) -> None:
     torch.set_num_threads(1)
     with connection.makefile("rb") as orders, connection.makefile("wb") as answers:
         while (order := receive(orders, ProblemOrder)) is not None:
-            send(answers, _read(order))
+            answer = _read(order)
+            _give_back_memory()  # before the answer: with it the reservation ends
+            send(answers, answer)
+
+
+def _give_back_memory() -> None:
+    """Free the device memory that torch caches: to the other readers, and to this one, it would seem to be in use."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _read(order: ProblemOrder) -> Read:
+    needed_bytes = 0
     try:
         return Read(_case(order))
+    except MoreNeeded as error:
+        return Read(wanted_bytes=error.wanted_bytes)
+    except TooLarge as error:
+        reason, needed_bytes = str(error), error.needed_bytes
     except (UsageError, Unfit, Unrecordable) as error:
         reason = str(error)
     except Exception as error:  # noqa: BLE001 - problem files raise what they like
         text = str(error).strip().splitlines()
         reason = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-    return Read(exclusion=Exclusion(order.operator, reason, order.name))
+    return Read(exclusion=Exclusion(order.operator, reason, order.name, needed_bytes=needed_bytes))
 
 
 def _case(order: ProblemOrder) -> schema.Case:
     source = schema.SourceFiles((schema.SourceFile(order.name, order.text),), "Model", order.name)
-    problem = models.executed(source)
+    problem = model_operators.executed(source)
     size = _size_of_call(problem)
     if size is not None and size.elements > _MANY_ELEMENTS:
-        _require_memory(size, order)
-        return _large_case(order, source, problem)
-    constants = models.unsaved_buffers(models.made(problem["Model"], problem)) - written_buffers(problem)
+        try:
+            _require_memory(size, order)
+            return _large_case(order, source, problem)
+        except (RuntimeError, MemoryError) as error:
+            if not _lacked_memory(error):
+                raise
+            lacking = str(error).strip().partition("\n")[0]
+        raise _more_than_granted(order, lacking)
+    constants = model_operators.unsaved_buffers(model_operators.made(problem["Model"], problem)) - written_buffers(
+        problem
+    )
     case = _case_with(order, source, problem, constants)
     written = _constants_written_to(case) if constants else constants
     return _case_with(order, source, problem, constants - written) if written else case
 
 
 class _Size(NamedTuple):
-    """Of all inputs and results of a call."""
+    """Of a call."""
 
     elements: int
+    """Of inputs and results."""
     size_bytes: int
+    """Of weights, too."""
 
 
 def _size_of_call(problem: Mapping[str, Any]) -> _Size | None:
@@ -86,48 +135,82 @@ def _size_of_call(problem: Mapping[str, Any]) -> _Size | None:
             inputs = inputs_of(problem, 0)
             if sum(leaf.numel() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)) < _FEW_INPUTS:
                 return None
-            results = models.made(problem["Model"], problem)(*inputs)
+            model = model_operators.made(problem["Model"], problem)
+            results = model(*inputs)
     except Exception:  # noqa: BLE001 - problem files raise what they like, and not all of torch runs there
         return None
     tensors = [leaf for leaf in tree_leaves([inputs, results]) if isinstance(leaf, torch.Tensor)]
-    return _Size(sum(tensor.numel() for tensor in tensors), sum(tensor.nbytes for tensor in tensors))
+    weights = model_operators.named_weights(model).values()
+    return _Size(sum(each.numel() for each in tensors), sum(each.nbytes for each in (*tensors, *weights)))
 
 
 def _require_memory(size: _Size, order: ProblemOrder) -> None:
-    """Refuse before anything is allocated: an allocation that fails may end the process, or others."""
-    needed, free = _COPIES * size.size_bytes, _free_bytes(order)
-    if needed > free:
-        raise Unfit(
-            f"needs about {needed / 2**30:.1f} GiB to be read ({_COPIES} x {size.size_bytes / 2**30:.1f} GiB of inputs "
-            f"and results), {free / 2**30:.1f} GiB are free for it"
+    """Raise if memory is lacking, before anything is allocated: a failing allocation may end this process or others."""
+    needed, most = _COPIES * size.size_bytes, order.most_bytes
+    if order.device_type == "cuda" and needed <= order.granted_bytes:
+        most = min(most, _limit_device_memory(order.granted_bytes))
+        if needed > most and not order.is_reserved:
+            raise MoreNeeded(order.granted_bytes + 1)  # a reservation of its own
+    if needed > most:
+        raise TooLarge(
+            needed,
+            f"needs about {_gib(needed)} to be read ({_COPIES} x {_gib(size.size_bytes)} of inputs, weights and "
+            f"results), {_gib(most)} can be used for it",
         )
+    if needed > order.granted_bytes:
+        raise MoreNeeded(needed)
 
 
-def _free_bytes(order: ProblemOrder) -> int:
-    if order.device_type == "cuda":
-        return int(torch.cuda.mem_get_info()[0]) // order.readers
-    return order.free_bytes
+def _limit_device_memory(granted_bytes: int) -> int:
+    """Have torch take no more of the device than was granted, and say how much of that is free."""
+    until = time.monotonic() + _FREED_SECONDS
+    free, total = torch.cuda.mem_get_info()
+    while free < granted_bytes and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+        free, total = torch.cuda.mem_get_info()
+    torch.cuda.set_per_process_memory_fraction(min(1.0, granted_bytes / total))
+    return int(free)
+
+
+def _more_than_granted(order: ProblemOrder, lacking: str) -> Unfit:
+    """The error if a problem needs more than was granted. Twice as much is tried, and in the end all that there is."""
+    wanted = 2 * order.granted_bytes
+    if order.granted_bytes < order.most_bytes:
+        return MoreNeeded(min(wanted, order.most_bytes))
+    return TooLarge(wanted, f"needs more than {_gib(order.granted_bytes)} to be read, all that can be used: {lacking}")
+
+
+def _lacked_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or is_out_of_memory(error):
+        return True
+    return any(text in str(error) for text in _LACKING)
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB"
 
 
 def _large_case(order: ProblemOrder, source: schema.SourceFiles, problem: Mapping[str, Any]) -> schema.Case:
-    """With one call on drawn values; more only if the first values that are tried give NaN or infinities."""
+    """The case of a large problem, with one call on drawn values, or a few if the first ones give NaN or infinities."""
     device = torch.device(order.device_type)
-    model = models.made(problem["Model"], problem)
-    kinds = models.weight_kinds(model)
-    source = msgspec.structs.replace(source, files=(*source.files, models.weights_file(kinds)))
-    weights = [weight.detach().clone() for weight in models.named_weights(model).values()]
+    model = model_operators.made(problem["Model"], problem)
+    kinds = model_operators.weight_kinds(model)
+    source = msgspec.structs.replace(source, files=(*source.files, model_operators.weights_file(kinds)))
+    weights = [weight.detach().clone() for weight in model_operators.named_weights(model).values()]
     del model
-    written = write_down(order.operator, [weights, *inputs_of(problem, 0)], {})
+    with device:  # on a GPU a billion numbers take no time
+        inputs = [value.to(device) if isinstance(value, torch.Tensor) else value for value in inputs_of(problem, 0)]
+    written = write_down(order.operator, [weights, *inputs], {})
     facts = tuple(facts_of(tensor) for tensor in written.tensors)
     call = msgspec.structs.replace(written.call, facts=facts)
-    del written
+    del written, inputs
     plain = schema.Case(SUITE, order.operator, call.args, jitter=False, timed=True, model=source)
     fills = [
         schema.AsMade(place) if _stays_as_made(weight, kind) else kind
         for place, (weight, kind) in enumerate(zip(weights, kinds.values(), strict=True))
     ]
-    models.register(plain)
-    function = models.ModelFunction(problem["Model"], problem, kinds)
+    model_operators.register(plain)
+    function = model_operators.ModelFunction(problem["Model"], problem, kinds)
     reason = "no values were tried"
     for fitted in choices(call, SUITE):
         for signs in (True, False):
@@ -139,15 +222,15 @@ def _large_case(order: ProblemOrder, source: schema.SourceFiles, problem: Mappin
     raise Unfit(reason)
 
 
-def _share_that_is_no_number(function: models.ModelFunction, case: schema.Case, device: torch.device) -> float:
-    """Of one call on drawn values, in the result that has the most. 1: the model refuses them."""
+def _share_that_is_no_number(function: model_operators.ModelFunction, case: schema.Case, device: torch.device) -> float:
+    """The share of NaN and infinities in the worst result of one call on drawn values. 1: the model refuses them."""
     drawn = draw_call(case, _SEED, device)
     weights, *inputs = drawn.args
     model, call = function.instance_for(weights, inputs)
     try:
         results = results_without_state(model, call)
     except OPERATOR_ERRORS as error:
-        if "allocate" in str(error) or "out of memory" in str(error):
+        if _lacked_memory(error):
             raise
         return 1.0
     shares = [_no_numbers(result) for result in results if isinstance(result, torch.Tensor) and result.numel()]
@@ -157,17 +240,17 @@ def _share_that_is_no_number(function: models.ModelFunction, case: schema.Case, 
 def _case_with(
     order: ProblemOrder, source: schema.SourceFiles, problem: Mapping[str, Any], constants: frozenset[str]
 ) -> schema.Case:
-    model = models.made(problem["Model"], problem)
-    kinds = models.weight_kinds(model, constants)
-    source = msgspec.structs.replace(source, files=(*source.files, models.weights_file(kinds)))
-    weights = [_as_argument(weight, kinds[name]) for name, weight in models.named_weights(model).items()]
+    model = model_operators.made(problem["Model"], problem)
+    kinds = model_operators.weight_kinds(model, constants)
+    source = msgspec.structs.replace(source, files=(*source.files, model_operators.weights_file(kinds)))
+    weights = [_as_argument(weight, kinds[name]) for name, weight in model_operators.named_weights(model).items()]
     inputs = inputs_of(problem, 0)
     written = write_down(order.operator, [weights, *inputs], {})
     facts = tuple(facts_of(tensor) for tensor in written.tensors)
     call = msgspec.structs.replace(written.call, facts=facts)
     plain = schema.Case(SUITE, order.operator, call.args, jitter=False, timed=True, model=source)
-    models.register(plain)
-    _require_one_answer(models.ModelFunction(problem["Model"], problem, kinds), weights, inputs)
+    model_operators.register(plain)
+    _require_one_answer(model_operators.ModelFunction(problem["Model"], problem, kinds), weights, inputs)
     fitted = fit(call, SUITE, {}, _CPU)
     fills = [
         schema.AsMade(place) if _stays_as_made(weight, kind) else kind
@@ -177,19 +260,19 @@ def _case_with(
     return both_signs if _is_as_finite(both_signs, as_stated) else as_stated
 
 
-def _as_argument(weight: torch.Tensor, kind: models.WeightKind) -> torch.Tensor:
-    """A table may repeat itself in memory; as an argument it is written there element by element."""
+def _as_argument(weight: torch.Tensor, kind: model_operators.WeightKind) -> torch.Tensor:
+    """The weight as an argument. A constant table may be expanded (stride 0); as an argument it is contiguous."""
     return weight.detach().contiguous() if kind == "constant" else weight.detach()
 
 
-def _stays_as_made(weight: torch.Tensor, kind: models.WeightKind) -> bool:
+def _stays_as_made(weight: torch.Tensor, kind: model_operators.WeightKind) -> bool:
     return kind == "constant" or (kind == "buffer" and _means_something(weight))
 
 
 def _constants_written_to(case: schema.Case) -> frozenset[str]:
-    """By calls of the case, though not by the problem's own: a model may look at its state (a count) before it does."""
+    """Constants that calls on drawn values write to, though calls on the problem's own values do not."""
     assert case.model is not None
-    kinds = models.weights_among({file.name: file.text for file in case.model.files}) or {}
+    kinds = model_operators.weights_among({file.name: file.text for file in case.model.files}) or {}
     found: set[str] = set()
     for seed in range(_LOOKS):
         drawn = draw_call(case, seed, _CPU)
@@ -205,11 +288,11 @@ def _with_weights(
     plain: schema.Case,
     fitted: schema.Case,
     facts: Sequence[Facts],
-    kinds: Sequence[models.WeightKind | schema.AsMade],
+    kinds: Sequence[model_operators.WeightKind | schema.AsMade],
     *,
     signs: bool,
 ) -> schema.Case:
-    """``signs``: parameters that are made positive (the scale of a norm) are drawn of both signs, as training may."""
+    """``signs``: parameters that are made positive (the scale of a norm) get both signs, as they may by training."""
     listed = fitted.args[0]
     assert isinstance(listed, schema.Sequence)
     drawn = []
@@ -226,10 +309,10 @@ def _with_weights(
 
 
 def _is_as_finite(one: schema.Case, other: schema.Case) -> bool:
-    """Whether a model gives no fewer numbers on the values of the one: a logarithm of a weight asks for its sign."""
+    """Whether the first case gives no fewer finite results: a logarithm of a weight needs positive ones."""
     try:
         return one == other or _finite_results(one) >= _finite_results(other)
-    except Exception:  # noqa: BLE001 - some ask for it by an error, and problem files raise what they like
+    except Exception:  # noqa: BLE001 - problem files raise what they like, also for negative weights
         return False
 
 
@@ -255,7 +338,7 @@ def _no_numbers(result: torch.Tensor) -> float:
 
 
 def _require_one_answer(function: Callable[..., list[Any]], weights: list[torch.Tensor], inputs: list[Any]) -> None:
-    """A model with dropout in training mode has no right answer."""
+    """Raise if two equal calls give different results, as with dropout in training mode."""
     with torch.no_grad():
         first, second = (function([weight.clone() for weight in weights], *inputs) for _ in range(2))
     if not all(torch.equal(a, b) for a, b in zip(first, second, strict=True) if isinstance(a, torch.Tensor)):
@@ -263,14 +346,14 @@ def _require_one_answer(function: Callable[..., list[Any]], weights: list[torch.
 
 
 def _means_something(buffer: torch.Tensor) -> bool:
-    """A mask, a table of angles: not what is the same everywhere, as statistics are before they are any."""
+    """Whether a buffer holds a mask or a table, rather than one value everywhere, as untrained statistics do."""
     return buffer.numel() > 1 and (buffer.dtype is torch.bool or not bool((buffer == buffer.flatten()[0]).all()))
 
 
 def _weight(facts: Facts, signs: bool) -> schema.Fill | None:
-    """Of the size that the model was made with: the depth of a network hangs on it. None: as any other argument.
+    """Values of the magnitude that the model was made with, on which deep networks depend. None: as any other argument.
 
-    ``signs``: of both, though it was made positive.
+    ``signs``: draw both signs, though the weight was made positive.
     """
     if not facts.seen or (facts.values is not None and not any(isinstance(value, float) for value in facts.values)):
         return None

@@ -1,7 +1,7 @@
-"""PyTorch's own test samples (OpInfo) as a suite: every ATen overload that any of them comes down to.
+"""Suite `opinfo`: PyTorch's own test samples (OpInfo), as cases of every ATen overload that they call.
 
 The cases of an operator are found once per torch version, device type and dtype, by running the samples that call it.
-After that they lie in the user's cache, and neither torch nor OpInfo is imported to choose among them.
+After that they are in the user's cache, and neither torch nor OpInfo is imported to choose among them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ from importlib.metadata import PackageNotFoundError, version
 from torchstone.errors import UsageError
 from torchstone.schema import Case
 from torchstone.suites.base import CaseQuery, SuiteSize, selects
-from torchstone.suites.catalogue import Catalogue, Entry, Exclusion, Index, KeptCatalogue, Prepared, Progress, assembled
-from torchstone.suites.layouts import may_be_laid_out
+from torchstone.suites.case_cache import (
+    Catalogue,
+    Entry,
+    Exclusion,
+    Index,
+    KeptCatalogue,
+    Prepared,
+    Progress,
+    assembled,
+)
+from torchstone.suites.fixed_size_layouts import may_be_laid_out
 
 CATALOGUE_VERSION = 6
-"""To be raised when other cases would be found in the same samples, or when they are kept in another form."""
+"""To be raised when the same samples would give other cases, or when these are kept in another format."""
 DEFAULT_DTYPES = {"cuda": "bfloat16"}
 _OTHER_DEVICES = "float32"
 
@@ -25,7 +34,7 @@ _OTHER_DEVICES = "float32"
 class OpInfoSuite:
     """PyTorch's own test samples (OpInfo): every ATen overload that they call.
 
-    Cases of the operators asked for are found in what is kept; those that are not there yet are prepared.
+    Cases of the requested operators come from the cache; those that are not there yet are made.
     """
 
     def __init__(self, entries: Collection[str] | None = None) -> None:
@@ -36,7 +45,7 @@ class OpInfoSuite:
         """(device type, dtype) -> what this suite has read or prepared."""
 
     def report_progress_to(self, progress: Progress) -> None:
-        """Who wants to know how far the preparation is."""
+        """Set the function that receives the progress of making cases."""
         self._progress = progress
 
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
@@ -45,7 +54,7 @@ class OpInfoSuite:
         return tuple(may_be_laid_out(case) for case in {case.key: case for case in found}.values())
 
     def known_size(self, query: CaseQuery) -> SuiteSize | None:
-        """How many operators and cases the query has, if all that it needs is kept."""
+        """How many operators and cases the query has; None if some of them are not in the cache."""
         kept = [self._kept(query.device_type, dtype).case_counts() for dtype in _dtypes(query)]
         if any(counts is None for counts in kept):
             return None
@@ -55,7 +64,7 @@ class OpInfoSuite:
         return SuiteSize(len({name for name, _ in chosen}), sum(count for _, count in chosen))
 
     def operators(self, query: CaseQuery) -> tuple[str, ...] | None:
-        """The overloads that the samples call and the query asks for; None where that would have to be found first."""
+        """The overloads that the samples call and the query selects; None if samples would have to be run first."""
         found = [self._known_index(query.device_type, dtype) for dtype in _dtypes(query)]
         if any(index is None for index in found):
             return None
@@ -67,11 +76,11 @@ class OpInfoSuite:
         return known.index if known is not None else self._kept(device_type, dtype).index()
 
     def exclusions(self, query: CaseQuery) -> tuple[Exclusion, ...]:
-        """What samples of the operators asked for called and is no case."""
+        """Calls by samples of the requested operators that are left out."""
         return tuple(item for book in self._catalogues(query) for item in book.exclusions)
 
     def left_out(self, query: CaseQuery) -> dict[str, int]:
-        """How many calls are no cases, by reason."""
+        """How many calls are left out, by reason."""
         counts: Counter[str] = Counter()
         for item in self.exclusions(query):
             counts[item.reason] += item.count
@@ -86,7 +95,7 @@ class OpInfoSuite:
         return assembled(wanted, [entry for entry in prepared.index.entries if _concerns(query, entry)])
 
     def _prepared(self, query: CaseQuery, dtype: str) -> Prepared:
-        """The index, and at least the parts that the query asks for."""
+        """The index, and at least the parts that the query needs."""
         kept, known = self._kept(query.device_type, dtype), self._known.get((query.device_type, dtype))
         index, parts = (known.index, dict(known.parts)) if known is not None else (kept.index(), {})
         missing = query.operators
@@ -112,7 +121,7 @@ def _dtypes(query: CaseQuery) -> tuple[str, ...]:
 
 
 def _concerns(query: CaseQuery, entry: Entry) -> bool:
-    """Whether samples of this entry could be cases of what is asked for: it calls that, or has its name."""
+    """Whether samples of this entry could give cases of a requested operator: by their calls or the entry's name."""
     if query.operators is None or any(selects(query, operator) for operator in entry.operators):
         return True
     words = entry.name.split(".")

@@ -1,5 +1,4 @@
-"""Makes the cases of OpInfo's samples, for the operators asked for: hands out orders to processes, and survives what
-kills them."""
+"""Makes cases of the operator calls in OpInfo's samples, which run in other processes because they may crash."""
 
 from __future__ import annotations
 
@@ -15,17 +14,17 @@ from typing import IO, NamedTuple
 
 import msgspec
 
-from torchstone.durable import keeps_kernels_of_torch
+from torchstone.atomic_files import keeps_kernels_of_torch
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.schema import Case, Given, Tensor, content_key, tensors_of
 from torchstone.suites.base import CaseQuery, selects
-from torchstone.suites.catalogue import Entry, Exclusion, Index, Part, PlacedCase, Prepared, Progress, merged
+from torchstone.suites.case_cache import Entry, Exclusion, Index, Part, PlacedCase, Prepared, Progress, merged
 
 _SECONDS_PER_REPLY = 180.0
 _SECONDS_TO_START = 180.0
 _MOST_PROCESSES = 16
 _MOST_NAMES = 5
-"""Operators that are named while they are prepared; of more the number is told."""
+"""Operators that the progress names; of more only the number is given."""
 CRASHES = "torch crashes or does not end on its samples"
 
 
@@ -36,12 +35,12 @@ class Sample(msgspec.Struct, frozen=True, tag="sample"):
     names: tuple[str, ...] | None = None
     """Only of these operators, named as in `CaseQuery.operators`; None is all."""
     cautious: tuple[str, ...] = ()
-    """Operators that are to be given the very values that they were recorded with: on others a process died."""
+    """Operators that get the very values that they were recorded with, because on others a process died."""
     without: tuple[str, ...] = ()
     """Operators to leave out: a process died of the recorded values too."""
 
     def after_death(self, operator: str) -> Sample | None:
-        """What to ask instead, once a process died while it made cases of that operator; None: nothing is left."""
+        """The next order after a process died while it made cases of that operator; None: there is none left to try."""
         if not operator:
             return None
         if operator in self.cautious:
@@ -62,7 +61,7 @@ SamplingOrder = Sample | Enlarge
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
-    """Said before cases are made of one operator, so that it is known what a process died of."""
+    """Sent before cases are made of one operator, so that it is known at which one a process died."""
 
     operator: str
 
@@ -75,7 +74,7 @@ class Found(msgspec.Struct, frozen=True, tag="found"):
     numbers: tuple[int, ...] = ()
     """For each case of a sample: the number of its call among all calls of the entry."""
     operators: tuple[str, ...] = ()
-    """Every overload that the entry calls, asked for or not."""
+    """Every overload that the entry calls, requested or not."""
 
 
 Reply = Begun | Found
@@ -83,7 +82,7 @@ _REPLY: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
 class Names(msgspec.Struct, frozen=True):
-    """What a process says first."""
+    """The first message of a process."""
 
     entries: tuple[str, ...] = ()
     missing: str = ""
@@ -105,7 +104,7 @@ class _Process:
 
     @property
     def names(self) -> Names:
-        """What it says first. Not waited for before somebody asks: processes start side by side."""
+        """The first message. It is waited for only when it is needed, so that processes start in parallel."""
         if self._names is None:
             self._names = msgspec.json.decode(self._line(_SECONDS_TO_START) or b"{}", type=Names)
         return self._names
@@ -122,7 +121,7 @@ class _Process:
             return None
 
     def ask(self, order: SamplingOrder) -> Reply:
-        """Anything but `Found`: it died, or took too long, at that operator; it is of no use any more."""
+        """The answer. If it is `Begun`, the process died or took too long at that operator and must be replaced."""
         begun = Begun("")
         if not self.names.entries:
             return begun
@@ -197,7 +196,7 @@ def _calls(entry: Entry, query: CaseQuery) -> bool:
 
 
 def _told(what: str, names: tuple[str, ...] | None) -> str:
-    """What is prepared, and for which operators."""
+    """What is made, and for which operators."""
     if names is None:
         return what
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
@@ -210,7 +209,7 @@ def _entry(ran: _Ran) -> Entry:
 
 
 def _blamed(ran: _Ran, query: CaseQuery, index: Index) -> _Ran:
-    """If the whole entry crashed, its operators say so: the index, made before, does not."""
+    """If the whole entry crashed, exclude each of its operators: the index was made before and cannot tell."""
     if not any(item.reason == CRASHES and not item.operator for item in ran.found.exclusions):
         return ran
     called = next(entry.operators for entry in index.entries if entry.number == ran.number)
@@ -219,7 +218,7 @@ def _blamed(ran: _Ran, query: CaseQuery, index: Index) -> _Ran:
 
 
 def _parts(operators: Iterable[str], ran: Iterable[_Ran]) -> dict[str, Part]:
-    """The cases of each operator, each once: the first of those that are called alike."""
+    """The cases of each operator, without repetitions: the first of equal calls."""
     cases: dict[str, dict[str, PlacedCase]] = {operator: {} for operator in operators}
     exclusions: dict[str, list[Exclusion]] = {operator: [] for operator in cases}
     for entry in ran:
@@ -232,17 +231,17 @@ def _parts(operators: Iterable[str], ran: Iterable[_Ran]) -> dict[str, Part]:
 
 
 def _with_large(part: Part, found: Found) -> Part:
-    """Large variants stand behind all other cases, in the order in which their operators first could have one."""
+    """The part with its large variant. Large ones come after all other cases, by the first case that may grow."""
     _, entry, number = next(item.place for item in part.cases if _may_grow(item.case))
     large = tuple(PlacedCase(case, (1, entry, number)) for case in found.cases)
     return msgspec.structs.replace(part, cases=(*part.cases, *large))
 
 
 class _Crew:
-    """Processes side by side, replaced when they die."""
+    """Processes that work in parallel and are replaced when they die."""
 
     def __init__(self, device: str, dtype: str, orders: int) -> None:
-        """``orders``: how many there are at most; no more processes are started."""
+        """``orders``: the largest number of orders to come; no more processes are started."""
         self._circumstances = device, dtype
         count = min(max(orders, 1), _MOST_PROCESSES, len(os.sched_getaffinity(0)))
         self._crew = [_Process(device, dtype) for _ in range(count)]
@@ -297,7 +296,7 @@ class _Crew:
 
 
 def _base(part: Part) -> list[PlacedCase]:
-    """What a large variant is made from, if there is one: a case that tells something, with the most to do."""
+    """The case to make a large variant of, if there is one: preferably informative, contiguous and large."""
     return sorted((item for item in part.cases if _may_grow(item.case)), key=lambda item: _rank(item.case))[-1:]
 
 

@@ -1,7 +1,7 @@
-"""Files of recorded calls, and where they lie: rows from Parquet, JSON, JSON Lines and trace texts, here or on a hub.
+"""Reads files of recorded operator calls in Parquet, JSON, JSON Lines or trace text, local or on the Hugging Face hub.
 
-Rows are checked, their arguments not yet parsed: a suite first chooses which it wants. A file says by its ending what
-it is. Whatever is wrong with it is a UsageError that names file and place.
+The ending of a file tells its format. Each row is one recorded call. Rows are checked, but their arguments are not yet
+parsed: a suite first chooses which rows it uses. All errors are a UsageError that names file and place.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _HUB_FILE = re.compile(r"hf://datasets/(?P<owner>[\w.-]+)/(?P<name>[\w.-]+)/(?P<
 _OPERATOR = re.compile(r"\w+\.\w+\.\w+", re.ASCII)
 _LONG_NUMBER = re.compile(r"(?<![.\d])\d{19,}")
 _MOST = (1 << 63) - 1
-"""Recorded for "up to the end". No recipe holds a larger number, and no operator takes one."""
+"""Largest integer that a case can hold or an operator takes; recorded for "up to the end"."""
 _RENAMED = {"aten.sum.SymInt": "aten.sum.dim_IntList"}
-"""Overloads that recordings of older versions name and no torch has any more."""
+"""Overloads that recordings of older torch versions name and that torch has under another name now."""
 _NEEDS_EXTRA = "needs the package {package}. Install it with: pip install torchstone[traces]"
 
 
@@ -45,19 +45,19 @@ class Row(msgspec.Struct, frozen=True):
     included_in_benchmark: bool = True
     why_excluded: tuple[str, ...] | None = None
     is_overhead_dominated_op: bool | None = None
-    """None: nobody measured it."""
+    """None: not measured."""
     in_models: tuple[str, ...] | None = None
 
 
 class RowLocation(NamedTuple):
-    """Where a row stands."""
+    """Where a row is in its file."""
 
     file: str
     unit: str
     """``row``, ``item`` or ``line``."""
     number: int
     column: int | None = None
-    """Where its arguments begin in the line, if they are in it as they are."""
+    """Where its arguments begin in the line, if the line holds them unquoted."""
 
     def __str__(self) -> str:
         return f"{self.file}, {self.unit} {self.number}"
@@ -108,7 +108,7 @@ def read_source(source: str) -> list[Recorded]:
 
 
 def identity_of(source: str | None) -> str | None:
-    """The same for the same content: a hub's file is pinned by its name, a local one by a hash of what is in it."""
+    """A text that is equal for equal content: the pinned name of a file on the hub, or a hash of local files."""
     if source is None or source.startswith(HUB):
         return source
     path = Path(source)

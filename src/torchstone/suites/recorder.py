@@ -1,9 +1,9 @@
-"""Calls of ATen operators as they happen: how each was called, and what its values were like.
+"""Records calls of ATen operators as they happen: their arguments, and ranges and other properties of their values.
 
-A :class:`Recorder` watches a block of code from below autograd and dispatch, where every model comes down to overloads
-of ATen. Calls alike are one, with a count; the facts about their values (ranges, order, signs) are joined. What cannot
-be said as a recipe is counted with the reason, and never dropped in silence. Nothing is chosen here: which values such
-a call may be given again is :mod:`torchstone.suites.fitting`'s to find out.
+A :class:`Recorder` watches a block of code from below autograd and dispatch, where every model consists of calls of
+ATen overloads. Calls that differ only in values are one, with a count; the facts about their values (range, order,
+definite matrices) are joined. Calls that cannot be described by shapes, dtypes and plain values are counted, with the
+reason. Which values such a call may get later is found out by :mod:`torchstone.suites.case_of_recorded_call`.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from torchstone import operators, schema
-from torchstone.operator_names import is_of
+from torchstone.operator_categories import is_of
 
 MOST_GIVEN = 1024
 """Elements of a tensor whose values are remembered one by one."""
 _MOST_OFFSET = 4096
-"""Larger offsets are kept as far as alignment goes: nobody needs a megabyte in front of a row."""
+"""Of larger storage offsets only the alignment is kept, so that no case needs megabytes of unused memory."""
 _ALIGNMENT = 16
 _BROUGHT = 1 << 16
-"""Tensors of up to so many elements are looked at on the host, wherever they lie."""
+"""Tensors of up to this many elements are copied to the host to look at their values."""
 _WITHOUT_VALUES = "made on the meta device, where nothing is computed"
 _UNKNOWN = schema.Normal()
-"""The fill of a tensor that no choice has been made for."""
+"""The fill (how values are drawn) of a tensor for which none has been chosen yet."""
 
 
-class Unrecordable(Exception):  # noqa: N818 - not an error: a call that no recipe can say
+class Unrecordable(Exception):  # noqa: N818 - not an error: a call that cannot be described as data
     """Why a call cannot be written down."""
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What was seen of the values of one tensor argument, over all calls alike."""
+    """Properties of the values of one tensor argument, over all equal calls."""
 
     seen: bool = False
     """False: it had no values to look at (traced without data, or without elements)."""
@@ -50,10 +50,10 @@ class Facts(msgspec.Struct, frozen=True):
     definite: bool = False
     """Symmetric matrices without a negative eigenvalue."""
     values: tuple[bool | int | float, ...] | None = None
-    """Those of the first call, if they are few."""
+    """The values in the first call, if they are few."""
 
     def joined(self, other: Facts) -> Facts:
-        """What holds for both."""
+        """The facts that hold for both."""
         if not other.seen or not self.seen:
             return self if self.seen else other
         return Facts(
@@ -70,7 +70,7 @@ _NOT_SEEN = Facts()
 
 
 class RecordedCall(msgspec.Struct, frozen=True):
-    """Calls alike."""
+    """Calls that differ only in the values of tensors, as one."""
 
     operator: str
     args: tuple[schema.Argument, ...]
@@ -88,7 +88,7 @@ class Written(NamedTuple):
     """A call as data, and the tensors that it was given."""
 
     key: str
-    """Shared by calls alike."""
+    """The same for calls that differ only in the values of tensors."""
     call: RecordedCall
     tensors: tuple[torch.Tensor, ...]
 
@@ -109,11 +109,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         looks_at_floats: int | None = None,
         most_variants: int | None = None,
     ) -> None:
-        """What None leaves without a limit:
-
-        ``looks_at_floats``: in how many of the calls alike. Whole numbers are looked at in each, since among them are
-        indices, and an index that was not seen may be the largest. ``most_variants``: how many calls that differ in
-        nothing but floating-point scalars are told apart; an optimizer has new ones in every step.
+        """``looks_at_floats``: in how many of equal calls floating-point values are looked at; None: in all. Integers
+        are looked at in each, since among them are indices, and an index that was not seen may be the largest.
+        ``most_variants``: how many calls that differ only in floating-point scalars are told apart; None: all. An
+        optimizer has new ones in every step.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: dict[str, RecordedCall] = {}
@@ -160,7 +159,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return written
 
     def _facts(self, written: Written) -> tuple[Facts, ...]:
-        """Before the call is made, which may write to what it was given."""
+        """The facts about the arguments. To be called before the call is made, which may write to them."""
         known = self.calls.get(written.key)
         seen = known.count if known is not None else 0
         return tuple(
@@ -280,7 +279,7 @@ def _is_whole(tensor: torch.Tensor) -> bool:
 
 
 def facts_of(tensor: torch.Tensor, *, listed: bool = True) -> Facts:
-    """Looks at the values; on a device this waits for them. Listed: writes few ones down one by one."""
+    """Looks at the values; on a device this waits for them. ``listed``: keep the values themselves if they are few."""
     if not _can_be_read(tensor) or not tensor.numel():
         return _NOT_SEEN
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex():
@@ -303,7 +302,7 @@ def facts_of(tensor: torch.Tensor, *, listed: bool = True) -> Facts:
 
 
 def _can_be_read(tensor: torch.Tensor) -> bool:
-    """Not while a CUDA graph is captured: waiting for values would end the capture, and there are none yet."""
+    """Whether values can be read: not while a CUDA graph is captured, which waiting for values would end."""
     if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
         return False
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
@@ -340,7 +339,7 @@ def _is_definite(tensor: torch.Tensor) -> bool:
 
 
 def _share_of_nan(leaves: Iterable[Any]) -> float:
-    """Zero for results that have no values to look at."""
+    """The largest share of NaN in a result; 0 for results without values."""
     worst = 0.0
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor) or not _can_be_read(leaf):

@@ -1,7 +1,7 @@
-"""From a query to cases, for any suite: filters, the largest cases, a sample, given keys.
+"""Selects cases of any suite by the options that all suites share: filter, largest, sample, gradients, case keys.
 
-An option that a suite cannot use is refused. Separate from the suites, so that none of them, and none of another
-package, can ignore an option.
+An option that a suite cannot use is refused. Separate from the suites, so that no suite, also of another package, can
+ignore an option.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import msgspec
 from torchstone.errors import UsageError
 from torchstone.schema import Case, content_key, gradient_operator, tensors_of
 from torchstone.suites.base import CaseQuery, Suite
-from torchstone.suites.case_expression import parse_expression
+from torchstone.suites.case_filter import parse_expression
 
 _ELEMENT_BYTES = {"64": 8, "32": 4, "16": 2}
 _OPTIONS = {"source": "--source", "overhead_dominated": "--overhead-dominated"}
-"""Parts of a query that a suite must say it uses, and the options that they come from."""
+"""Parts of a query that only some suites use (their attribute ``uses``), and the command-line options for them."""
 
 
 def select_cases(name: str, suite: Suite, query: CaseQuery) -> tuple[Case, ...]:
     """The cases of the suite of that name that fit the query."""
-    _refuse_unused(name, suite, query)
+    refuse_unused(name, suite, query)
     fits = _fitting(query.expression)
     cases = tuple(case for case in suite.cases(query) if fits(case) or (query.mode != "fwd" and fits(_gradient(case))))
     if query.largest is not None:
@@ -47,18 +47,18 @@ def _fitting(expression: str | None) -> Callable[[Case], bool]:
 
 
 def _gradient(case: Case) -> Case:
-    """The case under the name of its gradient: what an expression may mean before gradients are made."""
+    """The case under the name of its gradient, to which an expression may refer before gradients are made."""
     return msgspec.structs.replace(case, operator=gradient_operator(case.operator))
 
 
 def operators_of(suite: Suite, query: CaseQuery) -> tuple[str, ...]:
-    """The operators that the query selects, sorted. A suite whose cases take long to make may know them without."""
+    """The operators of the suite, sorted: all that it knows without work, otherwise those of the query's cases."""
     known = known_operators(suite, query)
     return tuple(sorted({case.operator for case in suite.cases(query)} if known is None else known))
 
 
 def left_out(suite: Suite, query: CaseQuery) -> Mapping[str, int]:
-    """How many entries of its source the suite made no case of, by reason; most suites have nothing to leave out."""
+    """How many entries of its source the suite left out, by reason; most suites leave out nothing."""
     method = getattr(suite, "left_out", None)
     found = dict(method(query)) if callable(method) else {}
     if query.mode != "fwd":
@@ -68,9 +68,10 @@ def left_out(suite: Suite, query: CaseQuery) -> Mapping[str, int]:
 
 
 def known_operators(suite: Suite, query: CaseQuery) -> frozenset[str] | None:
-    """Every operator that the suite has cases of, if it can say so without work; None otherwise.
+    """Every operator that the suite has cases of, if it knows them without work; None otherwise.
 
-    A suite that can has a method ``operators(query)``, of which the device, the dtypes and the source count.
+    Such a suite has a method ``operators(query)``. It uses the query's device, dtypes and source; some also select by
+    its operators.
     """
     method = getattr(suite, "operators", None)
     found = method(query) if callable(method) else None
@@ -78,7 +79,7 @@ def known_operators(suite: Suite, query: CaseQuery) -> frozenset[str] | None:
 
 
 def _gradients(cases: tuple[Case, ...]) -> tuple[tuple[Case, ...], dict[str, int]]:
-    from torchstone.suites.backward import backward_cases  # asks torch
+    from torchstone.suites.gradient_cases import backward_cases  # asks torch
 
     return backward_cases(cases)
 
@@ -98,10 +99,10 @@ def keep_largest(cases: Iterable[Case], count: int) -> tuple[Case, ...]:
 
 
 def keep_sample(cases: Iterable[Case], count: int) -> tuple[Case, ...]:
-    """This many cases, in their old order: every operator in turn gives one until there are enough.
+    """This many cases, in their old order: one of every operator in turn until there are enough.
 
-    An operator's choice depends on its cases alone. So the sample is the same everywhere, and a larger one contains a
-    smaller one.
+    Which cases of an operator are chosen depends on its cases alone. So the sample is the same everywhere, and a larger
+    one contains a smaller one.
     """
     listed = tuple(cases)
     ranks: Counter[str] = Counter()
@@ -113,17 +114,18 @@ def keep_sample(cases: Iterable[Case], count: int) -> tuple[Case, ...]:
 
 
 def input_bytes(case: Case) -> int:
-    """About how much a call reads: what makes one case larger than another."""
+    """About how many bytes a call reads, by which cases are compared in size."""
     return sum(math.prod(tensor.shape) * _bytes_of(tensor.dtype) for tensor in tensors_of(case))
 
 
 def _bytes_of(dtype: str) -> int:
-    """By its name, since torch is not imported here."""
+    """Bytes of one element, from the dtype's name, since torch is not imported here."""
     width = next((size for digits, size in _ELEMENT_BYTES.items() if digits in dtype), 1)
     return 16 if dtype == "complex128" else width
 
 
-def _refuse_unused(name: str, suite: Suite, query: CaseQuery) -> None:
+def refuse_unused(name: str, suite: Suite, query: CaseQuery) -> None:
+    """Refuse options that mean nothing to the suite."""
     used: Collection[str] = getattr(suite, "uses", ())
     for part, option in _OPTIONS.items():
         if getattr(query, part) not in (None, False) and part not in used:

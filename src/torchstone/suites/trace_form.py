@@ -1,6 +1,6 @@
-"""The arguments of a case in the form of a trace: what they are without their values.
+"""Converts the arguments of a case to those of a recorded call: tensors have shape, strides and dtype, but no values.
 
-The way back is :func:`torchstone.suites.value_facts.fills_for`.
+:func:`torchstone.suites.value_facts.fills_for` converts them back.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torchstone.schema import (
 from torchstone.suites.trace_text import SHORT_DTYPES, TorchName, TracedCall, TracedTensor, Value
 
 
-class Untraceable(Exception):  # noqa: N818 - an answer: traces have no word for this argument
-    """Why a call cannot be said as a trace."""
+class Untraceable(Exception):  # noqa: N818 - an answer: recorded calls have no form for this argument
+    """Why a call cannot be written as a recorded call."""
 
 
 def traced(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> TracedCall:
-    """The call as a trace has it; where in its storage a tensor begins is not said there."""
+    """The call as a recorded one; storage offsets are lost."""
     return TracedCall(
         tuple(_value(argument) for argument in args), {name: _value(argument) for name, argument in kwargs.items()}
     )

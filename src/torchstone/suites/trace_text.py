@@ -1,8 +1,8 @@
-"""The text of a recorded call: ``((T([2, 3], f16), 1e-05), {'dtype': torch.float16})``, read and written.
+"""Reads and writes the text of a recorded call: ``((T([2, 3], f16), 1e-05), {'dtype': torch.float16})``.
 
-The text comes from files of unknown authors, so a parser for this grammar reads it, and nothing is evaluated. Text
-that does not fit is an error with line and column. Reading and writing are inverse, up to spaces and to what Python
-leaves open (a trailing comma, the quotes around a string).
+The text comes from files of unknown authors, so a parser for this grammar reads it, and nothing is evaluated. Wrong
+text is an error with line and column. What is written can be read back; spaces, trailing commas and the kind of quotes
+may differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_DEPTH = 32
 
 
 class TraceTextError(UsageError):
-    """Text that is no recorded call."""
+    """Text that is not a recorded call."""
 
     def __init__(self, line: int, column: int, problem: str) -> None:
         super().__init__(f"line {line}, column {column}: {problem}")
@@ -79,7 +79,7 @@ def parse_call(text: str) -> TracedCall:
 
 
 def format_call(call: TracedCall) -> str:
-    """Write it the way it is recorded."""
+    """Write the text of a call, as `parse_call` reads it."""
     args = ", ".join(_format(value) for value in call.args) + ("," if len(call.args) == 1 else "")
     kwargs = ", ".join(f"{name!r}: {_format(value)}" for name, value in call.kwargs.items())
     return f"(({args}), {{{kwargs}}})"

@@ -1,8 +1,8 @@
-"""The suite of recorded calls: which operators real models call, with which shapes and dtypes, and how often.
+"""Suites `torchbench` and `torchbench-all`: recorded calls of real models, with operators, shapes, dtypes and counts.
 
-The rows come from a file (:mod:`torchstone.suites.recorded_call_files`), their values from what is known about the
-operators (:mod:`torchstone.suites.value_facts`). Every row becomes a case or is left out for a reason that has a
-name.
+The calls are the rows of a file (:mod:`torchstone.suites.recorded_call_files`). Their values come from tables of valid
+values by operator (:mod:`torchstone.suites.value_facts`). Every row becomes a case, or is left out and counted by
+reason.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import Case, content_key, tensors_of
 from torchstone.suites.base import CaseQuery, names_operator, selects
-from torchstone.suites.device_bound import reason_against
-from torchstone.suites.layouts import may_be_laid_out
+from torchstone.suites.device_only_operators import reason_against
+from torchstone.suites.fixed_size_layouts import may_be_laid_out
 from torchstone.suites.recorded_call_files import DEFAULT_SOURCE, Recorded, read_source
 from torchstone.suites.selection import input_bytes
-from torchstone.suites.telling import excuse
+from torchstone.suites.uninformative_calls import excuse
 from torchstone.suites.value_facts import fills_for
 
 TIMED_BYTES = 1 << 20
@@ -34,7 +34,7 @@ _MOST_MODELS = 3
 
 
 class Selection(NamedTuple):
-    """What a query makes of a source."""
+    """The cases that a query selects from a source, and how many rows are left out, by reason."""
 
     cases: tuple[Case, ...]
     left_out: Counter[str]
@@ -53,7 +53,7 @@ class TraceSuite:
         self._selections: dict[CaseQuery, Selection] = {}
 
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
-        """The cases that fit the query, in the order of the source. Dtypes keep calls with a tensor of one of them."""
+        """The cases that fit the query, in the order of the source: with dtypes, those with a tensor of one of them."""
         found = tuple(case for case in self._select(query).cases if _has_dtype(case, query.dtypes))
         if query.dtypes is not None and not found:
             raise UsageError(
@@ -62,11 +62,11 @@ class TraceSuite:
         return found
 
     def left_out(self, query: CaseQuery) -> dict[str, int]:
-        """Rows of the operators asked for that are no cases, by reason; what the query itself rules out is none."""
+        """How many rows of the requested operators are left out, by reason, without those that the query excludes."""
         return dict(self._select(query).left_out.most_common())
 
     def _select(self, query: CaseQuery) -> Selection:
-        """Rows are chosen before any text is parsed. Two questions about one query are answered from one pass."""
+        """Rows are chosen before their arguments are parsed. The last query's selection is kept for a second call."""
         if query not in self._selections:
             rows, reasons = self._choose(query)
             cases, same = _merged(self._case(recorded, query) for recorded in rows)
@@ -92,7 +92,7 @@ class TraceSuite:
         return rows, reasons
 
     def _require_some_of_each(self, query: CaseQuery, rows: list[Recorded], everything: list[Recorded]) -> None:
-        """An operator that was asked for and has no case left is told from one that was never recorded."""
+        """Raise if a requested operator was recorded but all its rows are left out, with the reasons."""
         chosen = {recorded.operator for recorded in rows}
         for name in query.operators or ():
             if not any(names_operator(name, operator) for operator in chosen):
@@ -161,7 +161,7 @@ def _tags(recorded: Recorded) -> tuple[str, ...]:
 
 
 def _merged(cases: Iterator[Case]) -> tuple[tuple[Case, ...], int]:
-    """Each call once, and how many were merged; a call recorded twice was seen as often as both rows say together."""
+    """Each call once, and how many were merged; the counts of rows with the same call are added."""
     found: dict[str, Case] = {}
     same = 0
     for case in cases:

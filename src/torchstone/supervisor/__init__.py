@@ -1,1 +1,1 @@
-"""The judge's means of starting, asking, freezing and reading workers. Trusted; runs in the judge."""
+"""Starts, commands, freezes and reads workers, the sandboxed processes that run kernels. Trusted code."""

@@ -1,7 +1,8 @@
-"""Results where the judge may not read a worker's memory: the worker copies them into memory of the judge's.
+"""Gets results where the judge does not read a worker's memory: the worker copies them into memory that both share.
 
-On the clock, for every party alike: work that is put off until somebody looks is still timed. What it costs is part of
-the overhead that the shim measures. A candidate could do without the copy, so the record says that results were copied.
+The copy is on the clock for candidate and reference alike: work that is put off until somebody looks is still timed.
+Its cost is part of the overhead that an empty call (the shim) measures. A candidate could save it, so the record says
+that results were copied.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Sequence
 
 import torch
 
-from torchstone.protocol.buffers import HostArena
-from torchstone.protocol.messages import Copy, Done, Segment
+from torchstone.protocol.commands import Copy
+from torchstone.protocol.replies import Done
+from torchstone.protocol.shared_memory import HostArena
+from torchstone.protocol.tensor_places import Segment
 from torchstone.supervisor.result_reading import Copies, Span, UnreadableError, packed
 from torchstone.supervisor.worker_handle import Worker
 

@@ -1,4 +1,4 @@
-"""How the judge reads results: where they lie, in the candidate's own memory, without asking it to hand them over.
+"""Reads results where they lie in the candidate's own memory, without asking the worker for them.
 
 A candidate that had to copy its results out could save the copy, or do its work while copying. Either would give it a
 speed that it does not have. So nothing is copied on the candidate's side. On the CPU the judge reads the memory of
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from torchstone.errors import InfrastructureError
 from torchstone.isolation import linux_calls
-from torchstone.protocol.buffers import DeviceMemory, Driver
-from torchstone.protocol.messages import Segment
+from torchstone.protocol.shared_memory import DeviceMemory, Driver
+from torchstone.protocol.tensor_places import Segment
 
 _ALIGNMENT = 16
 """Of each span in the judge's copy: the largest element that torch has."""

@@ -1,4 +1,4 @@
-"""Workers on request: the zygote's other end, and the spares that make a fresh worker cost nothing to wait for."""
+"""Provides workers: asks the process that forks them (the zygote), and keeps spare workers that are ready at once."""
 
 from __future__ import annotations
 
@@ -18,18 +18,15 @@ import msgspec
 
 from torchstone.errors import InfrastructureError, IsolationUnavailableError
 from torchstone.isolation.sandbox import Policy
-from torchstone.protocol.messages import Failed, Open, Spawn, frame
+from torchstone.protocol.commands import Open, Spawn
+from torchstone.protocol.json_framing import frame
+from torchstone.protocol.replies import Failed
 from torchstone.protocol.worker_environment import Preload, start_apart
 from torchstone.schema import Holding, IsolationLevel, Layer, Limits, ResultReading, encode
-from torchstone.supervisor.pausing import PausableWorker
-from torchstone.supervisor.worker_handle import (
-    PIPE_BYTES,
-    BadReplyError,
-    OverLimitError,
-    OverranError,
-    Worker,
-    WorkerEndedError,
-)
+from torchstone.supervisor.pausable_worker import PausableWorker
+from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, OverranError, WorkerEndedError
+from torchstone.supervisor.worker_handle import Worker
+from torchstone.supervisor.worker_pipes import PIPE_BYTES
 
 _START_SECONDS = 60.0
 _SETTLE_SECONDS = 5.0
@@ -48,7 +45,7 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     threads: int = 1
     cores: tuple[int, ...] = ()
     judge_cores: tuple[int, ...] = ()
-    """Those that the zygote and the wardens keep to as soon as torch is imported; empty: all."""
+    """Cores of the zygote and the wardens once torch is imported; empty: all. Not of a zygote from the fork server."""
     spares: int = 1
     device_at_start: bool = True
     """False: a worker opens its device only when it is told to."""
@@ -60,7 +57,7 @@ class WorkerOptions(msgspec.Struct, frozen=True):
 
 
 class Zygote:
-    """The zygote process, started when first needed and again if it was killed."""
+    """The process that forks workers (zygote), started when first needed and again if it was killed."""
 
     def __init__(
         self,
@@ -70,7 +67,7 @@ class Zygote:
         nursed: socket.socket | None = None,
         cores: tuple[int, ...] = (),
     ) -> None:
-        """``nursed``: the control socket of one that a nursery bears. ``cores``: those that it serves on."""
+        """``nursed``: the control socket of one that the fork server has forked. ``cores``: see ``judge_cores``."""
         self._cores = cores
         self._staging = staging
         self._preload = preload

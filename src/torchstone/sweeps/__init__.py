@@ -1,4 +1,4 @@
-"""Sweeps: operations in several implementations over batch, sequence length and dimension; compared, then timed.
+"""Sweeps: checks and times implementations of operations over a grid of batch size, sequence length and dimension.
 
 The public names. They are loaded when they are first used: importing them must not import torch.
 """

@@ -1,4 +1,4 @@
-"""Axes of a sweep as people write them: ``16,32``, ``256:2048:x2``, ``8:64:8``, and lists of such."""
+"""Parses the values of a sweep's axes (batch sizes, …): ``16,32``, ``256:2048:x2``, ``8:64:8``, and lists of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the samples of an implementation to its time per call with a 95 % interval. No device, no torch."""
+"""Computes the time per call with a 95 % interval from an implementation's samples. No device, no torch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from torchstone.measuring.student import student_t_95
-from torchstone.measuring.trimmed import trimmed_count, trimmed_mean
+from torchstone.measuring.student_t import student_t_95
+from torchstone.measuring.trimmed_means import trimmed_count, trimmed_mean
 
 LEAST_SAMPLES = 5
-"""Fewer give no interval: it would be far too narrow or infinitely wide."""
+"""Of fewer, the interval is their range: a computed one would be far too narrow or infinitely wide."""
 
 
 class Estimate(NamedTuple):

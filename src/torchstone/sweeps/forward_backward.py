@@ -1,4 +1,4 @@
-"""One call of an implementation in the mode of a point: a forward pass, a backward pass, or both."""
+"""Makes the timed calls of an implementation in the sweep's mode: a forward pass, a backward pass, or both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchstone.sweeps.tensor_pool import TensorPool
 from torchstone.sweeps.timing import Call
 
 Gradients = tuple[torch.Tensor, ...]
-"""Of the results of one call: what a backward pass starts from."""
+"""The cotangents of one call's results, from which a backward pass starts."""
 
 
 class Passes:

@@ -1,4 +1,4 @@
-"""Implementations judged at the corners of the grid, by the judge and in its sandbox, before anything is timed.
+"""Has the judge check implementations in the sandbox at the corners of a sweep's grid, before anything is timed.
 
 A kernel that is right at the smallest and the largest values of every axis, on the judge's hidden variants too, is
 then compared in process at every point. The reference itself (PyTorch) and the user's own operations are not judged.
@@ -14,12 +14,12 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from torchstone import registry
+from torchstone.atomic_files import write_atomically
 from torchstone.backends import BackendOptions
-from torchstone.durable import write_atomically
 from torchstone.errors import UsageError
 from torchstone.executors import Executor, ExecutorOptions
+from torchstone.runs.choose_cases_and_kernels import choose_implementations
 from torchstone.runs.devices import device_type
-from torchstone.runs.run import choose_implementations
 from torchstone.schema import (
     Agrees,
     Case,
@@ -47,7 +47,7 @@ from torchstone.sweeps.request import SweepRequest
 BACKENDS = {"Compile": "compile", "CUDA": "torchstone-cuda", "Triton": "torchstone-triton", "Liger": "liger"}
 """The backend that offers to the judge what an implementation of a sweep calls."""
 MOST_ELEMENTS = 1 << 21
-"""Of a corner: the judge keeps many calls with references in float64. Larger ones are judged with a smaller batch."""
+"""Elements at a corner: the judge keeps many calls with references in float64. Larger ones are made smaller."""
 JUDGES_ON_CUDA = 4
 """Nothing is timed while they judge, so they may share the device."""
 KEPT = "judged.json"
@@ -56,7 +56,7 @@ _EPSILON = 1e-5
 
 
 class Progress(Protocol):
-    """Who watches."""
+    """What is informed of the progress."""
 
     def preparing(self, done: int, total: int, what: str) -> None: ...
 

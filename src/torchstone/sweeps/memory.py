@@ -1,4 +1,4 @@
-"""How much memory a point takes, and how many copies of its inputs fit: decided before anything is allocated."""
+"""Computes how much memory a point of a sweep takes and how many copies of its inputs fit, before allocating any."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fitting_copies(footprint: Footprint, cache_bytes: int, implementations: int,
 
 
 def too_large(footprint: Footprint, implementations: int, free_bytes: int) -> str:
-    """The numbers, for who wonders why a point was skipped."""
+    """The reason of a skipped point: memory that it needs, and memory that can be used."""
     needed = needed_bytes(footprint, 1, implementations)
     return f"{needed / 1e9:.2f} GB are needed, {USABLE_SHARE * free_bytes / 1e9:.2f} GB of memory can be used"
 

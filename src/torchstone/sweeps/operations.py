@@ -1,4 +1,4 @@
-"""The operations of a sweep: how inputs are made, the reference, implementations by name, and the bytes moved."""
+"""Defines the operations of a sweep: inputs, reference, implementations by name, and bytes moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a sweep: the list of timed rows, and beside it what was not timed. Each is replaced in one step."""
+"""Writes the files of a sweep: the timed rows, and beside them what was not timed. Each is replaced in one step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from torchstone.durable import write_all_atomically
+from torchstone.atomic_files import write_all_atomically
 from torchstone.errors import UsageError
 from torchstone.schema import encode
 from torchstone.schema.sweep import SweepRecord

@@ -1,4 +1,4 @@
-"""The process of a sweep that has the device: opens it, loads the user's operations, measures one point at a time."""
+"""Answers a sweep in the process that has the device: opens it, loads users' operations, measures points one by one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from torchstone.errors import UsageError
 from torchstone.executors.machine import hardware
 from torchstone.schema.sweep import SweepPoint
-from torchstone.sweeps import messages
-from torchstone.sweeps.light import Light
-from torchstone.sweeps.messages import Broken, Failed, Measure, Measured, Open, Opened, OwnOperation
+from torchstone.sweeps import process_messages as messages
+from torchstone.sweeps.device_limit import Light
 from torchstone.sweeps.operations import BUILT_IN, Function, Operation, why_missing
-from torchstone.sweeps.own_operation import load_operation
-from torchstone.sweeps.point import DeviceLostError, PointMeter
+from torchstone.sweeps.point_measurement import DeviceLostError, PointMeter
+from torchstone.sweeps.process_messages import Broken, Failed, Measure, Measured, Open, Opened, OwnOperation
 from torchstone.sweeps.stage_file import StageFile
 from torchstone.sweeps.timing import Call
+from torchstone.sweeps.user_operation import load_operation
 
 
 class PointSession:

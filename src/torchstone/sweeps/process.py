@@ -1,4 +1,4 @@
-"""The sweep's end of the process that measures points: starts it, asks it, and explains why it did not come back."""
+"""A sweep's handle on the process that measures points (operation, size): starts it, asks it, explains why it died."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchstone.harness.fork_server import ForkServer
 from torchstone.processes import BoundedLog, Peer, PeerEndedError, PeerOverranError
 from torchstone.schema.sweep import SweepPoint, SweepRecord
 from torchstone.sweeps import rows
-from torchstone.sweeps.messages import Broken, Failed, Measure, Measured, Open, Opened, Reply
+from torchstone.sweeps.process_messages import Broken, Failed, Measure, Measured, Open, Opened, Reply
 from torchstone.sweeps.stage_file import read_stage
 
 SESSION = "torchstone.sweeps.point_session:PointSession"
@@ -34,8 +34,10 @@ class Lost(NamedTuple):
     """A point that was not measured because something went wrong in the process."""
 
     implementation: str
-    """Empty: it is not known whose doing it was."""
+    """Empty: it is not known which one caused it."""
     reason: str
+    died: bool = True
+    """Whether the process ended over it. An exception that it reported is told for this point alone."""
 
 
 class PointProcess:
@@ -61,7 +63,10 @@ class PointProcess:
         return reply
 
     def measure(self, point: SweepPoint, implementations: Sequence[str]) -> SweepRecord | Lost:
-        """The record of a point, or what went wrong; then the next question goes to a new process."""
+        """The record of a point, or what went wrong.
+
+        After a process died, was late or lost the device, the next request starts a new one.
+        """
         if self._peer is None:
             self.open()
         assert self._peer is not None
@@ -79,7 +84,7 @@ class PointProcess:
             self.end_peer()
             return Lost(reply.implementation, f"{rows.CRASHED}: {reply.reason}")
         assert isinstance(reply, Failed)
-        return Lost("", f"{rows.RAISED}: {reply.message}")
+        return Lost("", f"{rows.RAISED}: {reply.message}", died=False)
 
     def close(self) -> None:
         """End everything."""

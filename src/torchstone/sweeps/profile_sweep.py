@@ -1,4 +1,4 @@
-"""Profiles a sweep after it was timed, in processes of their own: nothing here changes a time.
+"""Profiles a sweep after it was timed, in separate processes, so that no time changes.
 
 torch's profiler sees every point. ncu and nsys see one point of each operation and implementation, the largest that was
 timed, or every point if that is asked for.
@@ -17,14 +17,14 @@ import msgspec
 
 from torchstone.errors import UsageError, unknown_name
 from torchstone.profiling.base import with_kernels
+from torchstone.profiling.external_tools import Ended, find_tool, run
 from torchstone.profiling.nsight import Tool, UnreadableTableError
 from torchstone.profiling.nsight_compute import TOOL as NCU
 from torchstone.profiling.nsight_systems import TOOL as NSYS
-from torchstone.profiling.tools import Ended, find_tool, run
 from torchstone.schema import ProfilerResult, encode
 from torchstone.schema.sweep import SweepRecord
-from torchstone.sweeps.messages import Open
-from torchstone.sweeps.profile_order import TABLE, TRACE, ProfiledCall, ProfileOrder, SweepProfiler
+from torchstone.sweeps.process_messages import Open
+from torchstone.sweeps.profile_request import TABLE, TRACE, ProfiledCall, SweepProfiler, SweepProfileRequest
 
 PROFILERS: tuple[SweepProfiler, ...] = ("torch", "ncu", "nsys")
 SECONDS = 900.0
@@ -82,14 +82,16 @@ def profile_sweep(
     results = []
     for profiler in profilers:
         calls = chosen_calls(records, every_point or profiler == "torch")
-        result = _profiled(ProfileOrder(opening, calls, profiler, str(folder.absolute()), math.ceil(SECONDS)), folder)
+        result = _profiled(
+            SweepProfileRequest(opening, calls, profiler, str(folder.absolute()), math.ceil(SECONDS)), folder
+        )
         if result.notice:
             tell(f"profiling with {profiler}: {result.notice}")
         results.append(result)
     return tuple(results)
 
 
-def _profiled(order: ProfileOrder, folder: Path) -> ProfilerResult:
+def _profiled(order: SweepProfileRequest, folder: Path) -> ProfilerResult:
     tool = _TOOLS.get(order.profiler)
     if tool is None:
         return _under_torch(order)
@@ -102,14 +104,14 @@ def _profiled(order: ProfileOrder, folder: Path) -> ProfilerResult:
     return _under_tool(order, tool, path, folder)
 
 
-def _under_torch(order: ProfileOrder) -> ProfilerResult:
+def _under_torch(order: SweepProfileRequest) -> ProfilerResult:
     ended = _run(order, [])
     if ended.exit_code != 0:
         return ProfilerResult("torch", "failed", _what_it_said(ended))
     return ProfilerResult("torch", "profiled", files=(TABLE, TRACE))
 
 
-def _under_tool(order: ProfileOrder, tool: Tool, path: str, folder: Path) -> ProfilerResult:
+def _under_tool(order: SweepProfileRequest, tool: Tool, path: str, folder: Path) -> ProfilerResult:
     """The tool's report is kept whatever its table says."""
     report = folder.absolute() / tool.name
     ended = _run(order, tool.launching(path, report))
@@ -125,7 +127,7 @@ def _under_tool(order: ProfileOrder, tool: Tool, path: str, folder: Path) -> Pro
         return msgspec.structs.replace(result, notice=f"the report is kept, its table cannot be read: {error}.")
 
 
-def _run(order: ProfileOrder, launching: Sequence[str]) -> Ended:
+def _run(order: SweepProfileRequest, launching: Sequence[str]) -> Ended:
     """The process that makes the calls, under the tool."""
     with tempfile.TemporaryDirectory(prefix="torchstone-profile-") as scratch:
         path = Path(scratch) / "order.json"

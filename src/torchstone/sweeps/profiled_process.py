@@ -1,6 +1,6 @@
-"""``python -m torchstone.sweeps.profiled_process ORDER_FILE``: a sweep's calls under a profiler, each in a range.
+"""``python -m torchstone.sweeps.profiled_process ORDER_FILE``: runs a sweep's calls under a profiler, in NVTX ranges.
 
-Every call is made once before, unseen: compiling and loading are not what anyone wants to see. Of the second pass ncu
+Every call is made once before, unprofiled, so that compiling and loading are not in the profile. Of the second pass ncu
 sees the calls alone, torch's profiler and nsys also how inputs are made.
 """
 
@@ -18,15 +18,15 @@ import torch
 
 from torchstone.benchmarks.profiled_calls import marked
 from torchstone.schema import decode
-from torchstone.sweeps.messages import Failed
 from torchstone.sweeps.point_session import PointSession
-from torchstone.sweeps.profile_order import TABLE, TRACE, ProfiledCall, ProfileOrder
+from torchstone.sweeps.process_messages import Failed
+from torchstone.sweeps.profile_request import TABLE, TRACE, ProfiledCall, SweepProfileRequest
 
 _TABLE_ROWS = 100
 
 
 def main() -> int:
-    order = decode(Path(sys.argv[1]).read_bytes(), ProfileOrder)
+    order = decode(Path(sys.argv[1]).read_bytes(), SweepProfileRequest)
     signal.alarm(order.seconds)
     session = PointSession()
     opened = session.handle(order.opening)
@@ -71,7 +71,7 @@ def _watched() -> Iterator[None]:
     torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
-def _under_torch(session: PointSession, order: ProfileOrder, is_cuda: bool) -> None:
+def _under_torch(session: PointSession, order: SweepProfileRequest, is_cuda: bool) -> None:
     activities = [torch.profiler.ProfilerActivity.CPU]
     activities += [torch.profiler.ProfilerActivity.CUDA] if is_cuda else []
     with torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True) as profile:

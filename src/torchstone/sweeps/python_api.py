@@ -1,4 +1,4 @@
-"""Sweeps from Python: the function that a benchmark script calls, and one with every setting."""
+"""Python API of sweeps: `run_comprehensive_benchmark` for benchmark scripts, and `sweep` with every setting."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ def sweep(
     mode: str = "fwd",
     output: str | Path = OUTPUT,
     resume: bool = False,
+    overwrite: bool = True,
     device: str = "auto",
     threads: int = 1,
     judged: bool = True,
@@ -73,7 +74,10 @@ def sweep(
     profilers: Iterable[str] | None = None,
     profile_all: bool = False,
 ) -> SweepResult:
-    """Run a sweep with these settings, which are those of ``torchstone sweep``; its rows, skipped rows and records."""
+    """Run a sweep with these settings, which are those of ``torchstone sweep``; its rows, skipped rows and records.
+
+    Files of an earlier sweep are replaced, unless `overwrite` is false.
+    """
     request = make_request(
         operations=operations,
         implementations=implementations,
@@ -84,6 +88,7 @@ def sweep(
         mode=mode,
         output=output,
         resume=resume,
+        overwrite=overwrite,
         device=device,
         threads=threads,
         judged=judged,

@@ -1,8 +1,8 @@
-"""What a sweep is asked to do, checked before anything is started. No torch."""
+"""The options of a sweep, checked before anything is started. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,9 +13,9 @@ from torchstone.runs.devices import device_type, resolve_device
 from torchstone.runs.request import canonical_dtypes
 from torchstone.schema import content_key
 from torchstone.schema.sweep import SweepMode, SweepPoint
-from torchstone.sweeps import names
+from torchstone.sweeps import operation_names
 from torchstone.sweeps.axes import checked_axis
-from torchstone.sweeps.profile_order import SweepProfiler
+from torchstone.sweeps.profile_request import SweepProfiler
 from torchstone.sweeps.profile_sweep import profilers_named
 
 BATCH_SIZES = (16, 32, 64, 128)
@@ -29,9 +29,9 @@ IDENTITY = ("files", "implementations", "dtype", "mode", "device", "threads", "j
 class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One sweep. Names are those of the output."""
 
-    operations: tuple[str, ...] = names.OPERATIONS
+    operations: tuple[str, ...] = operation_names.OPERATIONS
     """Built-in operations, and files that define others."""
-    implementations: tuple[str, ...] = names.DEFAULT_IMPLEMENTATIONS
+    implementations: tuple[str, ...] = operation_names.DEFAULT_IMPLEMENTATIONS
     batch_sizes: tuple[int, ...] = BATCH_SIZES
     sequence_lengths: tuple[int, ...] = SEQUENCE_LENGTHS
     tensor_dimensions: tuple[int, ...] = TENSOR_DIMENSIONS
@@ -40,6 +40,8 @@ class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
     output: Path = OUTPUT
     resume: bool = False
     """Keep the points that an earlier part of this sweep has, and measure the others."""
+    overwrite: bool = False
+    """Replace the files of an earlier sweep; False: refuse."""
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda`` (the first visible one) or ``cuda:N``."""
     threads: int = 1
@@ -48,14 +50,14 @@ class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether implementations are judged at the corners of the grid. False: they are compared in process alone."""
     seed: int = 0
     profilers: tuple[SweepProfiler, ...] = ()
-    """That see the sweep after it was timed."""
+    """Profilers of the calls, in separate processes after timing."""
     profile_all: bool = False
     """ncu and nsys see every point. False: the largest of each operation and implementation."""
 
     @property
     def files(self) -> tuple[str, ...]:
         """The operations that files define."""
-        return tuple(name for name in self.operations if names.is_file(name))
+        return tuple(name for name in self.operations if operation_names.is_file(name))
 
 
 def make_request(
@@ -81,9 +83,9 @@ def make_request(
         name: checked_axis(name, usual if given is None else given) for name, (given, usual) in axes.items()
     }
     request = SweepRequest(
-        operations=names.operations_named(names.OPERATIONS if operations is None else operations),
-        implementations=names.implementations_named(
-            names.DEFAULT_IMPLEMENTATIONS if implementations is None else implementations
+        operations=operation_names.operations_named(operation_names.OPERATIONS if operations is None else operations),
+        implementations=operation_names.implementations_named(
+            operation_names.DEFAULT_IMPLEMENTATIONS if implementations is None else implementations
         ),
         dtype=_dtype(dtype),
         mode=_mode(mode),
@@ -104,8 +106,8 @@ def _dtype(name: str) -> str:
         (found,) = canonical_dtypes((name,))
     except UsageError:
         found = name
-    if found not in names.DTYPES:
-        raise unknown_name("dtype of a sweep", name, names.DTYPES)
+    if found not in operation_names.DTYPES:
+        raise unknown_name("dtype of a sweep", name, operation_names.DTYPES)
     return found
 
 
@@ -140,6 +142,13 @@ def configuration(request: SweepRequest, device: str) -> dict[str, Any]:
         "judged": request.judged,
         "seed": request.seed,
     }
+
+
+def remembered(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the request that a manifest keeps, for a sweep that goes on."""
+    grid = ("batch_sizes", "sequence_lengths", "tensor_dimensions")
+    kept = ("operations", "implementations", *grid, "dtype", "mode", "device", "threads", "judged", "seed")
+    return {name: configuration[name] for name in kept if name in configuration}
 
 
 def points_of(request: SweepRequest, operations: Iterable[str]) -> tuple[SweepPoint, ...]:

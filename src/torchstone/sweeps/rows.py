@@ -1,4 +1,4 @@
-"""From the records of a sweep to the rows of its output: what was timed, and what was not with the reason. No torch."""
+"""Makes the rows of a sweep's output from its records: what was timed, and what was not, with the reason. No torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from torchstone.measuring.light import has_limit, limit_of
+from torchstone.measuring.speed_of_light import has_limit, limit_of
 from torchstone.runs.journal import RecordKind
 from torchstone.schema.measurement import SpeedOfLight
 from torchstone.schema.sweep import SkippedRow, SweepPoint, SweepRecord, SweepRow
@@ -16,6 +16,7 @@ from torchstone.sweeps.request import point_key
 
 WRONG, CRASHED, TIMED_OUT, RAISED = "wrong", "crashed", "timed out", "raised"
 MISSING, UNSUPPORTED, TOO_LARGE, OUT_OF_MEMORY = "missing", "unsupported", "does not fit", "ran out of memory"
+NO_INPUTS = "no inputs"
 FAILURES = (WRONG, CRASHED, TIMED_OUT, RAISED)
 """First words of a reason that is the implementation's own fault, rather than the machine's or the request's."""
 

@@ -1,4 +1,4 @@
-"""One sweep from request to files: open, judge the corners, measure point after point, keep every record."""
+"""Executes one sweep: has kernels judged at the smallest and largest sizes, measures every point, keeps a journal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from torchstone.durable import cache_folder
+from torchstone.atomic_files import cache_folder
 from torchstone.errors import UsageError
 from torchstone.executors.devices import find_devices
 from torchstone.runs import folder as folders
@@ -23,20 +23,23 @@ from torchstone.runs.journal import Journal
 from torchstone.runs.manifest import collect
 from torchstone.schema import ProfilerResult
 from torchstone.schema.sweep import SkippedRow, SweepPoint, SweepRecord, SweepRow, SweepSkip
-from torchstone.sweeps import names, rows
+from torchstone.sweeps import operation_names, rows
 from torchstone.sweeps.judging_corners import judge_corners
-from torchstone.sweeps.messages import Open, Opened
 from torchstone.sweeps.output import OutputFiles, journal_path, skipped_path
 from torchstone.sweeps.process import PointProcess
+from torchstone.sweeps.process_messages import Open, Opened
 from torchstone.sweeps.profile_sweep import profile_sweep, profiles_path
 from torchstone.sweeps.request import IDENTITY, SweepRequest, configuration, one_device, point_key, points_of
 
 MOST_DEATHS = 3
-"""An implementation that has ended the process at so many points of an operation is given up for the others."""
+"""Failed measurements (crash, timeout, error) of an implementation of an operation after which it is given up."""
+
+
+_OPTIONS = folders.OptionNames(place="--output", name="--output")
 
 
 class SweepObserver(Protocol):
-    """Who watches a sweep."""
+    """What is informed of the progress of a sweep."""
 
     def preparing(self, done: int, total: int, what: str) -> None:
         """Before the first point: implementations are being judged."""
@@ -74,7 +77,7 @@ class SweepPlan:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What came of a sweep."""
+    """The result of a sweep."""
 
     output: Path
     skipped_output: Path
@@ -103,14 +106,15 @@ class SweepResult:
 
 def run_sweep(request: SweepRequest, observer: SweepObserver) -> SweepResult:
     """Carry out the request."""
+    _refuse_to_overwrite(request)
     device = one_device(request.device)
     with _process(request, device) as process:
         opened = process.open()  # before the files of an earlier sweep go: an operation's file may have an error
         manifest = collect(configuration(request, device), {"inputs": str(request.seed)})
-        folder = folders.open_folder(_folder_request(request), manifest, IDENTITY)
+        folder = folders.open_folder(_folder_request(request), manifest, IDENTITY, _OPTIONS)
         interruption = Interruption()
-        with folders.open_journal(folder, rows.SWEEP_RECORDS) as journal, interruption.watching():
-            for note in filter(None, (journal.note, folders.note_circumstances(folder, manifest))):
+        with folders.open_journal(folder, rows.SWEEP_RECORDS, _OPTIONS) as journal, interruption.watching():
+            for note in filter(None, (journal.note, folders.note_circumstances(folder, manifest, _OPTIONS))):
                 observer.warned(note)
             sweep = _Sweep(request, device, journal, observer, interruption, process)
             interrupted = False
@@ -128,6 +132,14 @@ def run_sweep(request: SweepRequest, observer: SweepObserver) -> SweepResult:
         opening, into = _opening(request, device), profiles_path(request.output)
         profiles = profile_sweep(opening, records, request.profilers, request.profile_all, into, observer.warned)
     return SweepResult(request.output, skipped_path(request.output), records, interrupted, profiles)
+
+
+def _refuse_to_overwrite(request: SweepRequest) -> None:
+    there = [path for path in (request.output, journal_path(request.output)) if path.exists()]
+    if there and not (request.resume or request.overwrite):
+        raise UsageError(
+            f"{there[0]} exists. Use --resume to go on with that sweep, --overwrite to replace it, or another --output."
+        )
 
 
 @dataclass(frozen=True)
@@ -251,7 +263,7 @@ class _Sweep:
 
     def _exclude_missing(self, opened: Opened) -> None:
         """One notice for each implementation, however many points it is missing at."""
-        built_in = [name for name in self._wanted if name in names.OPERATIONS]
+        built_in = [name for name in self._wanted if name in operation_names.OPERATIONS]
         for implementation, reason in opened.missing.items():
             if built_in:
                 self._observer.warned(f"{implementation} is left out: {reason}.")
@@ -271,7 +283,7 @@ class _Sweep:
         left = {
             operation: [name for name in listed if (operation, name) not in self._excluded]
             for operation, listed in self._wanted.items()
-            if operation in names.OPERATIONS
+            if operation in operation_names.OPERATIONS
         }
         folder = self._journal.path.parent
         for found in judge_corners(self._request, self._device, left, folder, self._observer):
@@ -294,7 +306,7 @@ class _Sweep:
                 break
             blamed = [answer.implementation] if answer.implementation in left else left
             skips |= dict.fromkeys(blamed, answer.reason)
-            for name in blamed:
+            for name in blamed if answer.died else ():
                 self._count_death(point.operation, name, answer.reason)
         return _with_skips(record, skips)
 

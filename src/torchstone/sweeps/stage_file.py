@@ -1,4 +1,4 @@
-"""A small file in which a process notes what it is about to do, for who has to explain why it never came back."""
+"""A small file in which a process notes its next step, so that its parent can explain why it died."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The tables of a sweep: for every operation its means over the grid, its means by dimension, or every point.
+"""Prints the tables of a sweep: for every operation means over the grid, means by dimension, or every point.
 
 A sweep of the default grid has 112 points per operation, too many to read. Unless every point is asked for, an
-operation is told by one row per implementation and one row per dimension, followed by advice.
+operation has one row per implementation and one row per dimension, followed by advice.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torchstone.measuring.grid_means import (
 )
 from torchstone.reports.console import make_table, print_line, print_table
 from torchstone.reports.failure_text import hanging
-from torchstone.reports.text import counted
+from torchstone.reports.safe_text import counted
 from torchstone.schema import SkippedRow, SweepRow
-from torchstone.sweeps.advice import AXES, advice_lines, fastest, skipped_lines
+from torchstone.sweeps.fastest_implementations import AXES, advice_lines, fastest, skipped_lines
 
 MODES = {"fwd": "forward", "bwd": "backward", "fwd+bwd": "forward and backward"}
 FEW_POINTS = 8
@@ -113,7 +113,7 @@ def _dimension_table(
 
 
 def _fastest_cell(names: Sequence[str | None]) -> str:
-    """``Triton 14/16``: who is fastest most often, and at how many of the points."""
+    """``Triton 14/16``: which implementation is fastest most often, and at how many of the points."""
     clear = [name for name in names if name is not None]
     if not clear:
         return "no clear winner"

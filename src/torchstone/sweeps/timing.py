@@ -1,4 +1,4 @@
-"""Times of all implementations of a point: blocks of calls in random order, round after round, until they are precise.
+"""Times all implementations of an operation at one size: blocks of calls, in rounds of random order, until precise.
 
 The clock is an extension point: CUDA graphs on a GPU, the host's clock on a CPU, a list of numbers in tests.
 """
@@ -52,7 +52,7 @@ class Clock(Protocol):
         ...
 
     def take(self, blocks: Sequence[Block]) -> list[float]:
-        """Make each block once, one after the other; nanoseconds per call of each."""
+        """Run each block once, one after the other; nanoseconds per call of each."""
         ...
 
 

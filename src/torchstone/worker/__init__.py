@@ -1,1 +1,1 @@
-"""The untrusted process: it loads one candidate, calls it and answers the judge."""
+"""The untrusted process: it loads a kernel, calls it and answers the judge. Also the process that forks it (zygote)."""

@@ -1,4 +1,4 @@
-"""Watch one call: which torch operators it dispatches, which kernels it launches, what it needs. Runs in the worker."""
+"""Reports which torch operators and device kernels did the work of a call, and its peak memory. Runs in the worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchstone.protocol.peak_memory import PeakMemory
 from torchstone.schema import Attribution, KernelShare
-from torchstone.worker.kernel_code import NAME_CHARACTERS, TritonLaunches, merged, traced_code
+from torchstone.worker.kernel_resources import NAME_CHARACTERS, TritonLaunches, merged, traced_code
 
 _MOST_NAMES = 64
 _LIBRARY = re.compile(
@@ -56,7 +56,7 @@ def _watch(candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, 
 
 
 def _device_type() -> str:
-    """A worker opens its device before it is asked for anything."""
+    """A worker opens its device before it is asked for a call."""
     return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
 
 

@@ -1,4 +1,4 @@
-"""From C++ and CUDA source to a function that can be called. Runs in the worker only.
+"""Builds C++ and CUDA source into a function that can be called. Runs in the worker only.
 
 The files are built when the judge says so, or else with the first call, by calling the compilers directly: no
 ninja, no setuptools. The flags are those of `torch.utils.cpp_extension`, and so is the way in: a pybind11 module, made
@@ -23,8 +23,8 @@ from typing import Any
 import torch
 
 from torchstone import operators
-from torchstone.backends.entries import missing_entry
-from torchstone.backends.native import compiled_files, declaration_in, functions_in, mentions
+from torchstone.backends.find_kernel_function import missing_entry
+from torchstone.backends.native_source import compiled_files, declaration_in, functions_in, mentions
 from torchstone.processes.toolchain import find_cxx, find_nvcc
 from torchstone.schema import SourceFiles, content_key
 

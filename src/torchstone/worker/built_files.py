@@ -1,4 +1,4 @@
-"""What a candidate has built, packed for later workers of the same candidate. Runs in workers only.
+"""Packs a candidate's compiled files for later workers of the same candidate, and unpacks them. Runs in workers only.
 
 The judge keeps the packed bytes without reading them. So nothing outside a worker depends on their form, and the worker
 that unpacks them runs no other candidate. Unpacking is done before candidate code is imported.
@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from torchstone.worker.compiler_setup import is_seed
+from torchstone.worker.compiler_warm_up import is_seed
 
 FOLDERS = ("extensions", "triton", "inductor", "cuda", "native", "cache")
 """Of the scratch folder: where the environment tells compilers to keep their files, and where native kernels lie."""

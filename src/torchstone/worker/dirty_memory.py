@@ -1,4 +1,4 @@
-"""Garbage in the memory that a worker gets first: a kernel that takes it for zeros is then wrong at once.
+"""Fills a worker's free memory with garbage: a kernel that expects zeros there is then wrong at once.
 
 A fresh process has zeros everywhere, and a kernel that never cleared its accumulator would be right in every short
 trial. What is left behind here lies in lists of free memory, where a kernel's own requests find it.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from torchstone import operators
-from torchstone.protocol.messages import MOST_KEPT, Output
+from torchstone.protocol.tensor_places import MOST_KEPT, Output
 
 _SOIL = -3.0517578125e13
 _BYTES_OF_EACH_SIZE = 1 << 20

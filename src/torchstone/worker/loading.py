@@ -1,4 +1,4 @@
-"""From an implementation's data to something that can be called. Runs in the worker only."""
+"""Turns a kernel's source files or import path into a function to call. Runs in the worker only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from torchstone import operators
-from torchstone.backends.common_imports import added_modules
-from torchstone.backends.entries import missing_entry
-from torchstone.backends.native import is_native
-from torchstone.gradients import Differentiated
-from torchstone.models import ModelFunction, WeightKind, weights_among
+from torchstone.backends.find_kernel_function import MissingEntryError, missing_entry
+from torchstone.backends.missing_imports import added_modules
+from torchstone.backends.native_source import is_native
+from torchstone.gradient_operators import Differentiated
+from torchstone.model_operators import ModelFunction, WeightKind, weights_among
 from torchstone.schema import (
     PROBLEM_FILE,
     Implementation,
@@ -47,7 +47,7 @@ def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
 
                 found = native_kernel(source, forward_operator(implementation.operator), folder)
             else:
-                found = _import_source(source, folder)
+                found = _import_source(source, folder, "class" if is_model(implementation.operator) else "function")
     if not callable(found):
         raise TypeError(f"the entry point of {implementation.operator} is not callable: {type(found).__name__}")
     if is_model(implementation.operator):
@@ -78,15 +78,18 @@ def _write(source: SourceFiles, folder: Path) -> None:
         path.write_text(file.text, encoding="utf-8")
 
 
-def _import_source(source: SourceFiles, folder: Path) -> Any:
-    """Import the first file. Its text stays as it is, and so do the lines that errors name."""
+def _import_source(source: SourceFiles, folder: Path, kind: str) -> Any:
+    """Import the first file. Its text stays as it is, and so do the lines that errors name.
+
+    ``kind``: what the kernel is, a function or a class.
+    """
     sys.path.insert(0, str(folder))
     entry_file = folder / source.files[0].name
     name = f"torchstone_candidate_{folder.name}_{entry_file.stem}"
     module = _imported(name, entry_file, added_modules(source))
     if not hasattr(module, source.entry):
         own = (key for key, value in vars(module).items() if callable(value) and _made_in(value, name))
-        raise ImportError(missing_entry(source.files[0].name, source.entry, own))
+        raise MissingEntryError(missing_entry(source.files[0].name, source.entry, own, kind))
     return getattr(module, source.entry)
 
 

@@ -1,4 +1,4 @@
-"""Calls of a problem's own model for the judge, inside the sandbox: problem files are third-party code.
+"""Runs the reference model of a KernelBench problem for the judge, inside the sandbox: it is third-party code.
 
 The judge sends weights and inputs in memory that it owns, and fetches results into such memory. Results that lie in an
 argument's memory, or in one another's, are told as such.
@@ -15,21 +15,24 @@ from typing import Any
 import torch
 
 from torchstone.calls.attention_flops import attention_formulas
-from torchstone.models import ModelFunction
+from torchstone.calls.dispatched_operators import dispatched_operators
+from torchstone.model_operators import ModelFunction
 from torchstone.operators import torch_dtype
-from torchstone.protocol.buffers import HostMemory, Memory, OpenedDeviceMemory
-from torchstone.protocol.messages import (
+from torchstone.protocol.peak_memory import PeakMemory
+from torchstone.protocol.reference_model_messages import (
     CallModel,
-    Done,
     FetchResults,
     MakeWeights,
     ModelResults,
     ModelStretch,
     ModelTensor,
-    Reply,
-    span_elements,
 )
-from torchstone.protocol.peak_memory import PeakMemory
+from torchstone.protocol.replies import Done, Reply
+from torchstone.protocol.shared_memory import HostMemory, Memory, OpenedDeviceMemory
+from torchstone.protocol.tensor_places import span_elements
+
+_KEPT_BYTES = 256 << 20
+"""What torch may keep of a device's memory between calls of models: the judge and the candidate need it."""
 
 
 class ModelCalls:
@@ -45,6 +48,12 @@ class ModelCalls:
 
     def answer(self, command: CallModel | MakeWeights | FetchResults, descriptor: int | None) -> Reply:
         """The reply. What the model raises comes out."""
+        try:
+            return self._reply(command, descriptor)
+        finally:
+            self._give_back_memory()
+
+    def _reply(self, command: CallModel | MakeWeights | FetchResults, descriptor: int | None) -> Reply:
         match command:
             case CallModel():
                 return self._called(command, descriptor)
@@ -58,29 +67,35 @@ class ModelCalls:
 
     def _called(self, command: CallModel, descriptor: int | None) -> Reply:
         with self._memory(command.device_handle, command.arena_bytes, descriptor) as memory:
-            stretches = _stretches(command, memory)
+            stretches = [each.to(command.device_type) for each in _stretches(command, memory)]
             tensors = [_view(stretches[each.stretch], each) for each in command.tensors]
             weights, inputs = tensors[: command.weights], [_input(each, tensors) for each in command.inputs]
             with _default_dtype(command.default_dtype), torch.no_grad():
-                results, flops, peak_bytes = self._results(command, weights, inputs)
+                results, answers = self._results(command, weights, inputs)
             self._wait()
+            if memory is not None and not isinstance(memory, OpenedDeviceMemory):
+                self._deliver(command, memory, stretches)
             found = _described(results, stretches)
             self._new = [] if command.device_type == "meta" else found[1]
-            return ModelResults(command.token, found[0], tuple(map(_stretch, found[1])), flops, peak_bytes)
+            return ModelResults(command.token, found[0], tuple(map(_stretch, found[1])), **answers)
 
     def _results(
         self, command: CallModel, weights: list[torch.Tensor], inputs: list[Any]
-    ) -> tuple[list[Any], int | None, int | None]:
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """What the model returns, and fields of the answer that the command asks for besides."""
+        if command.lists_operators:
+            results, names = dispatched_operators(lambda: self._model(weights, *inputs))
+            return results, {"operators": tuple(sorted(names))}
         if command.counts_flops:
             from torch.utils.flop_counter import FlopCounterMode
 
             with FlopCounterMode(display=False, custom_mapping=attention_formulas()) as counter:
-                return self._model(weights, *inputs), int(counter.get_total_flops()), None
+                return self._model(weights, *inputs), {"flops": int(counter.get_total_flops())}
         if not command.watches_memory:
-            return self._model(weights, *inputs), None, None
+            return self._model(weights, *inputs), {}
         with PeakMemory(command.device_type) as peak:
             results = self._model(weights, *inputs)
-        return results, None, peak.size_bytes
+        return results, {"peak_memory_bytes": peak.size_bytes}
 
     def _fetch(self, command: FetchResults, descriptor: int | None) -> None:
         with self._memory(command.device_handle, command.arena_bytes, descriptor) as memory:
@@ -90,13 +105,21 @@ class ModelCalls:
             self._wait()
         self._new = []
 
+    def _deliver(self, command: CallModel, memory: Memory, stretches: Sequence[torch.Tensor]) -> None:
+        """Bring back weights of a device that shares no memory with the judge: a call may have written to buffers."""
+        for offset, stretch in zip(command.offsets_bytes[: command.weights], stretches, strict=False):
+            if stretch.device.type != "cpu":
+                memory.tensor(offset, stretch.numel(), stretch.dtype).copy_(stretch)
+
     @contextmanager
     def _memory(self, handle: str | None, size_bytes: int, descriptor: int | None) -> Iterator[Memory | None]:
         """What the judge shares for one command."""
         if handle is not None:
-            opened = OpenedDeviceMemory(handle, self._device)
-            with contextlib.closing(opened):
-                yield opened
+            with contextlib.closing(OpenedDeviceMemory(handle, self._device)) as opened:
+                try:
+                    yield opened
+                finally:
+                    self._wait()  # a call that failed half-way may have left work on this memory
         elif descriptor is not None:
             try:
                 memory = HostMemory(descriptor, size_bytes)
@@ -109,6 +132,10 @@ class ModelCalls:
     def _wait(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+
+    def _give_back_memory(self) -> None:
+        if self._device.type == "cuda" and torch.cuda.memory_reserved(self._device) > _KEPT_BYTES:
+            torch.cuda.empty_cache()
 
 
 def _stretches(command: CallModel, memory: Memory | None) -> list[torch.Tensor]:
@@ -141,17 +168,20 @@ def _described(
     """Where each result lies; and the new stretches of memory."""
     leaves = [_plain(result) for result in results]
     known = {_memory_of(stretch): place for place, stretch in enumerate(arguments)}
+    of_arguments = {memory for memory, _ in known}
     shared = [_memory_of(leaf) for leaf in leaves]
     new: list[torch.Tensor] = []
     found = []
     for leaf, memory in zip(leaves, shared, strict=True):
-        if memory not in known and shared.count(memory) > 1:
+        if memory not in known and memory[0] not in of_arguments and shared.count(memory) > 1:
             known[memory] = len(arguments) + len(new)
             new.append(torch.empty(0, dtype=leaf.dtype, device=leaf.device).set_(leaf.untyped_storage()))
         if memory in known:
             found.append(_placed(leaf, known[memory], int(leaf.storage_offset())))
         else:
-            new.append(_span(leaf))
+            span = _span(leaf)
+            # An argument's memory seen in another dtype: the judge's memory is gone before this is fetched.
+            new.append(span.clone() if memory[0] in of_arguments else span)
             found.append(_placed(leaf, len(arguments) + len(new) - 1, 0))
     return tuple(found), new
 

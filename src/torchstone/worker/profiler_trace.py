@@ -1,4 +1,4 @@
-"""Calls under torch's profiler, and their timeline as a Chrome trace. Runs in the worker; never timed, never judged.
+"""Makes calls under torch's profiler, and writes their Chrome trace. Runs in the worker; never timed, never judged.
 
 The trace goes into a memory file of the caller, sealed at its size. So the caller reads no path of the sandbox, and a
 kernel cannot make the file longer.
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import torch
 
-from torchstone.protocol.messages import Trace
-from torchstone.worker.graph_recording import PreparedCall
+from torchstone.protocol.commands import Trace
+from torchstone.worker.cuda_graph_recording import PreparedCall
 
 _COPY_BYTES = 1 << 20
 

@@ -1,4 +1,4 @@
-"""The worker's end of results that are copied, where the judge may not read them in place."""
+"""Copies results into memory of the judge's, where the judge does not read the worker's memory. Runs in the worker."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 
 import torch
 
-from torchstone.protocol.buffers import DeviceMemory, HostMemory
-from torchstone.protocol.messages import Copy
+from torchstone.protocol.commands import Copy
+from torchstone.protocol.shared_memory import DeviceMemory, HostMemory
 
 
 class ResultCopier:

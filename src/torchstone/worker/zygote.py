@@ -1,10 +1,10 @@
 """The zygote: a process with torch imported and no device touched, which forks a worker on request.
 
-It starts with a cleaned environment: a fork inherits memory, and API keys would lie on its stack. On a Spawn it forks a
-helper that enters the new namespaces and forks the *warden*, process 1 of the worker's pid namespace. The warden builds
-the file view and forks the worker proper. It stays outside the candidate's reach and reports how the worker ended. When
-the judge lets go of the leash, the warden ends, and with it every process of the namespace. A judge that is killed lets
-go of it too.
+It starts with a cleaned environment: a fork inherits memory, and API keys would lie on its stack. For each command it
+forks a helper that enters the new namespaces and forks the *warden*, process 1 of the worker's pid namespace. The
+warden builds the file view and forks the worker proper. It stays outside the candidate's reach and reports how the
+worker ended. The judge holds the *leash*, a pipe. When it closes that, the warden ends, and with it every process of
+the namespace. The leash of a judge that is killed closes too.
 
 Single-threaded throughout: a fork copies one thread only, and Landlock binds one thread only.
 """
@@ -20,10 +20,12 @@ import socket
 import sys
 
 from torchstone.isolation import linux_calls, sandbox
-from torchstone.processes.keeping import forget_children, in_child, kill_descendants, wait_for_end, watch_children
-from torchstone.protocol.messages import HEADER_BYTES, Ending, Spawn, frame, frame_length
+from torchstone.processes.keeper import forget_children, in_child, kill_descendants, wait_for_end, watch_children
+from torchstone.protocol.commands import Spawn
+from torchstone.protocol.json_framing import HEADER_BYTES, frame, frame_length
+from torchstone.protocol.replies import Ending
 from torchstone.schema import decode
-from torchstone.worker import compiler_setup
+from torchstone.worker import compiler_warm_up
 
 DESCRIPTORS = 5
 """Commands, replies, log, status, leash: in this order with every Spawn."""
@@ -38,7 +40,7 @@ def main() -> None:
 
 
 def prepare(device_type: str, preload: str, folder: str) -> None:
-    """What is done once for all forks. The folder is for files on the way."""
+    """What is done once for all forks. The folder is for temporary files."""
     linux_calls.keep_freed_memory()
     _import_all(device_type, preload, folder)
     from torchstone.worker.dirty_memory import soil_heap  # late, as all that imports torch
@@ -49,7 +51,7 @@ def prepare(device_type: str, preload: str, folder: str) -> None:
 def serve(control: socket.socket, staging: str) -> None:
     """Fork workers for the other end of the socket, until it closes."""
     readable = sandbox.readable_paths()
-    compiler_setup.keep_kernels_of_torch()
+    compiler_warm_up.keep_kernels_of_torch()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # helpers and wardens are reaped by the kernel
     linux_calls.adopt_orphans()
     gc.freeze()
@@ -62,7 +64,7 @@ def serve(control: socket.socket, staging: str) -> None:
 
 
 def receive_staging(control: socket.socket) -> str | None:
-    """The folder of a judge, which who forks a zygote beforehand does not know; None: the judge is gone."""
+    """The folder of a judge, not known when a zygote was forked beforehand; None: the judge is gone."""
     header = control.recv(HEADER_BYTES, socket.MSG_WAITALL)
     if len(header) < HEADER_BYTES:
         return None
@@ -86,7 +88,7 @@ def _import_all(device_type: str, preload: str, staging: str) -> None:
         import triton  # noqa: F401
 
         if device_type != "cpu":
-            compiler_setup.warm_up(staging)
+            compiler_warm_up.warm_up(staging)
 
 
 def _receive(control: socket.socket) -> tuple[sandbox.Policy, list[int]] | None:

@@ -1,4 +1,4 @@
-"""WHO ANSWERS: one method, a request in and a reply out. Named in `torchstone.registry`."""
+"""Providers ask a model and return its reply. Each has one method, `reply`; users choose one by name."""
 
 from torchstone.generation.providers.base import (
     ModelRequest,

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API through its own SDK, streaming or not."""
+"""Provider `anthropic`: asks Anthropic's Messages API through Anthropic's SDK, streaming or not."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from torchstone.generation.providers.base import (
     ModelRequest,
     ProviderError,
     ProviderOptions,
-    Received,
     Reply,
     failure_of_status,
+    failure_to_connect,
     require_model,
     retry_after,
+    used_by,
 )
 from torchstone.schema.generation import Usage
 
@@ -46,7 +47,6 @@ class AnthropicProvider:
         )
 
     async def reply(self, request: ModelRequest) -> Reply:
-        received = Received()
         asked: dict[str, Any] = {
             "model": self._model,
             "max_tokens": self._options.max_output_tokens,
@@ -54,37 +54,38 @@ class AnthropicProvider:
         }
         try:
             if self._options.stream:
-                return await self._streamed(asked, received)
+                return await self._streamed(asked)
             return _reply_of(await self._client.messages.create(**asked))
         except self._sdk.APIStatusError as error:
             wait = retry_after(error.response.headers, time.time())
             status = 529 if getattr(error, "type", None) == "overloaded_error" else error.status_code
             # An error in the middle of a stream comes with the status of its beginning.
-            raise failure_of_status(max(status, 500) if status < 400 else status, error.message, wait) from error
+            shown = max(status, 500) if status < 400 else status
+            has_begun = error.response.status_code < 400
+            raise failure_of_status(shown, error.message, wait, has_begun=has_begun) from error
         except self._sdk.APITimeoutError as error:
-            raise ProviderError("timeout", str(error), usage=received.usage) from error
+            raise ProviderError("timeout", str(error), usage=used_by(error)) from error
         except self._sdk.APIConnectionError as error:
-            raise ProviderError("connection", _with_cause(error), usage=received.usage) from error
+            raise failure_to_connect(str(self._client.base_url), error) from error
         except self._http_error as error:  # the SDK lets those pass that break a stream
-            raise ProviderError("connection", str(error), usage=received.usage) from error
+            raise failure_to_connect(str(self._client.base_url), error) from error
         except self._sdk.AnthropicError as error:
             raise ProviderError("garbage", f"{type(error).__name__}: {error}") from error
 
-    async def _streamed(self, asked: dict[str, Any], received: Received) -> Reply:
-        usage, stop_reason = Usage(), None
+    async def _streamed(self, asked: dict[str, Any]) -> Reply:
+        text, usage, stop_reason = list[str](), Usage(), None
         async with await self._client.messages.create(**asked, stream=True) as events:
             async for event in events:
                 if event.type == "message_start":
                     usage = _usage_of(event.message.usage)
-                    received.input_tokens = usage.input_tokens
                 elif event.type == "content_block_delta" and event.delta.type == "text_delta":
-                    received.text.append(event.delta.text)
+                    text.append(event.delta.text)
                 elif event.type == "message_delta":
                     stop_reason = event.delta.stop_reason
                     usage = Usage(usage.input_tokens, event.usage.output_tokens, usage.cached_input_tokens)
         if stop_reason is None:
-            raise ProviderError("connection", "the stream ended before the reply did", usage=received.usage)
-        return Reply("".join(received.text), usage, stop_reason)
+            raise ProviderError("connection", "the stream ended before the reply did")
+        return Reply("".join(text), usage, stop_reason)
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -103,10 +104,6 @@ def _usage_of(usage: Any) -> Usage:
     return Usage(
         usage.input_tokens + cached + (usage.cache_creation_input_tokens or 0), usage.output_tokens or 0, cached
     )
-
-
-def _with_cause(error: Exception) -> str:
-    return f"{error} ({error.__cause__})" if error.__cause__ is not None else str(error)
 
 
 def _sdk() -> tuple[Any, type[Exception]]:

@@ -1,4 +1,4 @@
-"""Chat completions through OpenAI's SDK: OpenAI itself, vLLM, Ollama and other servers; streaming or not."""
+"""Provider `openai`: asks for chat completions through OpenAI's SDK, of OpenAI, vLLM, Ollama or another server."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from torchstone.generation.providers.base import (
     ModelRequest,
     ProviderError,
     ProviderOptions,
-    Received,
     Reply,
     failure_of_status,
+    failure_to_connect,
     require_model,
     retry_after,
+    used_by,
 )
 from torchstone.schema.generation import Usage
 
@@ -48,7 +49,6 @@ class OpenAIProvider:
         self._limit_name = "max_completion_tokens" if own else "max_tokens"
 
     async def reply(self, request: ModelRequest) -> Reply:
-        received = Received()
         asked: dict[str, Any] = {
             "model": self._model,
             "messages": [{"role": each.role, "content": each.text} for each in request.messages],
@@ -58,34 +58,33 @@ class OpenAIProvider:
             asked["temperature"] = self._options.temperature
         try:
             if self._options.stream:
-                return await self._streamed(asked, received)
+                return await self._streamed(asked)
             return _reply_of(await self._client.chat.completions.create(**asked))
         except self._sdk.APIStatusError as error:
             wait = retry_after(error.response.headers, time.time())
             raise failure_of_status(error.status_code, error.message, wait) from error
         except self._sdk.APITimeoutError as error:
-            raise ProviderError("timeout", str(error), usage=received.usage) from error
+            raise ProviderError("timeout", str(error), usage=used_by(error)) from error
         except self._sdk.APIConnectionError as error:
-            cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
-            raise ProviderError("connection", f"{error}{cause}", usage=received.usage) from error
+            raise failure_to_connect(str(self._client.base_url), error) from error
         except self._sdk.APIError as error:  # an error in the middle of a stream
-            raise ProviderError("overloaded", str(error), usage=received.usage) from error
+            raise ProviderError("overloaded", str(error)) from error
         except self._sdk.OpenAIError as error:
             raise ProviderError("garbage", f"{type(error).__name__}: {error}") from error
 
-    async def _streamed(self, asked: dict[str, Any], received: Received) -> Reply:
-        usage, stop_reason = Usage(), None
+    async def _streamed(self, asked: dict[str, Any]) -> Reply:
+        text, usage, stop_reason = list[str](), Usage(), None
         options = {"include_usage": True}
         async with await self._client.chat.completions.create(**asked, stream=True, stream_options=options) as chunks:
             async for chunk in chunks:
                 if chunk.usage is not None:
                     usage = _usage_of(chunk.usage)
                 for choice in chunk.choices[:1]:
-                    received.text.append(choice.delta.content or "")
+                    text.append(choice.delta.content or "")
                     stop_reason = choice.finish_reason or stop_reason
         if stop_reason is None:
-            raise ProviderError("connection", "the stream ended before the reply did", usage=received.usage)
-        return Reply("".join(received.text), usage, stop_reason)
+            raise ProviderError("connection", "the stream ended before the reply did")
+        return Reply("".join(text), usage, stop_reason)
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -102,7 +101,7 @@ def _reply_of(completion: openai.types.chat.ChatCompletion) -> Reply:
 def _usage_of(usage: Any) -> Usage:
     details = usage.prompt_tokens_details
     cached = (details.cached_tokens or 0) if details is not None else 0
-    return Usage(usage.prompt_tokens, usage.completion_tokens, cached)
+    return Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, cached)
 
 
 def _sdk() -> Any:

@@ -1,7 +1,8 @@
-"""Replies that were recorded before: from the transcripts of a run folder, or a file of such lines."""
+"""Provider `replay`: returns recorded replies, from the transcripts of a run folder or a file of such lines."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from torchstone.errors import UsageError
@@ -18,19 +19,43 @@ class ReplayProvider:
     def __init__(self, options: ProviderOptions) -> None:
         if options.replay is None:
             raise UsageError("provider 'replay' needs recorded replies: add --replay RUN_FOLDER or a transcript.jsonl.")
+        self._source = options.replay
         self._exchanges = {(each.operator, each.number): each for each in _recorded(options.replay)}
         if not self._exchanges:
             raise UsageError(f"{options.replay} holds no recorded replies. Give a run folder or a transcript.jsonl.")
 
+    def operators_of(self, wanted: Collection[str], *, are_named: bool) -> frozenset[str]:
+        """Those of the operators that have a recorded reply. An operator that the user named must have one."""
+        there = {operator for operator, _ in self._exchanges}
+        absent = sorted(set(wanted) - there)
+        if absent and (are_named or len(absent) == len(wanted)):
+            few = ", ".join(absent[:_MOST_LISTED]) + ", …" * (len(absent) > _MOST_LISTED)
+            raise UsageError(f"{self._source} holds no reply for {few}. {self._what_is_there()}")
+        return frozenset(wanted) & there
+
     async def reply(self, request: ModelRequest) -> Reply:
         found = self._exchanges.get((request.operator, request.number))
         if found is None:
-            known = sorted(number for operator, number in self._exchanges if operator == request.operator)
-            there = f"attempts {', '.join(map(str, known))}" if known else "nothing"
             raise ProviderError(
-                "refused", f"no reply is recorded for attempt {request.number} of {request.operator}; there is {there}"
+                "refused",
+                f"{self._source} holds no reply for attempt {request.number} of {request.operator}. "
+                + self._what_is_there(request.operator),
             )
         return Reply(found.reply, found.usage, found.stop_reason)
+
+    def _what_is_there(self, operator: str | None = None) -> str:
+        """The recorded attempts of the operator, if there are any; otherwise of each operator."""
+        numbers: dict[str, list[int]] = {}
+        for name, number in sorted(self._exchanges):
+            numbers.setdefault(name, []).append(number)
+        shown = {operator: numbers[operator]} if operator in numbers else numbers
+        told = [f"{name} (attempts {', '.join(map(str, those))})" for name, those in list(shown.items())[:_MOST_LISTED]]
+        more = f" and {len(shown) - _MOST_LISTED} more operators" if len(shown) > _MOST_LISTED else ""
+        return f"Recorded: {', '.join(told)}{more}."
+
+
+_MOST_LISTED = 8
+"""Operators in a message."""
 
 
 def _recorded(source: Path) -> list[Exchange]:

@@ -1,4 +1,4 @@
-"""A provider of given replies: the fake for tests and benchmarks."""
+"""A provider whose replies come from a given function instead of a model: the fake for tests and benchmarks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Audit of cases: can a case tell a wrong kernel from a right one?"""
+"""Audits cases: finds cases on which a trivially wrong kernel would agree, so that agreeing on them proves nothing."""

@@ -1,4 +1,4 @@
-"""Can a case tell a wrong kernel from a right one? Trivial adversaries against the judge's own comparison.
+"""Audits a case: submits trivial wrong kernels (adversaries) to the judge's own comparison, which must refuse them.
 
 Each adversary returns something that costs less than the operator:
 
@@ -9,8 +9,9 @@ Each adversary returns something that costs less than the operator:
 A case on which an adversary agrees proves nothing about the kernels that agree on it. No worker is needed:
 adversaries are computed here, from the right results, and compared like a candidate's outputs.
 
-It does not show that better adversaries fail. An adversary passes if it agrees on as many calls in a row as the
-quickest trial makes. So a result that is met by chance (one boolean) is mostly found too.
+It does not show that better adversaries fail. An adversary passes if it agrees on :data:`CALLS_IN_A_TRIAL` calls in a
+row, about as many as the quickest judging of a kernel compares. Several trials are made, so that a case whose result is
+met by chance (one boolean) is mostly found too.
 """
 
 from __future__ import annotations
@@ -23,21 +24,22 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, draw_call
-from torchstone.calls.evaluation import OPERATOR_ERRORS, ReferenceFailure, is_continuous
+from torchstone.calls.random_arguments import DrawnCall, draw_call
+from torchstone.calls.reference_calls import OPERATOR_ERRORS, ReferenceFailure, is_continuous
 from torchstone.judging.compare.agreement import compare
-from torchstone.judging.outcome import Agreement
-from torchstone.judging.reference.expected import Expected, ExpectedValues, Reference
+from torchstone.judging.comparison_result import Agreement
+from torchstone.judging.reference.case_reference import Reference
+from torchstone.judging.reference.expected import Expected, ExpectedValues
 
 CALLS_IN_A_TRIAL = 3
-"""What the quickest trial compares."""
+"""Calls on which an adversary must agree: not more than a quick judging of a kernel compares."""
 TRIALS = 4
 LARGE = 1 << 14
-"""Cases with more elements than this get one trial: nothing is met by chance there."""
+"""Cases with more elements than this get one trial: nobody agrees on so many by chance."""
 
 Outputs = list[Any]
 Adversary = Callable[["Scene"], Outputs | None]
-"""What is handed in instead of the right leaves; None: does not apply to this call."""
+"""Computes what is submitted instead of the right outputs; None: does not apply to this call."""
 
 
 class IndistinctCase(msgspec.Struct, frozen=True):
@@ -48,7 +50,7 @@ class IndistinctCase(msgspec.Struct, frozen=True):
     """The case's arguments."""
     adversaries: tuple[str, ...]
     excuse: str
-    """The case's own reason why it need not tell; empty: a fault of the suite."""
+    """The case's own reason why an adversary may agree; empty: a fault of the suite."""
 
 
 class Audit(msgspec.Struct, frozen=True):
@@ -58,7 +60,7 @@ class Audit(msgspec.Struct, frozen=True):
     judgements: int
     findings: tuple[IndistinctCase, ...]
     unjudged: dict[str, str]
-    """Case -> why torch has no answer for it here."""
+    """Case -> why torch cannot compute it on this device."""
 
     @property
     def unexcused(self) -> tuple[IndistinctCase, ...]:
@@ -83,7 +85,7 @@ class Scene:
 
     @property
     def adds_up(self) -> bool:
-        """Whether many elements enter one, or products of them."""
+        """Whether the operator reduces, or multiplies and adds along a dimension."""
         return self.traits.reduces or self.traits.contracts
 
 
@@ -127,7 +129,7 @@ def _elements(case: schema.Case) -> int:
 
 
 def _agreeing(reference: Reference, seed: int, among: set[str] | None) -> tuple[set[str], int]:
-    """Of these adversaries (None: all), those that agree on one call."""
+    """Names of those adversaries among the given ones (None: all) that agree on one call."""
     call = draw_call(reference.case, 2 * seed, reference.device)
     expected = reference.expect(call)
     other = _leaves(reference.expect(draw_call(reference.case, 2 * seed + 1, reference.device)))
@@ -148,7 +150,7 @@ def _leaves(expected: Expected) -> Outputs:
 
 
 def _judged(expected: Expected, outputs: Outputs, values: dict[Any, ExpectedValues]) -> Any:
-    """Compare as the judge does: what an argument must hold is written to it and to nothing else."""
+    """Compare as the judge does. An output that is an argument (in-place, out=) is first written to that argument."""
     after = list(expected.inputs_after)
     handed = list(outputs)
     recipes = schema.tensors_of(expected.call.case)
@@ -195,7 +197,7 @@ def _each(change: Callable[[torch.Tensor], torch.Tensor]) -> Adversary:
 
 
 def _another_answer(scene: Scene) -> Outputs | None:
-    """Not of what is drawn: another draw is as good."""
+    """The result of another call. Not for random results: another draw is as good."""
     lottery = scene.reference.lottery
     return scene.other if lottery is None or lottery.idle else None
 
@@ -205,7 +207,7 @@ def _mean(scene: Scene) -> Outputs:
 
 
 def _mean_of(right: torch.Tensor) -> torch.Tensor | None:
-    """Not of what is everywhere the same: that is the right answer, and nobody has it who does not compute it."""
+    """The mean of the right result. None if all its elements are equal: then the mean is the right answer itself."""
     if right.numel() == 0:
         return right
     wide = right.to(torch.complex128 if right.dtype.is_complex else torch.float64)
@@ -257,7 +259,7 @@ def _declared(scene: Scene) -> Any:
 
 
 def _without_end(position: int, dimension: int) -> Adversary:
-    """The operator with the last quarter of an argument's dimension taken for zeros, for what depends on it."""
+    """The operator with the last quarter of an argument's dimension replaced by 0, for outputs that depend on it."""
 
     def adversary(scene: Scene) -> Outputs | None:
         tensors = [tensor.view for tensor in scene.call.tensors]

@@ -1,4 +1,4 @@
-"""Does the result of a call agree with the expected one?
+"""Decides whether the result of a call agrees with the expected one.
 
 Checked in this order; the first difference is the answer:
 
@@ -6,9 +6,12 @@ Checked in this order; the first difference is the answer:
 2. positions of NaN and infinities;
 3. values, against the bounds of :mod:`torchstone.judging.reference.bounds`;
 4. the arguments that the operator writes to;
-5. everything that it must not change, bit for bit.
+5. everything that it must not change, bit for bit;
+6. the signs of zeros, if the operator only moves values.
 
-Many calls are first screened against torch's own results, all together; the others are compared in full, one by one.
+Random results are compared by distribution instead of 2 to 4.
+
+Many calls are first compared with torch's own results, all together. Those that are not close are compared in full.
 The worker reports aliasing of outputs, and the trial judges it. Strides are judged only if the case has a
 ``memory_format``.
 """
@@ -22,7 +25,7 @@ from typing import Any
 
 import torch
 
-from torchstone.calls.evaluation import ResultPosition
+from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.compare import ties
 from torchstone.judging.compare.continuity import as_far_as_smooth, may_jump
 from torchstone.judging.compare.reference_trust import (
@@ -36,14 +39,14 @@ from torchstone.judging.compare.screening import screened
 from torchstone.judging.compare.structure import metadata_misfit
 from torchstone.judging.compare.untouched_arguments import Change, kept
 from torchstone.judging.compare.values import TALLIED, Subject, closer_look, statistics_of, subjects_of, tally, together
+from torchstone.judging.comparison_result import UNKNOWN, Agreement, Mismatch, Reason, worst_of
 from torchstone.judging.copy_operators import LostSigns, signs_to_keep
-from torchstone.judging.outcome import UNKNOWN, Agreement, Mismatch, Reason, worst_of
 from torchstone.judging.plans import When, plan_of
 from torchstone.judging.reference.expected import Expected, ExpectedValues
 from torchstone.schema import ErrorStatistics, WrongResult
 
 _BY_BOUNDS: tuple[Reason, ...] = ("values", "precision", "mutation")
-"""What may be found of a result because its bound is too narrow."""
+"""Reasons of a mismatch that a bound which is too narrow may cause."""
 
 
 def compare(
@@ -55,8 +58,8 @@ def compare(
     """Compare one call in full: its flattened outputs, and the flat storage of every tensor argument after it.
 
     Everything lies on the reference's device. One transfer from it, unless there is something to look at closely.
-    ``values`` are those of ``expected``, for who compares several results with the same. Without them, a small call
-    that is wrong is looked at once more: few probes may have missed that terms cancel in it.
+    ``values`` are those of ``expected``, for comparing several results with the same call. Without them, a small call
+    that is wrong is compared once more, with bounds from more probes: a few may have missed that terms cancel in it.
     """
     found = _compared(expected, outputs, inputs_after, expected.values if values is None else lambda: values)
     if (
@@ -108,10 +111,10 @@ def _compared(
 def compare_many(
     expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
 ) -> Agreement | Mismatch:
-    """Compare several calls of one case: in full those expected with bounds, the others as far as necessary.
+    """Compare several calls of one case. Calls that come close to torch's results need no full comparison.
 
     A difference on planted values counts only if torch agrees with itself there. In a gradient it counts only where
-    no slope jumps, because drawn values may be equal too.
+    no slope jumps, as at equal values, which may also be drawn.
     """
     errors = UNKNOWN
     for call in _not_passed(expected, outputs, inputs_after):
@@ -166,10 +169,7 @@ def _not_passed(
 
 
 def _signs_to_keep(expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> list[LostSigns]:
-    """Of values that fit as numbers: where the operator only moves them, a zero keeps its sign.
-
-    Not a planted one: relu moves it, and ``where(x > 0, x, 0)`` does not.
-    """
+    """Results whose zeros must keep their sign: those of operators that only move values. Not with planted values."""
     if expected.call.planted or not expected.batch.reference.only_moves(expected.call):
         return []
     native = {place: tensor[expected.index] for place, tensor in expected.batch.evaluation.tensors.items()}

@@ -1,4 +1,4 @@
-"""Where a result is continuous: a gradient or complex result that differs is wrong only there.
+"""Finds where a result is continuous: a gradient or complex result that differs is wrong only there.
 
 Autograd promises nothing where a slope jumps: at 0 the gradient of relu is 0, 1 or 1/2, and of equal values any may
 be the maximum. Complex functions jump at their cuts, on the side that the sign of a zero tells.
@@ -23,22 +23,23 @@ from typing import Any
 import torch
 
 from torchstone import schema
-from torchstone.calls.drawing import DrawnTensor, batched_view
-from torchstone.calls.evaluation import OPERATOR_ERRORS, ResultPosition, Tensors, is_continuous
+from torchstone.calls.random_arguments import DrawnTensor, batched_view
+from torchstone.calls.reference_calls import ResultPosition, Tensors, is_continuous
+from torchstone.calls.torch_errors import operator_errors
 from torchstone.judging.plans.forward_part import cotangents
 from torchstone.judging.reference.expected import Expected
 from torchstone.judging.reference.float64 import exact_results, widened
 
 _STEP = 4.0
-"""In units of the argument's dtype: what honest kernels round on the way to a comparison."""
+"""Size of a step, in roundings of the argument's dtype: what honest kernels round on the way to a comparison."""
 _SMALLER = 1 / 16
 _IN_PROPORTION = 1 / 8
 """A change with the smaller step that is no more than this part of the other is no jump."""
 _SHARE = 0.25
-"""Of the bound, which is wide on planted values: so much may a result move without further questions."""
+"""Share of the bound by which a result may move and still count as smooth."""
 _GROSS = 1 / 16
 _STEADY = 1e-4
-"""A change by so little of the result is none."""
+"""Relative change of the result that counts as none."""
 _PAIRS = 2
 _FAR = 2.0**200
 """Beyond what any dtype but float64 holds."""
@@ -46,7 +47,9 @@ _SALT = 0x51DE
 
 
 def may_jump(expected: Expected) -> bool:
-    """Whether answers are held against a kernel only as far as results do not jump."""
+    """Whether differences count only where results do not jump: in gradients, and in planted calls with complex
+    input.
+    """
     call = expected.call
     is_complex = any(tensor.view.is_complex() for tensor in call.tensors)
     return schema.is_gradient(call.case.operator) or (bool(call.planted) and is_complex)
@@ -57,7 +60,7 @@ def as_far_as_smooth(expected: Expected, outputs: Sequence[Any]) -> list[Any] | 
     try:
         exact = exact_results(expected.batch.reference.evaluator, expected.call)
         beside = {share: _beside(expected, share) for share in (1.0, _SMALLER)}
-    except OPERATOR_ERRORS:
+    except operator_errors():
         return None
     found = list(outputs)
     for place, values in expected.values().items():
@@ -93,7 +96,7 @@ class _Moves:
 
     @property
     def steady(self) -> torch.Tensor:
-        """For what is no number, to which a bound says nothing: next to a jump bounds are as wide as that."""
+        """Smooth enough to judge NaN or infinity, to which bounds do not apply: next to a jump they are wide."""
         return self.in_proportion | (self.large <= _STEADY * self.exact.abs())
 
 
@@ -111,7 +114,7 @@ def _open(got: torch.Tensor, native: torch.Tensor, moves: _Moves, expected: Expe
 
 
 def _change(exact: Tensors, beside: Sequence[Tensors], place: ResultPosition) -> torch.Tensor | None:
-    """How far a result moves at most; infinitely where it is no number somewhere. None: it is not there."""
+    """How far a result moves at most; infinity where it becomes NaN or infinite. None: the result is missing."""
     if any(place not in each or each[place].shape != exact[place].shape for each in (exact, *beside)):
         return None
     moved = torch.stack([(each[place] - exact[place]).abs() for each in beside])
@@ -119,7 +122,7 @@ def _change(exact: Tensors, beside: Sequence[Tensors], place: ResultPosition) ->
 
 
 def _beside(expected: Expected, share: float) -> list[Tensors]:
-    """What float64 gives with every number that the operator is given moved, one way and the other."""
+    """Results in float64 with all floating-point arguments moved a little, one way and the other."""
     call, evaluator = expected.call, expected.batch.reference.evaluator
     generator = torch.Generator().manual_seed((call.seed ^ _SALT) & ((1 << 63) - 1))
     wide, first = widened(call), cotangents(call.case)
@@ -135,14 +138,14 @@ def _beside(expected: Expected, share: float) -> list[Tensors]:
 
 
 def _moved(view: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-    """Infinities of a mask become numbers that are as good: of equal ones, too, any may be the maximum."""
+    """The values plus the step. Infinities of a mask become huge numbers, so that equal ones move apart too."""
     if view.is_complex():
         return view + step
     return torch.where(torch.isinf(view), view.sign() * _FAR, view) + step
 
 
 def _step(tensor: DrawnTensor, view: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """By which each element is moved, of expanded ones too: units of its own magnitude, and a zero of the usual one."""
+    """By how much each element is moved: relative to its magnitude, or for a zero to the usual magnitude."""
     usual = getattr(tensor.recipe.fill, "std", 1.0) or 1.0
     magnitude = torch.where(view == 0, usual, view.abs())
     magnitude = torch.where(torch.isfinite(magnitude), magnitude, _FAR)

@@ -1,4 +1,4 @@
-"""What a kernel was given at one element of its result, in words, for the message of a mismatch.
+"""For a message on a wrong result: names the inputs of the wrong element, or describes the arguments.
 
 Of a pointwise operator, the values that are broadcast to the element. Of any other operator an element depends on many
 values: there the message says what the arguments are.
@@ -10,11 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, DrawnTensor
-from torchstone.calls.evaluation import ResultPosition
+from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
+from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.number_wording import shown
 
 _MOST_ARGUMENTS = 8
@@ -39,7 +40,9 @@ def inputs_at(call: DrawnCall, place: ResultPosition, index: Sequence[int], shap
 
 
 def values_at(call: DrawnCall, place: ResultPosition, index: Sequence[int], shape: Sequence[int]) -> dict[str, str]:
-    """The element of each tensor that belongs to one of the result; empty where several do."""
+    """For one element of the result, the element of each tensor that it is made of; empty where it is made of
+    several.
+    """
     if place.kind != "output" or not _is_pointwise(call.case.operator) or not _all_broadcast(call, shape):
         return {}
     return {name: _value_at(tensor.view, index, shape) for name, tensor in _named(call)}
@@ -71,11 +74,11 @@ def _is_pointwise(operator: str) -> bool:
 
 
 def _all_broadcast(call: DrawnCall, shape: Sequence[int]) -> bool:
-    """Whether one value of each tensor belongs to an element: not of a gradient that adds up broadcast elements."""
+    """Whether the arguments broadcast to the result: not to a gradient that adds up broadcast elements."""
     shapes = [tensor.recipe.shape for tensor in call.tensors]
-    try:
-        return bool(shapes) and tuple(torch.broadcast_shapes(*shapes)) == tuple(shape)  # type: ignore[no-untyped-call]
-    except RuntimeError:
+    try:  # torch's own function imports a library for algebra, which takes a second
+        return bool(shapes) and np.broadcast_shapes(*shapes) == tuple(shape)
+    except ValueError:
         return False
 
 

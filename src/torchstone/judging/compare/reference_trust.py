@@ -1,9 +1,9 @@
-"""Whether torch's own answer to a planted call can be trusted: only then is a different answer wrong.
+"""Decides whether torch's own answer to a call with planted values can be trusted; only then is another answer wrong.
 
-A planted value may lie where a sum loses every digit, or where torch's answer depends on its algorithm. An honest
-kernel could not match it. So a difference counts only if torch's own answer equals float64 on the same values:
-numbers within a bound without allowance for torch, and the same infinities, NaN, integers and booleans. This is
-checked only after a mismatch, which saves most calls their float64 evaluations.
+A planted value (written by an input plan) may lie where a sum loses every digit, or where torch's answer depends on
+its algorithm. An honest kernel could not match it. So a difference counts only if torch's own answer equals float64 on
+the same values: numbers within a bound without allowance for torch, and the same infinities, NaN, integers and
+booleans. This is checked only after a mismatch, which saves most calls their float64 evaluations.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.evaluation import OPERATOR_ERRORS, ResultPosition, Tensors, is_continuous
-from torchstone.gradients import Differentiated
+from torchstone.calls.reference_calls import ResultPosition, Tensors, is_continuous
+from torchstone.calls.torch_errors import operator_errors
+from torchstone.gradient_operators import Differentiated
 from torchstone.judging.compare import ties
 from torchstone.judging.plans import plan_of
 from torchstone.judging.reference.expected import Expected, ExpectedValues
@@ -27,12 +28,12 @@ _NATIVE_SHARE = 0.25
 
 
 def stands_by(expected: Expected) -> bool:
-    """Whether torch's own answer to a call is also what float64 gives, and what its decomposition gives."""
+    """Whether torch's own answer to a call equals its float64 answer and the answer of its decomposition."""
     return _float64_agrees(expected) and _decomposition_agrees(expected)
 
 
 def is_left_open(expected: Expected) -> bool:
-    """Whether the call's plan holds nothing against a candidate here."""
+    """Whether the call's plan accepts any result of this call."""
     plan = plan_of(expected.call)
     return plan is not None and plan.leaves_open(expected.call, expected.native)
 
@@ -40,7 +41,7 @@ def is_left_open(expected: Expected) -> bool:
 def where_it_stands(
     expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> tuple[list[Any], list[torch.Tensor]] | None:
-    """A candidate's results, with torch's own in the elements where torch disagrees with itself. None: in all of them.
+    """A candidate's results, with torch's own in the elements where torch disagrees with itself. None: not possible.
 
     Only for pointwise operators, whose elements do not depend on one another: of gelu no digit is right far below zero,
     and every digit above.
@@ -67,9 +68,9 @@ def _decomposition_agrees(expected: Expected) -> bool:
 
 
 def _right_by_decomposition(expected: Expected) -> Tensors:
-    """Where torch's decomposition of the operator gives the same, if there is one.
+    """Where torch's decomposition of the operator, if there is one, gives the same.
 
-    Its authors also decided about NaN and infinities. Where they decided otherwise, nothing is promised.
+    Where its authors decided otherwise about NaN and infinities, torch promises nothing.
     """
     outputs, plan = _decomposed(expected), plan_of(expected.call)
     strictly = plan is not None and plan.policy.strict_non_finite
@@ -117,7 +118,7 @@ def _decomposed(expected: Expected) -> list[Any]:
 
 
 def _within(got: torch.Tensor, want: ExpectedValues, *, strictly: bool) -> torch.Tensor:
-    """``strictly``: NaN and infinities are what is asked about, so one does not stand for the other."""
+    """Where ``got`` is within the bound or not finite like ``want``; ``strictly``: NaN is then not infinity."""
     same = elementwise_same(got, want.native)
     if want.bound is not None and is_continuous(want.native.dtype):
         same |= (got.to(want.centre.dtype) - want.centre).abs() <= want.bound
@@ -131,11 +132,11 @@ def _float64_agrees(expected: Expected) -> bool:
 
 
 def _right_by_float64(expected: Expected) -> Tensors | None:
-    """Where torch's answer is what float64 gives, or near it; None: that cannot be said."""
+    """Where torch's answer equals the float64 answer or is near it; None: there is no float64 answer."""
     reference, call, native = expected.batch.reference, expected.call, expected.native
     try:
         exact = exact_results(reference.evaluator, call)
-    except OPERATOR_ERRORS:
+    except operator_errors():
         return None
     if any(place not in exact or exact[place].shape != tensor.shape for place, tensor in native.items()):
         return None
@@ -155,7 +156,7 @@ def _right_by_float64(expected: Expected) -> Tensors | None:
 def _or_as_good(
     right: torch.Tensor, expected: Expected, place: ResultPosition, got: torch.Tensor, first: torch.Tensor | None
 ) -> torch.Tensor:
-    """Everywhere, if these are other indices of the same values."""
+    """``right``; but everywhere, if the results are other indices of the same values."""
     as_good = not bool(right.all()) and ties.accepts(expected.call, place, got, expected.native[place], first)
     return torch.ones_like(right) if as_good else right
 
@@ -174,7 +175,7 @@ def as_far_as_promised(
 
 
 def _excused(expected: Expected, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
-    """By every plan: a result that is not finite where torch's is not. By the call's plan: what it leaves open.
+    """Elements that every plan excuses (not finite where torch's are not), and those that the call's plan excuses.
 
     A sum over infinities is infinite or NaN, as the algorithm has it. But an infinity of a pointwise operator is an
     answer: ``logaddexp`` of two infinities is not NaN.

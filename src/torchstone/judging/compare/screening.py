@@ -1,4 +1,4 @@
-"""Many calls at once, against torch's own results: calls that are certainly right need no float64 evaluation.
+"""Compares many calls with torch's results at once: calls that are certainly right need no float64 evaluation.
 
 Where bounds are requested, only results equal to torch's own pass, because every bound accepts them. They pass only
 after torch's own error is known. Other calls are compared in full.
@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from torchstone.calls.bits import bits
-from torchstone.calls.evaluation import stacked
+from torchstone.calls.bitwise_equality import bits
+from torchstone.calls.reference_calls import stacked
 from torchstone.judging.compare.structure import metadata_fits
 from torchstone.judging.reference.expected import Expected, Screen
 from torchstone.judging.reference.float64 import pieces
@@ -35,7 +35,7 @@ def screened(
 
 
 def _may_be_screened(expected: Sequence[Expected], outputs: Sequence[Sequence[Any]]) -> bool:
-    """Not where bounds are asked for and no call told yet how far torch itself is off: the record wants to say it."""
+    """Whether calls may pass without float64. Not while torch's own error, which records state, is still unknown."""
     reference = expected[0].batch.reference
     if not reference.screens or (expected[0].with_bounds and not reference.errors_known):
         return False
@@ -55,7 +55,7 @@ def _stretches(expected: Sequence[Expected]) -> Iterator[tuple[int, int]]:
 def _screen_stretch(
     expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
 ) -> torch.Tensor:
-    """One boolean per call, on the device. Where bounds are asked for, only torch's own values pass: any bound does."""
+    """One boolean per call, on the device. Where bounds are requested, only results equal to torch's pass."""
     batch, first, exactly = expected[0].batch, expected[0].index, expected[0].with_bounds
     rows = slice(first, first + len(expected))
     passed = torch.ones(len(outputs), dtype=torch.bool, device=batch.reference.device)

@@ -1,4 +1,4 @@
-"""Number and kind of outputs, dtypes, shapes, and values that are no tensors.
+"""Compares results before their elements: number and kind of outputs, dtypes, shapes, strides, plain values.
 
 The kernel chooses the memory layout of a result, unless the case states one: ``x.transpose(1, 2).contiguous()``
 precedes a ``view``, which would otherwise raise. A worker cannot lie about a layout: the judge reads the result by
@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
+from torchstone.judging.comparison_result import Mismatch, Reason
 from torchstone.judging.number_wording import counted
-from torchstone.judging.outcome import Mismatch, Reason
 from torchstone.judging.reference.expected import Expected, ExpectedOutput, states_format
 from torchstone.schema import WrongResult
 
 
 def metadata_fits(expected: Expected, outputs: Sequence[Any]) -> bool:
-    """The quick form, for many calls: compares with torch's own leaves where these are tensors."""
+    """The quick form of :func:`metadata_misfit`, for many calls."""
     leaves = expected.batch.evaluation.results[expected.index]
     if len(leaves) != len(outputs):
         return not leaves
@@ -36,7 +36,7 @@ def metadata_fits(expected: Expected, outputs: Sequence[Any]) -> bool:
 
 
 def metadata_misfit(wanted: Sequence[ExpectedOutput], outputs: Sequence[Any]) -> Mismatch | None:
-    """Structure, then dtypes, then shapes, then plain values. An operator without returns may return anything."""
+    """The first misfit, in the order structure, dtype, shape, plain value. Without declared returns anything fits."""
     if not wanted:
         return None
     if len(outputs) != len(wanted):
@@ -67,7 +67,7 @@ def _leaf_misfit(wanted: ExpectedOutput, got: Any) -> tuple[Reason, str] | None:
 
 
 def _lies_otherwise(got: torch.Tensor, strides: Sequence[int]) -> bool:
-    """Whether it matters: with no elements there is nothing to lie, and a single slice has no next one."""
+    """Whether strides differ where they matter: not without elements, and not in dimensions of size 1."""
     steps = zip(got.shape, got.stride(), strides, strict=True)
     return got.numel() > 0 and any(own != wanted for size, own, wanted in steps if size > 1)
 

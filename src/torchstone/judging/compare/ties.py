@@ -1,4 +1,4 @@
-"""Indices of equal values: which of them are right where torch promises none.
+"""Decides which indices are right among equal values, where torch promises no particular one (topk, sort, median).
 
 torch documents that max, min, argmax and argmin give the first of equal values, and that a stable sort keeps their
 order. Those indices must be torch's own. It promises nothing for topk, sort, kthvalue, median, cummax, cummin and max
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall
-from torchstone.calls.evaluation import ResultPosition
+from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.same_values import elementwise_same
 
 
@@ -82,7 +82,7 @@ def _are_below(indices: torch.Tensor, size: int) -> bool:
 
 
 def _places_along(source: torch.Tensor, dim: int) -> torch.Tensor:
-    """For each element where it stands along the dimension, as far as one line tells."""
+    """The positions along a dimension, in a shape that broadcasts to ``source``."""
     shape = [1] * source.dim()
     shape[dim] = source.shape[dim]
     return torch.arange(source.shape[dim], device=source.device).view(shape)

@@ -1,4 +1,4 @@
-"""Arguments that a call must leave alone, bit for bit."""
+"""Checks, bit for bit, that a call has not changed arguments that it must only read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from torchstone.calls.bits import bits
+from torchstone.calls.bitwise_equality import bits
+from torchstone.judging.comparison_result import Mismatch
 from torchstone.judging.number_wording import shown
-from torchstone.judging.outcome import Mismatch
 from torchstone.judging.reference.expected import Expected
 from torchstone.judging.same_values import first_and_last
 from torchstone.schema import WrongResult
@@ -16,7 +16,7 @@ from torchstone.schema import WrongResult
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """An argument that must be, bit for bit, as it was drawn."""
+    """An argument that must hold, bit for bit, what was drawn, and what it holds after the call."""
 
     position: int
     expected: Expected

@@ -1,4 +1,4 @@
-"""Are the values of a tensor near enough to the expected ones?
+"""Decides whether the values of a tensor are near enough to the expected ones, and describes the worst that is not.
 
 A floating-point element is accepted in three cases: it is within its bound of the exact value, it is torch's own
 value, or it is the exact value rounded to the dtype. So a result that overflows float16 may be infinite where torch's
@@ -19,11 +19,11 @@ from typing import Any
 import msgspec
 import torch
 
-from torchstone.calls.drawing import DrawnCall
-from torchstone.calls.evaluation import ResultPosition
+from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.compare.input_wording import inputs_at, values_at
+from torchstone.judging.comparison_result import Mismatch, Reason
 from torchstone.judging.number_wording import counted, shown, shown_apart, shown_factor
-from torchstone.judging.outcome import Mismatch, Reason
 from torchstone.judging.reference import bounds
 from torchstone.judging.reference.expected import ExpectedValues
 from torchstone.judging.reference.float64 import pieces
@@ -71,7 +71,7 @@ def tally(subject: Subject) -> torch.Tensor:
 
 
 def _rms_and_bias(subject: Subject) -> torch.Tensor:
-    """Of all errors together, divided by what is allowed; 0 where nothing is asked."""
+    """Root mean square and bias of all errors, divided by what is allowed; 0 where they are not judged."""
     spread, got, centre = subject.values.spread, subject.got.reshape(-1), subject.values.centre.reshape(-1)
     if spread is None:
         return torch.zeros(2, dtype=torch.float64, device=got.device)
@@ -127,14 +127,14 @@ def _tally_piece(
 
 
 def closer_look(subject: Subject) -> ErrorStatistics | Mismatch:
-    """What the plain test could not accept: non-finite values that are right, or a disagreement."""
+    """Examine a result that :func:`tally` could not accept: it may have right non-finite values, or wrong ones."""
     values, got = subject.values, subject.got
     centre = values.centre
     wrong = _wrong(values, got)
     error = (got.to(centre.dtype) - centre).abs()
     bound = values.bound if values.bound is not None else torch.zeros_like(error)
     over = _over(error, bound)
-    over = torch.where(wrong & ~(over > 1.0), torch.inf, over)  # of NaN there is no error, yet it is wrong
+    over = torch.where(wrong & ~(over > 1.0), torch.inf, over)  # NaN has no error, and is wrong
     native_over = _over((values.native.to(centre.dtype) - centre).abs(), bound)
     statistics = statistics_of(
         _largest_finite(error),
@@ -155,7 +155,7 @@ def closer_look(subject: Subject) -> ErrorStatistics | Mismatch:
 
 
 def _with_wrong_errors(statistics: ErrorStatistics, errors: torch.Tensor) -> ErrorStatistics:
-    """Tells rounding that is a little too coarse from a result that has nothing to do with the right one."""
+    """Add the smallest and the largest wrong error: slightly coarse rounding looks different from a wrong result."""
     finite = errors[torch.isfinite(errors)]
     if not finite.numel():
         return statistics
@@ -170,7 +170,7 @@ def _wrong(values: ExpectedValues, got: torch.Tensor) -> torch.Tensor:
     centre = values.centre
     close = (got.to(centre.dtype) - centre).abs() <= values.bound
     accepted = close | _same(got, values.native) | _same(got, centre.to(got.dtype))
-    if got.dtype.is_complex:  # Which part of a complex number overflows is nobody's promise.
+    if got.dtype.is_complex:  # torch does not promise which part of a complex number overflows.
         return ~(accepted | (~torch.isfinite(got) & ~torch.isfinite(values.native)))
     at_the_edge = torch.isfinite(centre) & (centre.abs() + values.bound >= torch.finfo(got.dtype).max)
     return ~(accepted | (at_the_edge & torch.isinf(got) & ((got > 0) == (centre > 0))))
@@ -215,7 +215,7 @@ def _in_fields(subject: Subject, wrong: torch.Tensor, worst: int) -> WrongResult
 
 
 def _against_bound(error: float, bound: float) -> str:
-    """Nothing where one of the two is NaN or infinite: that they are not equal is all that counts."""
+    """Text on the error and the bound; empty where a value is NaN or infinite."""
     if not math.isfinite(error):
         return ""
     allowed = shown(bound) if bound else "0 (this operator only moves values)"
@@ -223,7 +223,7 @@ def _against_bound(error: float, bound: float) -> str:
 
 
 def _over(error: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
-    """Error in bounds; 0 of 0 is 0, and what is no number stays out of a maximum."""
+    """The error divided by the bound; 0 for 0 / 0 and for NaN, so that these do not enter a maximum."""
     return torch.nan_to_num(error / bound, nan=0.0, posinf=torch.inf)
 
 
@@ -232,7 +232,7 @@ def _largest_finite(values: torch.Tensor) -> float:
 
 
 def statistics_of(absolute: float, relative: float, over: float, native_over: float) -> ErrorStatistics:
-    """JSON has no infinity: one of the errors themselves is left out, one in bounds has a word."""
+    """Statistics for JSON, which has no infinity: infinite errors are left out, an infinite error/bound is ``inf``."""
     known = [number if math.isfinite(number) else None for number in (absolute, relative, native_over)]
     return ErrorStatistics(known[0], known[1], "inf" if over == math.inf else over, known[2])
 

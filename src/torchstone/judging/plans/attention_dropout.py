@@ -1,8 +1,9 @@
-"""Input plan: attention with dropout, where all values but those of one key are 0.
+"""Input plan (special values written into test inputs): attention with dropout, all values 0 but those of one key.
 
 Attention adds up the values of the keys that dropout keeps. Such a sum is judged as a distribution, and its noise
-hides an error of one percent, or a key that a mask should hide. If only one key has values, an element of the result
-is either 0 or one number. Draws of the reference show which. Where they are always 0, the key is masked.
+hides an error of one percent, or a key that a mask should hide. If only one key has values that are not 0, an element
+of the result is either 0 or one number. Draws of the reference show which number. Where they are always 0, the key is
+masked. :func:`misfit` compares a result with such draws.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, overlaps
+from torchstone.calls.random_arguments import DrawnCall, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
-from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng
 from torchstone.judging.tail_bound import unlikelihood
 
@@ -56,7 +57,10 @@ class OneKey(Plan):
 
 
 def misfit(drawn: torch.Tensor, got: torch.Tensor) -> str | None:
-    """Elements that are neither 0 nor the reference's number. ``drawn``: :data:`DRAWS` reference results, stacked."""
+    """Describe elements that are neither 0 nor the reference's number, or None.
+
+    ``drawn``: :data:`DRAWS` results of the reference, stacked.
+    """
     which = drawn.abs().argmax(dim=0, keepdim=True)
     kept = drawn.gather(0, which)[0].to(torch.float64)
     result, finite = got.to(torch.float64), torch.isfinite(kept)

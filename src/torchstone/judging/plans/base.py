@@ -1,4 +1,4 @@
-"""What an input plan is: a kind of values that some checked calls get, and what may be held against a kernel there."""
+"""Base class of input plans (special values written into test inputs): what they write, what they excuse."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from typing import ClassVar
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall
-from torchstone.calls.evaluation import ResultPosition
-from torchstone.judging.plans.facts import CaseFacts
+from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.reference_calls import ResultPosition
+from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.forward_part import forward_call
 from torchstone.judging.plans.plan_randomness import PlanRng
 
 
 class When(Enum):
-    """Which calls of a job meet a plan that applies to its case."""
+    """Which calls of a job (one kernel on one case) get a plan that applies to its case.
+
+    The stated case is the case as the suite gives it; a variant is the same operator with other sizes, memory or
+    scalars. "In turn": the plans rotate, a few for each case or variant. "Beside the budget": whatever the budget of
+    plans is.
+    """
 
     EVERY_CALL = auto()
     """The stated case and every variant, beside the budget."""
@@ -31,7 +36,7 @@ class When(Enum):
     LARGE = auto()
     """Large stated cases and models: the path for large arguments is often one of its own. Others in turn."""
     IN_TURN = auto()
-    """A few of these for each case."""
+    """A few of these plans for each case and variant, in rotation."""
     ON_REQUEST = auto()
     """The stated case, if the run asks for it."""
     RANDOM_RESULTS = auto()
@@ -53,26 +58,26 @@ class Positions(Enum):
 
 @dataclass(frozen=True)
 class Policy:
-    """For which cases a plan is, apart from the values that it needs there."""
+    """Which cases may get a plan, apart from the tensors that it needs there."""
 
     when: When = When.IN_TURN
     positions: Positions = Positions.DISTINCT
     gradients: bool = False
-    """Whether it is for the arguments of an operator that is differentiated. Autograd defines nothing at NaN."""
+    """Whether cases of gradients get it. Autograd does not define gradients at NaN."""
     models: bool = False
-    """Whether it is for models that problems define."""
+    """Whether models get it (a KernelBench problem's ``Model`` as one operator)."""
     factorizations: bool = False
-    """Whether it is for operators that work as LAPACK does."""
+    """Whether matrix factorizations and solvers (LAPACK) get it."""
     whole_call: bool = False
-    """Of a gradient, whether it is handed the cotangents, too."""
+    """Of a gradient, whether :meth:`Plan.write` also gets the cotangents, not only the operator's arguments."""
     may_be_refused: bool = False
-    """Whether operators may refuse its values. On a device that may end the process, so the host is asked first."""
+    """Whether operators may refuse its values. On a GPU that may end the process, so the CPU tries the call first."""
     keeps_digits: bool = False
     """Whether every call is compared in full, within a bound that float64's own noise does not widen."""
     thorough_only: bool = False
     """Whether it finds no wrong kernel alone and costs more than 1 % of a quick check (``benchmarks/plans.py``)."""
     strict_non_finite: bool = False
-    """Whether NaN and infinities are what is asked about, so that one does not stand for the other."""
+    """Whether NaN and infinity count as different answers where torch's decomposition is asked for a second opinion."""
 
 
 class Plan:
@@ -81,10 +86,10 @@ class Plan:
     name: ClassVar[str] = ""
     """In records. It stays, so that old records can be replayed."""
     phrase: ClassVar[str] = ""
-    """What the inputs of a call were like, for people who read why their kernel failed."""
+    """What the inputs of a call were like, for the message of a mismatch."""
     policy: ClassVar[Policy] = Policy()
     makes_own_call: ClassVar[bool] = False
-    """Whether it is not planted but a call of its own, of a case with other fills."""
+    """Whether it writes nothing into a drawn call, but draws a call of its own from other recipes."""
 
     def __init__(self, *, distinct: bool = False) -> None:
         """``distinct``: the form that writes no value twice."""
@@ -103,7 +108,7 @@ class Plan:
         raise NotImplementedError
 
     def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
-        """Elements of one result that are not held against a candidate, besides those that no plan holds against it."""
+        """Elements of one result in which a difference does not count, beside those that are excused for every plan."""
         return torch.zeros_like(native, dtype=torch.bool)
 
     def excuses_numbers(self, call: DrawnCall) -> bool:
@@ -115,27 +120,29 @@ class Plan:
         return False
 
     def when(self, facts: CaseFacts) -> When:
-        """Which calls meet it."""
+        """Which calls get it."""
         return self.policy.when
 
     def survives(self, facts: CaseFacts) -> bool:
-        """Whether a process on a device survives its values: a value that is no index may end it."""
+        """Whether a GPU process survives its values: an index out of range may end it."""
         return True
 
     def needs_trial(self, call: DrawnCall, on_host: bool) -> bool:
-        """Whether the host is asked first if it takes the call. ``on_host``: the operator itself runs there."""
+        """Whether the CPU must accept the call before a GPU gets it. ``on_host``: the operator runs on the CPU
+        anyway.
+        """
         return self.policy.may_be_refused and not on_host
 
     def same_as(self, call: DrawnCall) -> list[torch.Tensor] | None:
-        """Storages that must give the same results as the planted ones; None: no promise is to be checked."""
+        """Other storages with which torch must give the same results as with the planted ones; None: no such check."""
         return None
 
     def among_timed(self, facts: CaseFacts, on_host: bool) -> bool:
-        """Whether it may be planted into blocks like timed ones, where nobody asks the host first."""
+        """Whether checked blocks that look like timed ones may get it: there the CPU does not try the call first."""
         return on_host or not self.policy.may_be_refused
 
     def plant(self, call: DrawnCall) -> DrawnCall:
-        """The call with the plan's values in it, written to its own storages."""
+        """Write the plan's values into the call's own storages; return the call, marked with the plan's name."""
         target = call if self.policy.whole_call else forward_call(call)
         self.write(target, PlanRng(target, self.recorded_name, distinct=self.distinct))
         return replace(call, planted=self.recorded_name)

@@ -1,31 +1,34 @@
-"""All input plans. To add one, write its class and put it into :data:`PLANS`."""
+"""All input plans (special values written into test inputs).
+
+To add one, write its class and put it at the end of :data:`PLANS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from torchstone.calls.drawing import DrawnCall
+from torchstone.calls.random_arguments import DrawnCall
 from torchstone.errors import UsageError
+from torchstone.judging.plans.all_true_or_false import NoneTrue, Whole
 from torchstone.judging.plans.attention_dropout import OneKey
 from torchstone.judging.plans.base import Plan, Positions, When
+from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.constant_rows import ConstantRows
 from torchstone.judging.plans.cotangents import LargeCotangents, ZeroCotangents
 from torchstone.judging.plans.duplicate_indices import DuplicateIndices
 from torchstone.judging.plans.equal_tensors import Copied, NearlyCopied
 from torchstone.judging.plans.extreme_positions import ExtremesAtEnds
-from torchstone.judging.plans.facts import CaseFacts
-from torchstone.judging.plans.indices import MarkedIndices, NegativeIndices
 from torchstone.judging.plans.large_integers import LargeIntegers
 from torchstone.judging.plans.magnitudes import Hundreds, Lowered, Magnitudes, Shifted, TinyValues
 from torchstone.judging.plans.masks import MaskedScores, PaddingMasks
-from torchstone.judging.plans.nonfinite import CarriedInfinities, Infinities, MissingValues, Nan
-from torchstone.judging.plans.nonfinite_inputs import NonFiniteInputs
+from torchstone.judging.plans.nan_and_infinity import CarriedInfinities, Infinities, MissingValues, Nan
+from torchstone.judging.plans.nonfinite_pointwise_inputs import NonFiniteInputs
 from torchstone.judging.plans.one_magnitude import OneMagnitude
 from torchstone.judging.plans.one_sided_values import Above, Below
-from torchstone.judging.plans.ranges import AtRangeEnds, OutsideRange
+from torchstone.judging.plans.range_ends_and_beyond import AtRangeEnds, OutsideRange
 from torchstone.judging.plans.repeated_values import RepeatedInfinities, RepeatedValues
 from torchstone.judging.plans.simple_values import SimpleNumbers
-from torchstone.judging.plans.whole_arguments import NoneTrue, Whole
+from torchstone.judging.plans.special_indices import MarkedIndices, NegativeIndices
 
 
 class Catalogue:
@@ -54,11 +57,11 @@ class Catalogue:
         return self._applying(facts, lambda when: when not in (When.ON_REQUEST, When.RANDOM_RESULTS))
 
     def on_request(self, facts: CaseFacts) -> list[Plan]:
-        """Those that a run asks for."""
+        """The plans that apply only if a run wants them (``--non-finite``)."""
         return self._applying(facts, lambda when: when is When.ON_REQUEST)
 
     def for_random_results(self, facts: CaseFacts) -> list[Plan]:
-        """Those for results that are drawn."""
+        """The plans for cases whose results are random."""
         return self._applying(facts, lambda when: when is When.RANDOM_RESULTS)
 
     def _applying(self, facts: CaseFacts, wanted: Callable[[When], bool]) -> list[Plan]:
@@ -141,5 +144,5 @@ def plant(call: DrawnCall, recorded_name: str) -> DrawnCall:
 
 
 def inputs_of(recorded_name: str) -> str:
-    """``inputs included values up to ±100``; empty for a call without planted values."""
+    """The plan's phrase for messages, ``inputs included values up to ±100``; empty without planted values."""
     return PLANS.named(recorded_name).phrase if recorded_name else ""

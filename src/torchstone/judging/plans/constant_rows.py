@@ -1,4 +1,4 @@
-"""Input plan: rows, samples or channels of one value.
+"""Input plan (special values written into test inputs): rows, samples or channels of one value.
 
 Rows of one value have no variance, and rows of zeros no length: a kernel that divides by it needs the operator's eps.
 """
@@ -10,19 +10,19 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, overlaps
-from torchstone.calls.evaluation import ResultPosition
+from torchstone.calls.random_arguments import DrawnCall, overlaps
+from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
-from torchstone.judging.plans.facts import CaseFacts, is_unbounded
+from torchstone.judging.plans.case_facts import CaseFacts, is_unbounded
 from torchstone.judging.plans.plan_randomness import PlanRng
 
 _ROWS_EVERY = 8
 _FLAT = (1.0, -1.0, 0.5, 2.0, -2.0, 3.0, 4.0)
-"""Sums of these are exact in any order: what is left of a variance is the kernel's own."""
+"""Sums of these are exact in any order: a variance that is not 0 is the kernel's own error."""
 
 
 class ConstantRows(Plan):
-    """Some stretches of the last dimension, one or two of the first, and one of the second where there is a third."""
+    """Some rows (last dimension), one or two samples (first) and, of three dimensions or more, a channel (second)."""
 
     name = "flat"
     phrase = "some rows, samples or channels held one value, others only 0"
@@ -35,7 +35,7 @@ class ConstantRows(Plan):
         return When.LARGE if facts.model else self.policy.when
 
     def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
-        """Any number as a deviation: 0, or what rounding leaves."""
+        """Any finite number for a variance or standard deviation: of equal values it is 0, or what rounding leaves."""
         if self.excuses_numbers(call):
             return torch.isfinite(got)
         return super().excuses(call, place, native, got)

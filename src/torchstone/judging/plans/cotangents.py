@@ -1,17 +1,17 @@
-"""Input plans: cotangents of 0, and large cotangents.
+"""Input plans (special values written into test inputs): cotangents (incoming gradients) of 0, and large ones.
 
-Drawn cotangents are never 0, and of the order of 1. In training they are 0 at padded, masked or ignored elements, and
-a loss scaled for float16 makes them 65 536 times as large. Gradients are linear in them, so torch's own answer is
-never in doubt.
+Drawn cotangents are of the order of 1, and hardly ever 0. In training they are 0 at padded, masked or ignored
+elements, and a loss scaled for float16 makes them up to 65 536 times as large. Gradients are linear in them, so
+torch's own answer is never in doubt.
 """
 
 from __future__ import annotations
 
 import torch
 
-from torchstone.calls.drawing import DrawnCall, DrawnTensor, overlaps
+from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
-from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.forward_part import cotangents
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in
 

@@ -1,7 +1,8 @@
-"""Input plan: duplicate indices, for calls that add, multiply or compare what is written to one place.
+"""Input plan (special values written into test inputs): duplicate indices, where writes to one place are combined.
 
 Where either of two writes to one place may win, indices are drawn without duplicates. ``accumulate=True``,
-``index_add`` and ``scatter_reduce`` are made for duplicates: a kernel that reads, adds and writes loses all but one.
+``index_add`` and ``scatter_reduce`` add, multiply or compare what is written to one place: a kernel that reads, adds
+and writes without atomics loses all but one.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, overlaps
+from torchstone.calls.random_arguments import DrawnCall, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
-from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in, unravelled
 
 _EVERY = 2
@@ -22,7 +23,7 @@ _INDICES = ("index", "indices")
 
 
 class DuplicateIndices(Plan):
-    """Half of the indices become others of the tensor; in several tensors of one shape, those at the same places."""
+    """Half of the indices become copies of others. Index tensors of one shape change at the same places."""
 
     name = "meeting"
     phrase = "some indices occurred more than once"
@@ -47,7 +48,7 @@ class DuplicateIndices(Plan):
 
 
 def _index_places(case: schema.Case) -> list[int]:
-    """Which of the tensors are indices, several of them and drawn."""
+    """Positions of the tensors that hold several drawn indices."""
     named = enumerate(operators.named_tensors(case))
     return [place for place, (name, recipe) in named if name in _INDICES and _is_drawn_index(recipe)]
 

@@ -1,11 +1,11 @@
-"""Input plans: one tensor is a copy of another, or a copy but for a few elements.
+"""Input plans (special values written into test inputs): one tensor is a copy of another, or nearly.
 
 Drawn tensors differ everywhere. A kernel for ``equal`` or ``allclose`` that always says no would agree, and so would a
 distance that loses every digit where points coincide. For operators that return one boolean, there is a plan with an
 exact copy and one with a single changed element. For other operators a few elements change, by one part in two to one
-in a thousand. Where an argument tells what two NaN are worth, both tensors may get NaN and infinities instead.
+in a thousand. With an argument ``equal_nan``, both tensors may get NaN and infinities instead.
 
-Not for arguments of a backward pass, which are what a forward pass gave.
+Operators of a backward pass do not get these plans: their arguments are results of a forward pass.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, DrawnTensor, overlaps
+from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
-from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in
 
 _EVERY_CHANGED, _EVERY_NONFINITE = 64, 16
@@ -29,7 +29,7 @@ _NONFINITE = (math.nan, math.inf, -math.inf)
 
 
 class _Copied(Plan):
-    """For an operator that compares two tensors that are drawn alike, as a whole or by rows."""
+    """For operators that compare two tensors with equal recipes, as a whole or by rows."""
 
     policy = Policy(positions=Positions.EXCLUDED)
 
@@ -39,7 +39,7 @@ class _Copied(Plan):
         return not by_elements and not traits.is_backward and _pair(facts.case) is not None
 
     def when(self, facts: CaseFacts) -> When:
-        """For an operator that says yes or no: hardly any drawn call is a yes."""
+        """Every call, if the operator returns one boolean: hardly any drawn call gives True."""
         return When.EVERY_CALL if operators.traits(facts.whole_case.operator).returns_one_bool else self.policy.when
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
@@ -57,12 +57,12 @@ class _Copied(Plan):
             _change(other, changed, rng)
 
     def _changed(self, one_bool: bool, target: torch.Tensor) -> int:
-        """How many elements of the copy change. ``one_bool``: the operator says yes or no."""
+        """How many elements of the copy change. ``one_bool``: the operator returns one boolean."""
         raise NotImplementedError
 
 
 class Copied(_Copied):
-    """A copy, exact where the operator says yes or no."""
+    """An exact copy where the operator returns one boolean, else a copy with some elements changed."""
 
     name = "alike"
     phrase = "one input was a copy of another, or nearly"
@@ -72,7 +72,7 @@ class Copied(_Copied):
 
 
 class NearlyCopied(_Copied):
-    """A copy but for one element, where the operator says yes or no."""
+    """A copy but for one element, where the operator returns one boolean."""
 
     name = "nearly alike"
     phrase = "one input was a copy of another but for one element, or for non-finite ones"
@@ -85,7 +85,7 @@ class NearlyCopied(_Copied):
 
 
 def _pair(case: schema.Case) -> tuple[int, int] | None:
-    """The first tensor, and one of its kind that it is compared with and that can be written to."""
+    """Positions of the first tensor, and of the tensor with the same recipe that it is compared with."""
     named = operators.named_tensors(case)
     for place, (name, recipe) in enumerate(named[1:], 1):
         if name in _COMPARED_WITH and _are_drawn_alike(named[0][1], recipe) and not overlaps(recipe):
@@ -100,7 +100,7 @@ def _are_drawn_alike(one: schema.Tensor, other: schema.Tensor) -> bool:
 
 
 def _is_index(recipe: schema.Tensor) -> bool:
-    """Whole numbers from 0 on may be indices, and two of those have nothing to do with each other."""
+    """Integers from 0 on may be indices, which an operator does not compare with one another."""
     return isinstance(recipe.fill, schema.Integers) and recipe.fill.low == 0
 
 
@@ -109,7 +109,7 @@ def _asks_about_nan(case: schema.Case) -> bool:
 
 
 def _plant_nonfinite(one: DrawnTensor, other: DrawnTensor, rng: PlanRng) -> None:
-    """At the same places of both: mostly the same."""
+    """Write NaN and infinities to the same places of both tensors, mostly the same ones."""
     if overlaps(one.recipe) or not one.view.dtype.is_floating_point:
         return
     target = one.view if one.view.dim() else one.view.view(1)

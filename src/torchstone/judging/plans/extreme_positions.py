@@ -1,7 +1,7 @@
-"""Input plan: the element that decides the result is near an end of its tensor.
+"""Input plan (special values written into test inputs): the extreme, or the only True, is near the tensor's end.
 
-The one element that decides a maximum, or ``any``, may be at the end, where a kernel that works on whole blocks leaves
-it out.
+The one element that decides a maximum, or ``any``, may be in the last block, which a kernel that works on whole blocks
+leaves out.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, DrawnTensor
+from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
 from torchstone.judging.plans.base import Plan, Policy, When
-from torchstone.judging.plans.facts import CaseFacts, is_normal
+from torchstone.judging.plans.case_facts import CaseFacts, is_normal
 from torchstone.judging.plans.plan_randomness import PlanRng, elements, place_extremes, unravelled
 
 _FURTHER = 1.25
@@ -19,7 +19,7 @@ _FURTHER = 1.25
 
 
 class ExtremesAtEnds(Plan):
-    """The only True, or the only False, at an end of each tensor of booleans; of floats both extremes, at the end."""
+    """Booleans: the only True, or the only False, near the end. Floats: both extremes in the last two elements."""
 
     name = "placed"
     phrase = "the element that decides the result was near an end of its tensor"
@@ -49,7 +49,7 @@ def _put_last(target: torch.Tensor, rng: PlanRng) -> None:
 
 
 def place_ends(tensor: DrawnTensor, rng: PlanRng) -> None:
-    """Write a new largest and a new smallest value near the ends of a tensor of floats."""
+    """Write a new largest and a new smallest value near the end of a tensor of floats, or one to its first element."""
     target = elements(tensor)
     if target.numel() > 2:
         far = _beyond_all(target)

@@ -1,33 +1,25 @@
-"""Whether a model says which of equal values is meant: torch promises the first for ``argmax`` and ``argmin``.
+"""Decides whether torch promises that a model returns the first of equal values, as for ``argmax`` and ``max``.
 
-For other integer results of a model, torch promises no choice among equal values. And what is computed before them
-need not be equal where arguments are equal. So the model's operators are recorded: it may move its arguments and ask
-for the largest or the least value, and nothing else.
+For other integer results torch promises no choice among equal values. And a model that computes may round equal
+arguments to values that differ. So the model's operators are recorded: it may only move its arguments and take a
+maximum, a minimum or their positions.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-
-from torchstone import operators
-from torchstone.calls.drawing import DrawnCall
+from torchstone import model_operators, operators
+from torchstone.calls.dispatched_operators import dispatched_operators
+from torchstone.calls.random_arguments import DrawnCall
 
 
 def says_which_of_equals(call: DrawnCall) -> bool:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    seen: set[Any] = set()
-
-    class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            seen.add(func)
-            return func(*args, **(kwargs or {}))
-
-    with torch.no_grad(), Watching():  # type: ignore[no-untyped-call]
-        operators.resolve(call.case.operator)(*call.args, **call.kwargs)
-    found = [operators.traits(str(func)) for func in seen if not func.is_view]
+    host = model_operators.host_of(call.case)
+    if host is None:
+        function = operators.resolve(call.case.operator)
+        names = dispatched_operators(lambda: function(*call.args, **call.kwargs))[1]
+    else:  # the model runs in another process
+        names = host.operators_called(call.case, call.args)
+    found = [operators.traits(name) for name in names]
     return any(each.promises_the_first for each in found) and all(
         each.promises_the_first or each.moves_in_models for each in found
     )

@@ -1,6 +1,7 @@
-"""The forward operator inside a gradient's case: input plans look at its arguments and write to them.
+"""Extracts the forward operator and its arguments from the case of a gradient, for input plans.
 
-A gradient takes cotangents, and after them what the operator takes. Of any other case, the case itself.
+The operator of a gradient takes cotangents (incoming gradients), then the arguments of the forward operator. Any other
+case stays as it is. Input plans read and change the forward arguments.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from dataclasses import replace
 import msgspec
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall
-from torchstone.gradients import ASKING
+from torchstone.calls.random_arguments import DrawnCall
+from torchstone.gradient_operators import ASKING
 
 
 def forward_case(case: schema.Case) -> schema.Case:
@@ -24,7 +25,7 @@ def forward_case(case: schema.Case) -> schema.Case:
 
 
 def forward_call(call: DrawnCall) -> DrawnCall:
-    """The same of a call: its tensors are those of the whole call, not copies."""
+    """The forward part of a call. It shares its tensors with the whole call."""
     return replace(call, case=forward_case(call.case), tensors=call.tensors[cotangents(call.case) :])
 
 

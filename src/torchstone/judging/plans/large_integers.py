@@ -1,7 +1,8 @@
-"""Input plan: integers of every length that their dtype holds, where they are numbers and not indices.
+"""Input plan (special values written into test inputs): integers up to the limits of their dtype; no indices.
 
 Suites draw integers near 0, as most callers have them. So a kernel that computes in fewer bits, or in float32, would
-agree. torch wraps around, in sums and products, too. Reference evaluations keep integers, so they do the same.
+agree. torch wraps around on overflow, in sums and products, too. The float64 evaluation keeps integers as they are, so
+it wraps around as well. Arguments that may be indices get no such values.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import itertools
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, DrawnTensor, overlaps
+from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy
-from torchstone.judging.plans.facts import INTEGERS, CaseFacts
+from torchstone.judging.plans.case_facts import INTEGERS, CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, place_extremes, places_in
 from torchstone.operators.traits import may_be_index
 
@@ -23,13 +24,13 @@ _NEAR_EVERY = 8
 _EDGES = tuple(
     sign * ((1 << bits) + by) for bits in (7, 8, 15, 16, 24, 31, 32, 53) for by in (-1, 0, 1) for sign in (1, -1)
 )
-"""Where shorter kinds of numbers end."""
+"""Numbers at which narrower integer or floating-point dtypes end."""
 _SORTED = "sorted_sequence"
 """Part of the name of an argument that must stay sorted."""
 
 
 class LargeIntegers(Plan):
-    """In some elements or in all; and where two tensors meet, numbers next to one another."""
+    """Large integers in some elements or in all; of two tensors of one shape, some equal or nearly equal elements."""
 
     name = "wide"
     phrase = "inputs included large integers, up to the limits of the dtype"
@@ -76,7 +77,7 @@ def _is_number(recipe: schema.Tensor, *, may_be_index: bool) -> bool:
 
 
 def _numbers(rng: PlanRng, dtype: torch.dtype, count: int) -> torch.Tensor:
-    """Half random, of any length, half next to where a shorter kind of number ends."""
+    """Half random, of any number of bits, half next to where a narrower dtype ends."""
     limits = torch.iinfo(dtype)
     any_ = torch.randint(0, 1 << 62, (count,), generator=rng.values) >> rng.below(62, count)
     any_ = ((any_ >> (64 - limits.bits)) | (1 if _divides(rng) else 0)) * rng.signs(count).long()

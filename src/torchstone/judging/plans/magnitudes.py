@@ -1,6 +1,8 @@
-"""Input plans: values of hundreds, of every magnitude, shifted as a whole, and tiny as a whole.
+"""Input plans (special values written into test inputs): values up to 100, of all magnitudes, shifted, or tiny.
 
-Drawn numbers are of the order of 1. None of them overflows ``exp``, and sums of their squares lose no digits.
+Drawn numbers are of the order of 1. None of them overflows ``exp``, and sums of their squares lose no digits. The plans
+are: some values up to ±100; some values of every magnitude; one tensor shifted by many standard deviations; all values
+tiny.
 """
 
 from __future__ import annotations
@@ -10,19 +12,20 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, DrawnTensor
-from torchstone.calls.evaluation import ResultPosition
+from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
+from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, Positions, When, is_pointwise
+from torchstone.judging.plans.case_facts import CaseFacts, is_complex, is_unbounded
 from torchstone.judging.plans.complex_values import in_parts
 from torchstone.judging.plans.extreme_positions import place_ends
-from torchstone.judging.plans.facts import CaseFacts, is_complex, is_unbounded
 from torchstone.judging.plans.forward_part import forward_call
 from torchstone.judging.plans.plan_randomness import DrawValues, PlanRng, plant_where
 
 _EVERY_HUNDRED = 16
 _EVERY_MAGNITUDE = 4
 _MODERATE, LARGE = (16.0, 80.0), (90.0, 100.0)
-"""Magnitudes of hundreds. Not where ``exp`` overflows in float16 or float32: honest formulas differ by a factor."""
+"""Magnitudes that the plan `hundreds` writes. They leave out where ``exp`` overflows in float16 or float32: there
+honest formulas differ by a factor."""
 _MOST_OF_MAX = 0.45
 """Share of the exponent of the dtype's largest number: a sum of squares of such values is still finite."""
 _MOST_OF_ALL = 0.9
@@ -121,7 +124,7 @@ class Shifted(Plan):
 
 
 class Lowered(Shifted):
-    """The same, to lower values, for models."""
+    """The same for models, always to lower values."""
 
     name = "lowered"
     phrase = "one input was lowered as a whole by many standard deviations"
@@ -158,7 +161,7 @@ def _hundreds(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Tensor:
 
 
 def _complex_hundreds(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Tensor:
-    """In one part or in both."""
+    """In the real part, the imaginary part or both."""
     return in_parts(rng, _hundreds(rng, tensor, count), _hundreds(rng, tensor, count))
 
 
@@ -179,7 +182,7 @@ def _magnitudes(least: float, top: float, share: float) -> DrawValues:
 
 
 def _exponents(dtype: torch.dtype, share: float) -> tuple[float, float]:
-    """The smallest and the largest power of two."""
+    """Exponents of the smallest and the largest power of two."""
     bits = math.log2(torch.finfo(dtype).max)
     if dtype is torch.float16:
         return -bits * _MOST_OF_HALF, bits * _MOST_OF_HALF

@@ -1,8 +1,8 @@
-"""Input plans: masked scores, and padding masks that exclude the beginning or the end of rows.
+"""Input plans (special values written into test inputs): scores masked with -inf, padding masks at row ends.
 
-Masks of scores are -inf, or the lowest number of the dtype, in some elements of a row and in all elements of a few
-rows. Padding masks whole blocks but never a whole row. So a kernel that works block by block must handle a block in
-which everything is masked.
+Scores (of a softmax, a loss, an attention) are -inf, or the lowest number of the dtype, in some elements of a row and
+in all elements of a few rows. A padding mask excludes the beginning or the end of rows, but never a whole row. So a
+kernel that works block by block must handle a block in which everything is masked.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Mapping
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, overlaps
-from torchstone.calls.evaluation import ResultPosition
+from torchstone.calls.random_arguments import DrawnCall, overlaps
+from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, Positions, When, is_pointwise
-from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng, plant_into
 
 _EVERY_MASKED = 8
@@ -35,7 +35,7 @@ class MaskedScores(Plan):
         return facts.has_unbounded and (facts.traits.is_masked_in_use or has_classes(facts.case))
 
     def leaves_open(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
-        """Where a masked class may be the target: then the loss of all is not finite."""
+        """Any result is right where a masked class is the target, which makes the whole loss infinite or NaN."""
         finite = all(bool(torch.isfinite(each).all()) for each in native.values())
         return not finite and has_classes(call.case) and not is_pointwise(call.case)
 
@@ -43,7 +43,7 @@ class MaskedScores(Plan):
         return ~torch.isfinite(native)
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
-        """Of scores of classes only one: the loss of a masked target is not finite, and with it the sum of all.
+        """Mask one element only where rows are scores of classes: a masked target makes the loss of all rows infinite.
 
         Where results tell positions, at most one mask of each kind, and no whole row.
         """
@@ -60,7 +60,7 @@ class MaskedScores(Plan):
 
 
 class PaddingMasks(Plan):
-    """For arguments that are named masks, of operators whose elements depend on one another."""
+    """Padding in arguments named as masks, of operators whose elements depend on one another."""
 
     name = "padded"
     phrase = "the mask excluded the beginning or the end of rows, as padding does"
@@ -115,7 +115,7 @@ def _mask_runs(view: torch.Tensor, rng: PlanRng, value: float) -> None:
 
 
 def _masks(case: schema.Case) -> list[int]:
-    """Positions among the tensors of the case."""
+    """Positions of the masks among the tensors of the case."""
     named = operators.named_arguments(case.operator, case.args, case.kwargs)
     owners = [name for name, argument in named for _ in range(operators.tensor_count(argument))]
     recipes = schema.tensors_of(case)

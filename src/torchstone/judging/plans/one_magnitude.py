@@ -1,8 +1,8 @@
-"""Input plan: all values of one order of magnitude, for functions that exist for their precision.
+"""Input plan (special values written into test inputs): one magnitude for all values, for log1p, expm1, erfc.
 
 ``log1p`` and ``expm1`` are for arguments so small that ``log(1 + x)`` and ``exp(x) - 1`` lose every digit, ``erfc`` for
-arguments so large that ``1 - erf(x)`` does. Usual values do not show it: a bound allows each element the error of its
-neighbours. Here all neighbours are as small.
+arguments so large that ``1 - erf(x)`` does. Usual values do not show it: the error bound of an element grows with its
+neighbours in memory. Here all neighbours are as small.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, DrawnTensor
+from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
-from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng, elements
 
 _LEAST_OF_FILL = 1e-3
@@ -20,15 +20,15 @@ _LEAST_OF_FILL = 1e-3
 
 
 class _Where(NamedTuple):
-    """Where the values of an argument are to lie."""
+    """The magnitudes to give to one argument."""
 
     argument: str
     exponents: tuple[float, float]
-    """Powers of two, between which the least of them is."""
+    """Exponents of two, between which the smallest magnitude lies."""
     of_float64: tuple[float, float]
-    """The same of float64, which has more digits to lose."""
+    """The same for float64, which has more digits to lose."""
     spread: float
-    """By how much the largest exceeds it, relatively."""
+    """How much larger the largest magnitude may be, relative to the smallest."""
     signs: tuple[float, ...]
 
     def exponents_of(self, recipe: schema.Tensor) -> tuple[float, float]:
@@ -51,7 +51,7 @@ def is_for_its_digits(operator: str) -> bool:
 
 
 class OneMagnitude(Plan):
-    """All values of one argument between a number and a little more."""
+    """All values of one argument lie between a number and a little more: up to twice, or 5 %."""
 
     name = "narrow"
     phrase = "all inputs had the same order of magnitude"
@@ -84,7 +84,7 @@ def _name(operator: str) -> str:
 
 
 def _takes(recipe: schema.Tensor, where: _Where, sign: float) -> bool:
-    """Whether such values are within what the recipe states."""
+    """Whether such values are within the range that the recipe states."""
     if not operators.torch_dtype(recipe.dtype).is_floating_point:
         return False
     least, most = where.exponents_of(recipe)

@@ -1,4 +1,4 @@
-"""Input plans: all values of one sign, for operators whose results tell positions.
+"""Input plans (special values written into test inputs): all values of one sign, where results are positions.
 
 A search for the largest value that begins at 0 is right wherever a value is above 0. A row of log-probabilities has
 none. Shifting all values would show it, too, but rounding could make two of them equal; a change of signs does not.
@@ -11,17 +11,17 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall
+from torchstone.calls.random_arguments import DrawnCall
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
-from torchstone.judging.plans.facts import FLOATS, CaseFacts
+from torchstone.judging.plans.case_facts import FLOATS, CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng
 
 _OF_MODEL = (torch.float32, torch.float64)
-"""In fewer bits two magnitudes may be equal, and no model promises which of equal values it means."""
+"""Dtypes for models. In fewer bits two magnitudes may be equal, and a model need not return the first of equals."""
 
 
 class Above(Plan):
-    """Magnitudes."""
+    """All values become their magnitudes."""
 
     name = "above"
     phrase = "no input was below 0"
@@ -40,7 +40,7 @@ class Above(Plan):
 
 
 class Below(Above):
-    """Negative magnitudes."""
+    """All values become their negative magnitudes."""
 
     name = "below"
     phrase = "no input was above 0"
@@ -50,7 +50,7 @@ class Below(Above):
 
 
 def _has_signs(recipe: schema.Tensor, model: bool) -> bool:
-    """Whether it holds values of either sign."""
+    """Whether the tensor is drawn with values of either sign, in a dtype that keeps them apart."""
     wanted = _OF_MODEL if model else FLOATS
     fits = isinstance(recipe.fill, schema.Normal) and operators.torch_dtype(recipe.dtype) in wanted
     return fits and math.prod(recipe.shape) > 1

@@ -1,6 +1,7 @@
-"""The randomness of an input plan, and the places of a tensor that it writes to.
+"""The random numbers of an input plan (special values written into test inputs), and which elements it overwrites.
 
-Drawn on the host, so that a plan is the same on every device. All places differ, so that writes have one order.
+Drawn on the CPU, so that a plan is the same on every device. No place is written twice, so that the order of writes
+does not matter.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from torchstone import schema
-from torchstone.calls.drawing import DrawnCall, DrawnTensor
+from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
 
 _MOST = 4096
 """Elements of a tensor that one plan writes to, at most."""
@@ -20,7 +21,7 @@ LAST = 64
 
 
 class PlanRng:
-    """The randomness of one plan, on the host: the same for every device."""
+    """The randomness of one plan, on the CPU: the same for every device."""
 
     def __init__(self, call: DrawnCall, recorded_name: str, *, distinct: bool) -> None:
         """``recorded_name`` of the plan: a replay seeds the same randomness from it."""
@@ -50,7 +51,7 @@ class PlanRng:
 
 
 DrawValues = Callable[[PlanRng, DrawnTensor, int], torch.Tensor]
-"""Makes so many values for one tensor; fewer, or none, where fewer fit."""
+"""Makes up to this many values for one tensor; fewer, or none, where fewer fit."""
 
 
 def plant_where(

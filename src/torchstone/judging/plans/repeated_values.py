@@ -1,9 +1,9 @@
-"""Input plans: few different values, each many times, for operators whose results tell positions.
+"""Input plans (special values written into test inputs): few values, each many times, for argmax, sort, topk.
 
 Drawn values are distinct for operators like ``sort``, ``topk`` and ``median``, since torch does not promise which of
 equal values they mean. But it promises other things: no value gets lost, a stable sort keeps the order, argmax is the
-first, equal boundaries are passed together. So all values of a tensor become a few of its own. What torch leaves open
-is accepted in :mod:`torchstone.judging.compare.ties`.
+first, a search passes equal boundaries together. So all values of a tensor become a few of its own. The module
+:mod:`torchstone.judging.compare.ties` accepts every index that torch's promises allow.
 
 In one of the plans the lowest of these few is -inf and the highest inf. Some whole rows are too, as in masked scores.
 A kernel that marks found values with an infinity, or pads with the largest number, finds it again.
@@ -19,21 +19,21 @@ from typing import ClassVar
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, DrawnTensor, overlaps
+from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
-from torchstone.judging.plans.facts import FLOATS, INTEGERS, CaseFacts
+from torchstone.judging.plans.case_facts import FLOATS, INTEGERS, CaseFacts
 from torchstone.judging.plans.first_of_ties import says_which_of_equals
 from torchstone.judging.plans.plan_randomness import PlanRng, elements, places_in
 
 _LEVELS = (3, 4, 5, 16)
 _SAMPLED = 64
-"""Elements that tell where the levels' shares of all values end."""
+"""Elements that are sampled to find a few levels and the ranges of values that become each level."""
 _ROWS_EVERY = 8
 _MOST_ROWS = 16
 _SORTED = ("sorted_sequence", "boundaries")
-"""Arguments that are sorted."""
+"""Names of arguments that must be sorted."""
 _ORDERED = "sorter"
-"""An argument that says how another is sorted: then that is not to be changed."""
+"""Name of the argument that holds the sorted order of another: then neither may change."""
 _REPEATABLE = (*FLOATS, *INTEGERS)
 
 
@@ -79,10 +79,7 @@ class RepeatedInfinities(RepeatedValues):
 
 
 def _may_repeat(case: schema.Case) -> bool:
-    """Whether there are values of which any may equal any other, or sorted ones.
-
-    For operators that return new tensors: equal values in an argument that is written to are of no interest.
-    """
+    """Whether some values may be made equal without making the call invalid. Only operators that return new tensors."""
     traits = operators.traits(case.operator)
     if traits.pointwise or operators.is_view(case.operator) or operators.contract_of(case).mutated:
         return False
@@ -100,7 +97,7 @@ def _is_repeatable(recipe: schema.Tensor) -> bool:
 
 
 def _sorted_places(case: schema.Case) -> list[int]:
-    """Which of the tensors are sorted rows, by themselves."""
+    """Positions of the tensors that hold sorted rows, if no other argument says how they are sorted."""
     named = operators.named_arguments(case.operator, case.args, case.kwargs)
     if any(name == _ORDERED and isinstance(argument, schema.Tensor) for name, argument in named):
         return []
@@ -117,7 +114,7 @@ def _is_sorted(recipe: schema.Tensor) -> bool:
 
 
 def _level(target: torch.Tensor, rng: PlanRng, infinite: bool) -> None:
-    """Every element becomes the level of the range of values that it lies in; each range holds about as many."""
+    """Split the values into ranges with about equally many elements; every element becomes its range's level."""
     sample = target[places_in(target, min(_SAMPLED, target.numel()), rng)]
     sample = sample[torch.isfinite(sample)].sort().values
     if len(sample) < 2:
@@ -131,7 +128,7 @@ def _level(target: torch.Tensor, rng: PlanRng, infinite: bool) -> None:
 
 
 def _repeat_rows(view: torch.Tensor, rng: PlanRng, infinite: bool) -> None:
-    """Some rows become one value, perhaps an infinite one, and some become others."""
+    """Some rows become a single value, perhaps infinite, and some become copies of other rows."""
     if view.dim() < 2 or len(view) < 4:
         return
     few = min(max(1, len(view) // _ROWS_EVERY), _MOST_ROWS)
@@ -142,7 +139,7 @@ def _repeat_rows(view: torch.Tensor, rng: PlanRng, infinite: bool) -> None:
 
 
 def _make_runs(view: torch.Tensor, rng: PlanRng) -> None:
-    """Each element becomes the last chosen one before it: sorted as before."""
+    """Runs of equal values: each element becomes the first of its run, so that rows stay sorted."""
     length = view.shape[-1]
     count = rng.structure.randint(1, max(1, length // 2))
     begins = torch.tensor([0, *sorted(rng.structure.sample(range(1, length), count))])

@@ -1,7 +1,8 @@
-"""Input plan: 0, small integers, halves, and the call's own scalar arguments with their neighbours.
+"""Input plan (special values written into test inputs): 0, small integers, halves, the call's own scalars.
 
-No drawn number equals a bound of ``hardtanh``, is half an integer, or equals the element opposite. A kernel that is
-wrong there would agree.
+No drawn number equals a bound of ``hardtanh``, is half an integer, or equals the element of the other tensor. A kernel
+that is wrong there would agree. Written are also the representable numbers next to the call's scalars, and elements of
+one tensor into another that it is combined with.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Sequence
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, DrawnTensor, next_up, overlaps
+from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, next_up, overlaps
 from torchstone.judging.plans.base import Plan, Policy
+from torchstone.judging.plans.case_facts import CaseFacts, is_complex, is_unbounded, takes_numbers
 from torchstone.judging.plans.complex_values import complex_numbers
-from torchstone.judging.plans.facts import CaseFacts, is_complex, is_unbounded, takes_numbers
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, places_in, plant_where
 
 _EVERY = 16
@@ -26,7 +27,7 @@ _SMALL = tuple(sign * k / 2.0 for k in range(1, 14) for sign in (1.0, -1.0))
 
 
 class SimpleNumbers(Plan):
-    """Simple numbers, and elements of one tensor in another that it meets."""
+    """Simple numbers, and elements of one tensor copied into another that it broadcasts to."""
 
     name = "numbers"
     phrase = "inputs included 0, small integers, halves and the call's own scalar arguments"
@@ -42,7 +43,7 @@ class SimpleNumbers(Plan):
 
 
 def _numbers(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Tensor:
-    """Half of them the case's own numbers, or next to these, and half simple ones."""
+    """Half of them the case's own scalars or their neighbours in the dtype, half simple numbers."""
     dtype, fill = tensor.view.dtype, tensor.recipe.fill
     own = _within(fill, _own_numbers(rng.case, dtype))
     signed = operators.traits(rng.case.operator).tells_zero_signs
@@ -57,7 +58,7 @@ def _numbers(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Tensor:
 
 
 def _own_numbers(case: schema.Case, dtype: torch.dtype) -> list[float]:
-    """The case's numbers where the dtype holds them, and their neighbours in it."""
+    """The case's scalars where the dtype holds them exactly, and their neighbours in it."""
     found: dict[float, None] = {}
     for number in _scalars((*case.args, *case.kwargs.values())):
         if not dtype.is_floating_point:
@@ -94,7 +95,7 @@ def _within(fill: schema.Fill, numbers: Sequence[float]) -> list[float]:
 
 
 def _share(call: DrawnCall, rng: PlanRng) -> None:
-    """Copy some elements between tensors that meet, also where one is broadcast."""
+    """Copy some elements between tensors that are combined element by element, also where one is broadcast."""
     for pair in itertools.combinations(call.tensors, 2):
         ways = [(one, other) for one, other in (pair, pair[::-1]) if may_take_from(one, other)]
         if ways:

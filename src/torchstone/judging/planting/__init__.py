@@ -1,1 +1,1 @@
-"""Planted calls: calls of a case whose arguments an input plan has changed."""
+"""Planted calls: calls of a case into whose arguments an input plan wrote special values (NaN, masks, ties)."""

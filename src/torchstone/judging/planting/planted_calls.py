@@ -1,8 +1,8 @@
-"""Planted calls of a case: those that torch takes.
+"""Makes calls with planted values (special values that an input plan writes), and keeps those that torch accepts.
 
-A planted value may lie where an operator refuses it. So a planted call is made only if torch takes it; negative
-indices, only where they give what the indices give that they stand for. On a device a value that an operator does not
-take may end the process: then the host is asked first. Whether a different answer is wrong is asked in
+An operator may refuse a planted value. So a planted call is made only if torch accepts it. Negative indices must also
+give the result of the indices that they stand for. On a GPU a value that an operator refuses may end the process: then
+the CPU tries it first. Whether a different answer is wrong is decided in
 :mod:`torchstone.judging.compare.reference_trust`.
 """
 
@@ -16,29 +16,30 @@ from dataclasses import replace
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, draw_calls
-from torchstone.calls.evaluation import Evaluation, Evaluator, ReferenceFailure, is_continuous
-from torchstone.judging.budget import BUDGETS
+from torchstone.calls.random_arguments import DrawnCall, draw_calls
+from torchstone.calls.reference_calls import Evaluation, Evaluator, ReferenceFailure, is_continuous
+from torchstone.judging.effort_budget import BUDGETS
 from torchstone.judging.plans.base import Plan
+from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.catalogue import PLANS, plan_of
-from torchstone.judging.plans.facts import CaseFacts
 from torchstone.judging.planting.schedule import schedule
 from torchstone.judging.planting.tiny_calls import TinyCall
-from torchstone.judging.reference.expected import Expected, Reference
+from torchstone.judging.reference.case_reference import Reference
+from torchstone.judging.reference.expected import Expected
 from torchstone.judging.reference.unused_randomness import draws_nothing
 from torchstone.judging.same_values import same
 
 _HOST = torch.device("cpu")
 _MOST_ON_HOST = 1 << 18
-"""Elements of a call that the host is asked about first."""
+"""Most elements of a call that the CPU tries first; larger calls are left out."""
 _MOST_AMONG_TIMED = 8
-"""Planted calls in a block like timed ones."""
+"""Most planted calls in a checked block that looks like a timed one."""
 _ELEMENTS_AMONG_TIMED = 1 << 19
 """Elements of all of them together."""
 
 
 def facts_of(case: schema.Case, like: Expected) -> CaseFacts:
-    """``like`` is an answered call of the case, or of the case that it is a variant of."""
+    """``like`` is a call with its expected result, of the case or of the case that it is a variant of."""
     return CaseFacts(case, tells_positions=_tells_positions(like), like=like)
 
 
@@ -53,7 +54,7 @@ def planted_calls(usual: Expected, seed: int, *, non_finite: bool = False) -> li
 
 
 class Planting:
-    """Planted calls of a case, drawn but not answered yet."""
+    """Planted calls of a case, drawn but not yet evaluated by torch."""
 
     def __init__(
         self, reference: Reference, like: Expected, seed: int, *, non_finite: bool = False, most: int | None = None
@@ -75,11 +76,11 @@ class Planting:
 
     @property
     def calls(self) -> list[DrawnCall]:
-        """What torch will be asked."""
+        """The calls that torch has to evaluate."""
         return [*self._planted, *(call for tiny in self._tiny for call in tiny.calls)]
 
     def answered(self) -> list[Expected]:
-        """Those that torch takes."""
+        """The calls that torch accepts, with their expected results."""
         return _answered(self._reference, self._planted) + [each for tiny in self._tiny for each in tiny.answered()]
 
 
@@ -96,9 +97,9 @@ def _chosen(reference: Reference, like: Expected, seed: int, non_finite: bool) -
 
 
 def plans_among_timed(usual: Expected, seed: int) -> list[Plan]:
-    """Plans for blocks that are like timed ones: those whose values torch takes in any places.
+    """Plans for checked blocks that look like timed ones: those whose values torch accepts at any place.
 
-    There nobody asks the host first, nor leaves out a call that torch refuses.
+    In these blocks the CPU does not try a call first, and no call can be left out.
     """
     facts = facts_of(usual.call.case, usual)
     taken = [plan_of(expected.call) for expected in planted_calls(usual, seed)]
@@ -107,7 +108,9 @@ def plans_among_timed(usual: Expected, seed: int) -> list[Plan]:
 
 
 def plant_some(calls: Sequence[DrawnCall], plans: Sequence[Plan]) -> list[DrawnCall]:
-    """These calls with values planted into a few, which no kernel can foresee: to compare one may take long."""
+    """These calls with values planted into a few, chosen in secret. Only a few: comparing a planted call may take
+    long.
+    """
     chance, found = secrets.SystemRandom(), list(calls)
     few = max(1, min(_MOST_AMONG_TIMED, _ELEMENTS_AMONG_TIMED // max(1, _elements(calls[0].case))))
     for place in chance.sample(range(len(found)), min(few, len(found))):
@@ -116,7 +119,7 @@ def plant_some(calls: Sequence[DrawnCall], plans: Sequence[Plan]) -> list[DrawnC
 
 
 def _answered(reference: Reference, calls: Sequence[DrawnCall]) -> list[Expected]:
-    """What these must give; without those that torch refuses."""
+    """The expected results of these calls, without the calls that torch refuses."""
     try:
         found = reference.expect_many(calls)
         return [replace(each, with_bounds=_is_compared_in_full(each.call)) for each in found]
@@ -125,7 +128,7 @@ def _answered(reference: Reference, calls: Sequence[DrawnCall]) -> list[Expected
 
 
 def _is_compared_in_full(call: DrawnCall) -> bool:
-    """The tolerance of usual values is too much where all values are small."""
+    """Whether every call of the plan is compared in full: the tolerance of usual values is too wide for small ones."""
     plan = plan_of(call)
     return plan is not None and plan.policy.keeps_digits
 
@@ -135,9 +138,9 @@ def _elements(case: schema.Case) -> int:
 
 
 def _tells_positions(usual: Expected) -> bool:
-    """Whether results say where a value stands: which of equal values, or of several NaN, is often left open.
+    """Whether results are positions: torch often leaves open which of equal values, or of several NaN, they mean.
 
-    The integers that a model counts in its buffers say nothing of the kind.
+    Integers that a model counts in its buffers are not positions.
     """
     operator = usual.call.case.operator
     return operators.traits(operator).leaves_ties_open or any(
@@ -148,7 +151,7 @@ def _tells_positions(usual: Expected) -> bool:
 
 
 def _is_taken(reference: Reference, plan: Plan, call: DrawnCall) -> bool:
-    """Whether the host takes values that an operator may refuse, and gives what the plan promises for them."""
+    """Whether the CPU accepts values that an operator may refuse, and gives the result that the plan requires."""
     if not plan.needs_trial(call, reference.runs_on_host):
         return True
     if _elements(call.case) > _MOST_ON_HOST:
@@ -167,7 +170,9 @@ def _stacked(storages: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _same_results(one: Evaluation | None, other: Evaluation | None) -> bool:
-    """Whether what is returned is the same; the indices themselves are not, and may be among what is written to."""
+    """Whether the returned tensors are the same. Written arguments are not compared: they may be the indices
+    themselves.
+    """
     if one is None or other is None:
         return False
     places = [place for place in one.tensors if place.kind == "output"]

@@ -1,4 +1,8 @@
-"""Which of the plans that apply to a case one job meets, within one budget."""
+"""Chooses, within a budget, which input plans (special values written into inputs) one job gets of those that apply.
+
+A job is one kernel on one case. Some plans always come; others come in turn, so that a case and its variants get all of
+them with few calls.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,15 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from torchstone.judging.budget import CheckBudget
+from torchstone.judging.effort_budget import CheckBudget
 from torchstone.judging.plans.base import Plan, When
-from torchstone.judging.plans.facts import CaseFacts
+from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.variant_tag import HIDDEN
 
 _FEW_ELEMENTS = 1 << 14
 """Elements of a call's tensors up to which a stated case is small."""
 _OF_SEVERAL_BLOCKS = 1 << 10
-"""Elements from which a variant is large. Of odd sizes, its last elements are what whole blocks leave out."""
+"""Elements from which a variant is large: its last elements are then beyond the last whole block of a kernel."""
 _REMEMBERED_TURNS = 256
 """Choices that are remembered: more than a job asks for."""
 
@@ -29,11 +33,12 @@ class _Share(NamedTuple):
     in_turn: int
     """How many of the others. Of a small case, those that always come are subtracted."""
     restarts: bool = False
-    """Whether the turns start again. Otherwise a case with variants meets some plans twice that another case left."""
+    """Whether the rotation starts again. Otherwise it would begin with plans that another case of the operator left
+    over, and a case with variants would get some plans twice."""
 
 
 def schedule(facts: CaseFacts, plans: Sequence[Plan], seed: int, budget: CheckBudget) -> list[Plan]:
-    """The plans that a job meets. All of them for small stated cases without variants; else some, each in its turn."""
+    """The plans of a job: all of them for small stated cases without variants; else some, each in its turn."""
     plans = [plan for plan in plans if budget.all_checks or not plan.policy.thorough_only]
     every = [plan for plan in plans if plan.when(facts) is When.EVERY_CALL]
     others = [plan for plan in plans if plan not in every]

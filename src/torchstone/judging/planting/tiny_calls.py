@@ -1,10 +1,10 @@
-"""Calls whose values are all tiny, as gradients often are, for operators that keep a common factor.
+"""Makes calls whose values are all tiny, as gradients often are, for operators whose results scale with their inputs.
 
 ``relu``, ``mul``, ``mm``, a sum: all arguments times 2**-k give the result times 2**-k, or 2**-2k. A kernel that takes
 small values for zero would agree on usual values. Such a call is not planted but an ordinary call of the same case with
-narrower fills, and its bound is as small. Other operators do not keep a factor (``elu`` computes ``exp(x) - 1``, a norm
-adds eps), and honest formulas lose all digits of tiny arguments there. So torch is asked first: its result must be a
-power of two times its result for usual values.
+a smaller standard deviation, and its bound is as small. Other operators do not scale: ``elu`` computes ``exp(x) - 1``,
+a norm adds eps. There honest formulas lose all digits of tiny arguments. So torch's own result must first be a power of
+two times its result for usual values.
 
 Of a gradient only the cotangents are scaled: gradients are linear in them.
 """
@@ -18,21 +18,23 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, calls_on, draw_call
-from torchstone.calls.evaluation import OPERATOR_ERRORS, ReferenceFailure, Tensors
+from torchstone.calls.random_arguments import DrawnCall, calls_on, draw_call
+from torchstone.calls.reference_calls import ReferenceFailure, Tensors
+from torchstone.calls.torch_errors import operator_errors
 from torchstone.judging.plans.magnitudes import may_be_scaled
-from torchstone.judging.reference.expected import Expected, Reference
+from torchstone.judging.reference.case_reference import Reference
+from torchstone.judging.reference.expected import Expected
 
 _EXPONENTS = (0.25, 0.36)
-"""Of the largest number of the dtype, whose inverse is the factor: squares are still far from the smallest numbers."""
+"""Share of the exponent of the dtype's largest number, from which the factor 2**-k is taken: squares stay normal."""
 _MOST_EXPONENT = 200
-"""Of float64, in which bounds are computed, too: squares of products of such small numbers are still some."""
+"""Largest k for float64, in which bounds are computed: squares of products of such small numbers must not be 0."""
 _NEAR = 1e-3
-"""How closely a factor must be kept, of the largest result."""
+"""How closely results must scale, as a share of the largest result."""
 
 
 class TinyCall:
-    """A call of a case with tiny values, drawn but not answered yet."""
+    """A call of a case with tiny values, drawn but not yet evaluated by torch."""
 
     def __init__(self, reference: Reference, seed: int) -> None:
         exponent = _exponent(reference.case, random.Random(seed))
@@ -41,15 +43,17 @@ class TinyCall:
         self._reference.evaluator.foreseen = reference.evaluator.foreseen  # the operator is the same
         tiny = draw_call(case, seed, reference.device)
         self.calls = [] if case == reference.case else [tiny, _on_usual_scale(tiny, exponent)]
-        """It, and the same values on the usual scale."""
+        """The tiny call, and a call with the same values on the usual scale. Empty if nothing is scaled."""
 
     def answered(self) -> list[Expected]:
-        """It and what it must give, if torch keeps a factor in it; else none."""
+        """The tiny call with its expected result, if torch's results scale; else nothing."""
         if not self.calls:
             return []
         try:
             tiny, *usual = self._reference.expect_many(self.calls)
-        except (ReferenceFailure, *OPERATOR_ERRORS):
+        except ReferenceFailure:
+            return []
+        except operator_errors():
             return []
         return [tiny] if usual and _keeps_a_factor(tiny.native, usual[0].native) else []
 

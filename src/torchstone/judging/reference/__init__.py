@@ -1,1 +1,1 @@
-"""Expected results: the reference in its own dtype and in float64, and the bounds around them."""
+"""Computes expected results: the reference in its own dtype and in float64, and the error bounds."""

@@ -1,4 +1,4 @@
-"""How far from the exact result an honest one may lie, element by element.
+"""Computes the error bound of each element: how far an honest result may lie from the exact one.
 
 For an element with exact value e (the operator in float64 on the same rounded inputs), torch's own result n in
 the dtype of the case, and slope s (:mod:`torchstone.judging.reference.float64`), a result r is accepted when
@@ -61,7 +61,7 @@ from dataclasses import dataclass
 
 import torch
 
-from torchstone.calls.evaluation import wide_dtype
+from torchstone.calls.reference_calls import wide_dtype
 from torchstone.judging.reference.float64 import Float64Probe, pieces
 from torchstone.judging.reference.native_noise import NativeNoise
 

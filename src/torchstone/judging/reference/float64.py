@@ -1,6 +1,7 @@
-"""One call in float64, and how strongly its results depend on its inputs.
+"""Evaluates one call in float64, and estimates how strongly its results depend on its inputs.
 
-The slope of a result is its movement when every float input element moves by a share of itself, up or down at random.
+The slope of a result is its movement when every float input element moves by 2**-24 of itself, up or down at random,
+divided by that share.
 It is a central difference, so that jumps (floor, sign, near ties) differ from slopes. Rounding errors of a kernel act
 on a result in the same way, which is why bounds are built on the slope.
 """
@@ -16,9 +17,8 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import DrawnCall, batched_view
-from torchstone.calls.evaluation import (
-    OPERATOR_ERRORS,
+from torchstone.calls.random_arguments import DrawnCall, batched_view
+from torchstone.calls.reference_calls import (
     Evaluator,
     ResultPosition,
     Tensors,
@@ -27,24 +27,27 @@ from torchstone.calls.evaluation import (
     stacked,
     wide_dtype,
 )
+from torchstone.calls.torch_errors import operator_errors
 from torchstone.judging.plans.forward_part import cotangents
 from torchstone.judging.plans.one_magnitude import is_for_its_digits
 
 STEP = 2.0**-24
 """Relative step of the differences: far above float64's noise, far below where curvature shows."""
 FEW_ELEMENTS = 1 << 14
-"""Calls up to this size are probed with three pairs of steps, for want of neighbours that tell the scale."""
+"""Calls with up to this many elements are probed with three pairs of steps: they have few neighbours to learn from."""
 MANY_ELEMENTS = 1 << 16
 """Calls above are probed with one pair; two in between."""
+LARGE_ELEMENTS = 1 << 22
+"""Calls above are probed with one float64 copy of their arguments at a time: memory is what limits them, not time."""
 CLOSE_PAIRS = 16
-"""Before a small call is said to be wrong. Two terms that cancel move together in all of three pairs one time in eight,
-and then look as if they did not cancel."""
+"""Pairs of steps before a small call is judged wrong. Two terms that cancel move together in all of three pairs with
+probability 1/8; then the slope does not show that they cancel."""
 PIECE_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Elements that are worked on at a time where there are many: temporaries stay in the cache, or in bounds."""
 _SALT = 0x5EED
 _PAIRS_OF_NUMBERS = 4
 _NUMBERS = ("number", "float", "Scalar")
-"""Types of arguments that are numbers, and not how many of something there are."""
+"""Schema types of scalar arguments that are real numbers, not counts."""
 
 Evaluate = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Tensors]
 """Storages and views of all arguments -> results."""
@@ -79,37 +82,61 @@ def probe(evaluator: Evaluator, call: DrawnCall, *, closely: bool = False) -> di
     """Every result that is continuous in float64. torch's errors come out where the operator does not run in it."""
     wide = widened(call)
     exact = _exact(evaluator, wide)
+    is_large = sum(t.numel() for t in [*wide, *exact.values()]) > LARGE_ELEMENTS
+    wide = [] if is_large else wide  # each is made again when it is needed
     exact = {place: tensor for place, tensor in exact.items() if tensor.dtype in (torch.float64, torch.complex128)}
     slopes = {place: torch.zeros(t.shape, dtype=torch.float64, device=t.device) for place, t in exact.items()}
-    if exact and any(is_continuous(storage.dtype) and storage.numel() for storage in wide):
-        _add_slopes(evaluator, call, wide, exact, slopes, closely)
-        allow_cancellation(evaluator, wide, exact, slopes)
-        allow_rounded_results(evaluator, wide, slopes)
-    elif exact and not wide:
+    if exact and any(is_continuous(tensor.storage.dtype) and tensor.storage.numel() for tensor in call.tensors):
+        if is_large:
+            _add_slopes_in_turn(evaluator, call, exact, slopes)
+        else:
+            _add_slopes(evaluator, call, wide, exact, slopes, closely)
+        allow_cancellation(evaluator, wide or [tensor.storage for tensor in call.tensors], exact, slopes)
+        if schema.is_gradient(evaluator.case.operator):
+            allow_rounded_results(evaluator, wide or widened(call), slopes)
+    elif exact and not call.tensors:
         _add_slopes_of_numbers(evaluator, call, exact, slopes)
     return {place: Float64Probe(tensor, slopes[place]) for place, tensor in exact.items()}
 
 
 def allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exact: Tensors, slopes: Tensors) -> None:
-    """Where a function of one tensor is computed through larger numbers, their rounding stays in the small result.
+    """Raise slopes where a function of one tensor computes a small result from larger numbers, which are rounded.
 
     ``gelu(-3)`` is -0.004, the difference of two numbers near 1.5: honest kernels differ there by a rounding of those,
-    which the slope does not show. Up to a size only: what is far larger than 1 is not where functions cancel. Not where
-    a function is there to be right in spite of that.
+    which the slope does not show. Slopes are raised up to a limit only, because functions do not cancel at arguments
+    far from 0. Not for functions that exist for their precision (``log1p``).
     """
     pointwise = operators.traits(evaluator.case.operator).pointwise
     if not pointwise or len(wide) != 1 or is_for_its_digits(evaluator.case.operator):
         return
-    magnitude = _views(evaluator, wide)[0].abs().clamp_(max=_LARGEST_CANCELLED).mul_(_CANCELLED_SHARE)
+    values = _views(evaluator, wide)[0]
     for place, slope in slopes.items():
-        moved = torch.isclose(slope, exact[place].abs().to(slope.dtype), rtol=1e-6, atol=0.0).all()
-        if slope.shape == magnitude.shape and not slope.is_complex() and not bool(moved):
-            slope.copy_(torch.where(slope > 0, torch.maximum(slope, magnitude), slope))  # a jump stays a jump
+        if slope.shape == values.shape and not slope.is_complex() and not _is_magnitude(slope, exact[place]):
+            raised = slope.reshape(-1)
+            _raise_to_cancelled(raised, values.reshape(-1))
+            if not slope.is_contiguous():  # then that was a copy
+                slope.copy_(raised.view(slope.shape))
+
+
+def _is_magnitude(slope: torch.Tensor, exact: torch.Tensor) -> bool:
+    """Whether every slope is the magnitude of its result: nothing is computed."""
+    flat, e = slope.reshape(-1), exact.reshape(-1)
+    return all(
+        bool(torch.isclose(flat[piece], e[piece].abs().to(slope.dtype), rtol=1e-6, atol=0.0).all())
+        for piece in pieces(flat.numel(), flat.device)
+    )
+
+
+def _raise_to_cancelled(slope: torch.Tensor, values: torch.Tensor) -> None:
+    """Flat ones, piece by piece. A jump stays a jump."""
+    for piece in pieces(slope.numel(), slope.device):
+        magnitude = _widened(values[piece]).abs().clamp_(max=_LARGEST_CANCELLED).mul_(_CANCELLED_SHARE)
+        part = slope[piece]
+        part.copy_(torch.where(part > 0, torch.maximum(part, magnitude), part))
 
 
 def allow_rounded_results(evaluator: Evaluator, wide: Sequence[torch.Tensor], slopes: Tensors) -> None:
-    """Where a gradient is computed from results that were rounded, as honest kernels do that keep these, a rounding of
-    the cotangent is lost.
+    """Allow a gradient the rounding of its cotangent: honest kernels compute it from results that were rounded.
 
     ``y * (g - (g * y).sum())`` and ``g * (1 - y * y)`` are differences of nearly equal numbers where y is nearly 1. How
     the gradient moves with the arguments does not show it.
@@ -154,15 +181,66 @@ def _add_slopes(
             _set_slope(slopes[place], sides[0], tensor, sides[1], 1.0 / pairs)
 
 
+def _add_slopes_in_turn(evaluator: Evaluator, call: DrawnCall, exact: Tensors, slopes: Tensors) -> None:
+    """The same of a large call with one pair, while no more than one float64 copy of its arguments exists."""
+    generator = _generator(call)
+    flips = [_flips(evaluator, position, tensor.storage, generator) for position, tensor in enumerate(call.tensors)]
+    sides = [
+        _results(
+            evaluator,
+            [_moved_one_way(evaluator, i, t.storage, flips[i], ahead=ahead) for i, t in enumerate(call.tensors)],
+            evaluator.wide,
+        )
+        for ahead in (True, False)
+    ]
+    for place, tensor in exact.items():
+        found = both_sides([(sides[0], sides[1])], place, tensor)
+        for side in sides:
+            side.pop(place, None)
+        if found is not None:
+            _set_slope(slopes[place], found[0], tensor, found[1], 1.0)
+
+
+def _flips(
+    evaluator: Evaluator, position: int, storage: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor | None:
+    """For each value of an argument, flat: whether it is moved up in the first step. None: it is not moved."""
+    if not is_continuous(storage.dtype):
+        return None
+    values = storage if evaluator.is_written(position) else _view(evaluator, position, storage)
+    return _coin_flips((1, *values.shape), generator).reshape(-1)
+
+
+def _moved_one_way(
+    evaluator: Evaluator, position: int, storage: torch.Tensor, flips: torch.Tensor | None, *, ahead: bool
+) -> torch.Tensor:
+    """One row of :func:`_moved`, made in place and piece by piece."""
+    written = evaluator.is_written(position)
+    wide = _widened(storage)
+    values = wide if written else _view(evaluator, position, wide)
+    if flips is None:
+        return values
+    values = values.contiguous()  # as it is, unless it was laid out otherwise
+    inside = inside_view(evaluator, position, storage).reshape(-1) if written else None
+    flat = values.view(-1)
+    for piece in pieces(flat.numel(), flat.device):
+        steps = flips[piece].to(torch.float64).mul_(2.0 * STEP).sub_(STEP)
+        if inside is not None:
+            steps.mul_(inside[piece])
+        steps.add_(1.0)
+        flat[piece].mul_(steps if ahead else steps.neg_().add_(2.0))
+    return values
+
+
 def _add_slopes_of_numbers(evaluator: Evaluator, call: DrawnCall, exact: Tensors, slopes: Tensors) -> None:
-    """Of what is made of nothing but numbers (``linspace``): these are moved, for want of tensors."""
+    """Slopes of results that are made from scalars only (``linspace``): the scalars are moved instead of tensors."""
     random_ = random.Random(call.seed)
     steps: list[tuple[Tensors, Tensors]] = []
     for _ in range(_PAIRS_OF_NUMBERS):
         seed = random_.getrandbits(63)
         try:
             steps.append((_with_numbers_moved(evaluator, seed, STEP), _with_numbers_moved(evaluator, seed, -STEP)))
-        except OPERATOR_ERRORS:
+        except operator_errors():
             continue
     for place, tensor in exact.items():
         sides = both_sides(steps, place, tensor)
@@ -201,7 +279,7 @@ Rows = Sequence[Sequence[torch.Tensor]]
 def _moved_both_ways(
     evaluator: Evaluator, call: DrawnCall, wide: Sequence[torch.Tensor], pairs: int, step: float
 ) -> Rows:
-    generator = torch.Generator(call.device).manual_seed((call.seed ^ _SALT) & ((1 << 63) - 1))
+    generator = _generator(call)
     columns = [_moved(evaluator, position, storage, pairs, step, generator) for position, storage in enumerate(wide)]
     return list(zip(*columns, strict=True))
 
@@ -241,7 +319,7 @@ def _results(evaluator: Evaluator, moved: Sequence[torch.Tensor], evaluate: Eval
     views = [_view(evaluator, i, m) if evaluator.is_written(i) else m for i, m in enumerate(moved)]
     try:
         return evaluate(moved, views)
-    except OPERATOR_ERRORS:
+    except operator_errors():
         return {}
 
 
@@ -269,6 +347,10 @@ def _moved(
     torch.mul(values, steps.add_(1.0), out=moved[:pairs])
     torch.mul(values, steps.neg_().add_(2.0), out=moved[pairs:])
     return moved.unbind(0)
+
+
+def _generator(call: DrawnCall) -> torch.Generator:
+    return torch.Generator(call.device).manual_seed((call.seed ^ _SALT) & ((1 << 63) - 1))
 
 
 def _coin_flips(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:

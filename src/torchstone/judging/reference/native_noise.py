@@ -1,11 +1,11 @@
-"""How noisy torch's own results are, for results without a float64 evaluation to compare with.
+"""Estimates the rounding noise of torch's own results, where there is no float64 evaluation to compare with.
 
 The operator is called in the dtype of the case on inputs moved up and down by a step h. For a smooth function
 
     n(x + h) - n(x - h)           is 2 h s, with s the slope that bounds are built on
     n(x + h) + n(x - h) - 2 n(x)  is h^2 times the curvature, and what rounding does to three evaluations
 
-h is the square root of the unit roundoff, so that the curvature's part is of the size of one rounding. Then the
+h is the square root of the unit roundoff, so that the curvature contributes about one rounding. Then the
 second difference over sqrt(6) is about torch's own random error, never much less. This is the usual estimate of the
 computational noise of a function from its values alone (More and Wild, ECNoise).
 
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import torch
 
-from torchstone.calls.drawing import DrawnCall
-from torchstone.calls.evaluation import Evaluator, ResultPosition, Tensors, is_continuous, wide_dtype
+from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.reference_calls import Evaluator, ResultPosition, Tensors, is_continuous, wide_dtype
 from torchstone.judging.reference.float64 import (
     allow_cancellation,
     both_sides,
@@ -44,7 +44,7 @@ class NativeNoise:
 def roughness(
     evaluator: Evaluator, call: DrawnCall, native: Tensors, *, closely: bool = False
 ) -> dict[ResultPosition, NativeNoise]:
-    """Of those of torch's own results that can be moved: nothing without floating-point inputs."""
+    """Slope and noise of torch's own results; empty without floating-point inputs."""
     inputs = [tensor.storage.dtype for tensor in call.tensors if is_continuous(tensor.storage.dtype)]
     if not inputs:
         return {}
@@ -67,7 +67,7 @@ def _rough(ahead: torch.Tensor, native: torch.Tensor, behind: torch.Tensor, step
 
 
 def _rms(values: torch.Tensor) -> torch.Tensor:
-    """Over the pairs; 0 where there is no number."""
+    """Root mean square over the pairs, with NaN and infinity as 0."""
     return values.nan_to_num(nan=0.0, posinf=0.0).square().mean(dim=0).sqrt()
 
 

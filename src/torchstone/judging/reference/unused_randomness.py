@@ -1,17 +1,16 @@
-"""Whether an operator that may draw random numbers draws any with the arguments of a case.
+"""Tests whether an operator that may draw random numbers draws any with the arguments of a case.
 
 Many do not: dropout that is not training, recurrent networks and attention without dropout. Their results are judged
-by their values, like any others, and so is the information in them. A comparison in full shows it. Before the first
-one, torch is called to find out.
+by their values, like any others. The first full comparison finds out. Before it, torch is called here to find out.
 """
 
 from __future__ import annotations
 
 import torch
 
-from torchstone.calls.bits import bits
+from torchstone.calls.bitwise_equality import bits
 from torchstone.judging.reference.expected import Expected
-from torchstone.judging.stochastic.random_calls import generators
+from torchstone.judging.stochastic.random_results import generators
 
 
 def draws_nothing(usual: Expected) -> bool:
@@ -21,12 +20,12 @@ def draws_nothing(usual: Expected) -> bool:
         return True
     if lottery.idle is None and not _surely_draws(usual):
         elements = max((tensor.numel() for tensor in usual.native.values()), default=0)
-        lottery.draws(usual.call, elements)  # many times, which settles it
+        lottery.draws(usual.call, elements)  # many draws, which set `idle`
     return bool(lottery.idle)
 
 
 def _surely_draws(usual: Expected) -> bool:
-    """Whether torch asks a generator and gives something else than before: two calls have told as much as many."""
+    """Whether a second call of torch moves a generator and gives another result. Then more calls are not needed."""
     before = generators()
     again = usual.batch.reference.evaluator.native([usual.call])
     if again is None:

@@ -1,4 +1,4 @@
-"""Random results: not equal to torch's, but drawn from the same distribution.
+"""Checks that a random result is drawn from the same distribution as torch's, as it cannot equal torch's.
 
 A result is compared with several draws of torch's own on the same inputs. Six numbers of the result must not stand
 out among those of torch's draws. The values of all elements together must pass a two-sample Kolmogorov-Smirnov test
@@ -6,13 +6,13 @@ against torch's. The first four numbers use ranks among torch's values instead o
 heavy tail (cauchy) does not decide.
 
 mean, deviation     of all elements
-follows             how strongly elements follow the mean of torch's draws at their place: bernoulli's probabilities
+follows             how strongly elements follow the mean of torch's draws at their place (bernoulli's probabilities)
 neighbours          the product of neighbouring elements: a draw repeated along the result stands out
 unseen              the share of elements with a value that none of torch's draws has there: dropout's wrong scale
 repeated            the share of elements equal to those of the call before: a draw that is kept stands out
 
-A number stands out if it is off by more than :data:`DEVIATIONS` standard deviations of torch's, plus an allowance.
-The allowance is what :data:`SINGLES` elements at the far end of the range do, or as many groups of elements that
+A number stands out if it is off by more than :data:`DEVIATIONS` standard deviations of torch's, plus an allowance. The
+allowance is the effect of :data:`SINGLES` elements at the far end of the range, or of as many groups of elements that
 change together. It keeps rare values (a bernoulli of 0.001) from deciding. With at least 24 draws of normal numbers a
 false alarm is rarer than once in 5e9 calls (Student), as computed, not measured. Repeating too little is allowed.
 
@@ -39,33 +39,33 @@ import torch
 
 from torchstone import operators
 from torchstone.calls.determinism import FEW_RANDOM_ELEMENTS
-from torchstone.judging.stochastic.dependence import secret_places
-from torchstone.judging.stochastic.ranking import Ranking, in_order, largest_gap
-from torchstone.judging.stochastic.real_numbers import real_rows
+from torchstone.judging.stochastic.results_as_numbers import real_rows
+from torchstone.judging.stochastic.sample_ranks import Ranking, in_order, largest_gap
+from torchstone.judging.stochastic.secret_places import secret_places
 
 MIN_DRAWS, MAX_DRAWS = 24, 32
 DRAWN_ELEMENTS = 1 << 22
 DEVIATIONS = 12.0
 SINGLES = 3.0
 KOLMOGOROV_ALPHA = 1e-13
-"""A trial may have ten thousand calls."""
+"""Significance of the Kolmogorov-Smirnov test: a kernel may be judged on ten thousand calls."""
 _COMPARED = 9
 """Draws of torch's that are compared with one another."""
 _LARGEST_USUAL = 1.6
-"""The distance of independent draws times the root of their size: less, but once in a hundred times."""
+"""Kolmogorov-Smirnov distance of independent draws times the root of their size: exceeded with probability 0.01."""
 _SORTED_ELEMENTS = 1 << 16
 _LOOKED_AT = 1 << 14
-"""Of larger results the support is judged in full, the six numbers on so many elements, and all values by a test."""
+"""Elements of a larger result on which the six numbers are computed. Its support is judged on all elements."""
 _RANKED_AMONG = 1 << 13
 _RUN = 256
 _ROUNDED = 2.0
-"""Units of the dtype by which values may differ that are the same but for rounding."""
+"""Units of the dtype by which values may differ and still count as the same but for rounding."""
 _COMMON = 3
-"""Draws of torch's with the same value, which is then one that comes again."""
+"""How often a value must occur in torch's draws to count as a common one."""
 _CLUSTERED = 1.5
 """Margin on how many elements change together."""
 _UNEVEN = 3.0
-"""How much more than those of independent elements the changes of 24 draws spread for sure, if they are not."""
+"""From this many times the variance of independent elements on, elements count as changing together."""
 _NOT_FINITE = "not all values are finite, as all of torch's are"
 
 
@@ -89,7 +89,7 @@ def count_for(elements: int) -> int:
 
 
 def misfit(draws: ReferenceDraws, got: torch.Tensor) -> str | None:
-    """What is wrong with a result of the right shape and dtype; None: nothing that can be told."""
+    """What is wrong with a result of the right shape and dtype; None: nothing was found."""
     own, result = real_rows(draws.drawn), real_rows(got.unsqueeze(0))[0]
     outside = _outside_support(draws.operator, own, result)
     if outside is not None or _are_few(result, draws.widened) or _are_one(own, own[0, 0]):
@@ -109,7 +109,7 @@ def misfit(draws: ReferenceDraws, got: torch.Tensor) -> str | None:
     own_here = own[:, places].to(torch.float64)
     all_own = _sample(own.reshape(-1)).to(torch.float64)
     result = result.to(torch.float64)
-    # Seldom, so that it is asked for only where something is wrong: it takes as long again.
+    # Rounding as torch does takes as long again, so it is tried only if something seems wrong.
     return found_in(result) and found_in(_as_torch_rounds(all_own, result, room))
 
 
@@ -128,7 +128,7 @@ def _standing_out(own: torch.Tensor, result: torch.Tensor, before: torch.Tensor 
 
 
 def _some_places(elements: int, device: torch.device) -> torch.Tensor:
-    """Runs of neighbours, at places that nobody can foresee: what all elements say, these say as well."""
+    """Runs of neighbouring elements at secret places, or all elements of a small result."""
     if elements <= _LOOKED_AT:
         return torch.arange(elements, device=device)
     source = torch.Generator().manual_seed(secrets.randbits(63))
@@ -137,7 +137,7 @@ def _some_places(elements: int, device: torch.device) -> torch.Tensor:
 
 
 def quick_misfit(operator: str, own: torch.Tensor, got: torch.Tensor, widened: float = 1.0) -> str | None:
-    """Against a single draw of torch's, for calls that others like it were judged in full."""
+    """Compare with a single draw of torch's, for calls that are not judged in full."""
     drawn, result = _flat(own.unsqueeze(0))[0], _flat(got.unsqueeze(0))[0]
     if _not_finite(operator, drawn, result):
         return _NOT_FINITE
@@ -153,9 +153,9 @@ def _room(dtype: torch.dtype) -> float:
 
 
 def _as_torch_rounds(own: torch.Tensor, result: torch.Tensor, room: float) -> torch.Tensor:
-    """The result with torch's values where it has nearly one of those that come again and again.
+    """The result, with values that are nearly one of torch's common values replaced by that one.
 
-    What dropout keeps is divided by a number or multiplied with its inverse; neither is the one that is right.
+    Dropout may divide what it keeps by a number or multiply it with the inverse; both are right.
     """
     flat = in_order(_sample(own.reshape(-1)))
     common = torch.unique_consecutive(flat[_COMMON - 1 :][flat[_COMMON - 1 :] == flat[: 1 - _COMMON]])
@@ -254,14 +254,16 @@ def _equal_to_next(own: torch.Tensor) -> torch.Tensor:
 
 
 def _one_element(own: torch.Tensor) -> torch.Tensor:
-    """What one element more or less at the far end of the range does to each number."""
+    """The effect of one element at the far end of the range on each of the six numbers."""
     single = torch.tensor(1.0 / own.shape[1], dtype=own.dtype, device=own.device)
     width = (own.amax() - own.amin()) / own.std()
     return torch.stack([width * single, width * single, width * single, width * width * single, single, single])
 
 
 def _at_once(own: torch.Tensor) -> float:
-    """How many elements change together from draw to draw, by how unevenly: attention drops whole rows."""
+    """How many elements change together from draw to draw, by the variance of their number: attention drops whole
+    rows.
+    """
     same = (own[1:] == own[:-1]).double()
     share = same.mean()
     if_alone = (share * (1.0 - share) * own.shape[1]).clamp(min=1.0)
@@ -284,7 +286,7 @@ def _outside_support(operator: str, own: torch.Tensor, result: torch.Tensor) -> 
 
 
 def _are_one(values: torch.Tensor, *of: torch.Tensor) -> bool:
-    """Whether each is one of these. Of many a few are asked first: mostly they have said it all."""
+    """Whether each value is one of these. Of many, some are tested first, which mostly suffices."""
 
     def all_are(some: torch.Tensor) -> bool:
         same = some == of[0]
@@ -296,7 +298,9 @@ def _are_one(values: torch.Tensor, *of: torch.Tensor) -> bool:
 
 
 def _not_finite(operator: str, own: torch.Tensor, result: torch.Tensor) -> bool:
-    """Of a heavy tail only what is no number: in float16 one value in 100 000 of cauchy's is infinite."""
+    """Whether a result has NaN or infinities and torch's draws do not. A heavy tail (cauchy) may be infinite, not
+    NaN.
+    """
     if operators.traits(operator).has_heavy_tails:
         return bool(result.isnan().any()) and not bool(own.isnan().any())
     return not bool(torch.isfinite(result).all()) and bool(torch.isfinite(own).all())
@@ -308,5 +312,5 @@ def _flat(values: torch.Tensor) -> torch.Tensor:
 
 
 def _sample(values: torch.Tensor, most: int = _SORTED_ELEMENTS) -> torch.Tensor:
-    """Elements in places that nobody can foresee."""
+    """Elements in secret places."""
     return values if values.numel() <= most else values[secret_places(values.numel(), most).to(values.device)]

@@ -1,9 +1,9 @@
-"""The same arguments again: a draw that is a function of them is not random.
+"""Check of random results: the same arguments again must give other draws.
 
-A hash of the input, or of its address, looks as random as any generator as long as no input comes twice. So some
-calls of operators that draw are made again, bit for bit, in the same block and in later ones. Half of those lie in
-the same place. A kernel cannot foresee which calls. torch's results for them differ in many elements; a candidate's
-must differ in nearly as many.
+A hash of the input, or of its address, looks as random as any generator as long as no input comes twice. So some calls
+of random operators are made again, bit for bit, in the same block (calls that are made together) and in later ones.
+Half of the latter have the same place in memory. A kernel cannot foresee which calls. torch's results for them differ
+in many elements; a candidate's must differ in nearly as many.
 
 Probability of a false alarm: given the inputs, an element differs as probably between two draws of torch's as between
 two of an honest candidate's. So the difference of the two counts is a sum of terms of random sign. It exceeds
@@ -21,20 +21,20 @@ from typing import NamedTuple
 
 import torch
 
-from torchstone.calls.drawing import DrawnCall
-from torchstone.judging.stochastic.dependence import secret_places
-from torchstone.judging.stochastic.real_numbers import real_rows
+from torchstone.calls.random_arguments import DrawnCall
+from torchstone.judging.stochastic.results_as_numbers import real_rows
+from torchstone.judging.stochastic.secret_places import secret_places
 
 EXPONENT = 30.0
 """The n-th comparison goes wrong by chance with a probability of less than exp(-EXPONENT) / n."""
 _SLACK = 0.1
 """Share by which a candidate's draws may differ in fewer elements: its generator may have fewer values."""
 _ALWAYS, _ONE_IN = 8, 4
-"""Blocks that have repeats in any case; of the others some."""
+"""The first blocks always have repeats; of later ones one in this many."""
 _WATCHED = 6
-"""Calls that are made again, at most: their arguments and results are kept."""
+"""Most calls that are made again in later blocks: their arguments and results are kept."""
 _COMPARED_WITH = 4
-"""Results of one of them that are kept."""
+"""Most results of such a call that are kept."""
 _LOOKED_AT = 1 << 15
 
 
@@ -110,7 +110,7 @@ class _Seen(NamedTuple):
 class _Watched(NamedTuple):
     call: DrawnCall
     place: int
-    """Where in a block it stood first: its arguments lay there."""
+    """Its first position in a block, which decides where in memory its arguments lie."""
     seen: dict[str, _Seen]
 
 
@@ -120,7 +120,7 @@ class _Count(NamedTuple):
     torchs: int
     candidates: int
     terms: int
-    """Those that differ in one of the two and not in the other."""
+    """Elements that differ in torch's draws and not in the candidate's, or the other way round."""
 
 
 def _count(torchs_before: torch.Tensor, before: torch.Tensor, torchs_now: torch.Tensor, now: torch.Tensor) -> _Count:

@@ -1,13 +1,13 @@
-"""Relations between the results of one random call, element by element, and with the inputs.
+"""Check of random results: outputs and inputs of a call fit together element by element, as dropout's output and mask.
 
-Each result alone may be drawn as torch draws it, and still a mask may not be the one that was applied. So for every
-call the results and inputs of one shape are examined together, in secret places. For each element it is noted which
-of them are negative, zero and positive, and which of each two is larger. It is also noted whether one is the product
-of two others, times the factor that torch's draws of the first call show.
+Each result alone may be drawn as torch draws it, and still a mask may not be the one that was applied. So in each
+examined call the results and inputs of one shape are examined together, in secret places. For each element it is noted
+which of them are negative, zero and positive, and which of each two is larger. It is also noted whether one is the
+product of two others, times the factor that torch's draws of the first call show.
 
 Every combination is a cell. Over all calls of a trial, the elements in each cell are counted, of torch's draws and of
-the candidate's. A cell that stays empty in all of torch's draws is something that the operator rules out: kept by the
-mask and zero, though the input is not.
+the candidate's. A cell that stays empty in all of torch's draws is something that the operator rules out. Example: an
+element that the mask keeps and that is zero, though the input is not.
 
 Probability of a false alarm: let the candidate have had ``m`` elements and torch ``n``, and let both fall into a cell
 equally often. Then all ``k`` elements of the cell are the candidate's with a probability of ``(m / (m + n)) ** k``.
@@ -26,7 +26,8 @@ from collections.abc import Sequence
 
 import torch
 
-from torchstone.judging.stochastic.dependence import LEAST_GRID, secret_places
+from torchstone.judging.stochastic.duplicates_in_rows import LEAST_GRID
+from torchstone.judging.stochastic.secret_places import secret_places
 from torchstone.judging.tail_bound import unlikelihood
 
 EXPONENT = 30.0
@@ -34,10 +35,10 @@ EXPONENT = 30.0
 _TOGETHER = 4
 """Tensors of one shape that are looked at: each makes three times as many cells."""
 _LEAST_SEEN = 40
-"""Elements of torch's that must be in a class of a result, before what it goes with tells anything."""
+"""Least number of elements of torch's draws with a sign of a result, before its combinations are judged."""
 _ROUNDINGS = 8.0
 _AT_A_LIMIT = 4.0 / LEAST_GRID
-"""How often an honest generator may meet a value that torch's has not shown."""
+"""Share of elements in which an honest generator may give an extreme value that torch's draws did not show."""
 _FIRST = 4
 _LOOKED_AT, _LOOKED_AT_FIRST = 1 << 12, 1 << 13
 """Elements of a call; more where a call is among the first."""
@@ -57,7 +58,7 @@ class Relations:
     def misfit(
         self, own: dict[str, torch.Tensor], got: dict[str, torch.Tensor], given: dict[str, torch.Tensor], widened: float
     ) -> tuple[str, str] | None:
-        """A result, and what it has to do with another that it never has in torch's draws.
+        """A result, and a combination of values with other tensors that never occurs in torch's draws; None: no such.
 
         ``own``: torch's draws by name, ``(draws, *shape)``, ``got``: the candidate's, ``given``: inputs that nobody
         writes to. ``widened``: the root of how many elements change together.
@@ -136,7 +137,7 @@ class _Group:
         return f"{found}; in none of torch's {int(torchs)}"
 
     def _cell(self, where: Sequence[int]) -> str:
-        """In words. Which is larger is only said where it matters."""
+        """The cell in words. The comparison is left out if the signs alone never occur in torch's draws."""
         which, *signs, order = where
         text = ", ".join(f"{name} is {_SIGNS[sign]}" for name, sign in zip(self._names, signs, strict=True))
         if not self._torchs[tuple(where[:-1])].any():
@@ -193,5 +194,5 @@ def _rounding(tensor: torch.Tensor) -> float:
 
 
 def _class_of(values: torch.Tensor, room: torch.Tensor) -> torch.Tensor:
-    """0, 1, 2: less than nothing, nothing but for some room, more."""
+    """0, 1 or 2: negative, zero within ``room``, positive."""
     return 1 + (values > room).to(torch.int64) - (values < -room).to(torch.int64)

@@ -1,7 +1,8 @@
-"""Draws that come again: whether a random result is made of earlier results of the same trial.
+"""Check of random results: a result is not made of earlier results of the same kernel, changed or reordered.
 
 A kernel that stores a few draws and returns them in turn, changed a little, is right in every call and not random.
-Three things are kept of every draw, none of which the kernel can know, and compared with those of every other:
+Three things are kept of every draw, in secret, and compared with those of earlier ones. Effort `quick` and `normal`
+keep only `neighbours`:
 
 likeness     elements in up to 1024 secret places, as angles: their rank among torch's values, once around the circle.
              The product of two draws' angles adds up if one is the other, one minus the other, or the other plus a
@@ -9,7 +10,7 @@ likeness     elements in up to 1024 secret places, as angles: their rank among t
 neighbours   of the differences between neighbours, rounded: the least hash of a window of some, in each of 256 secret
              classes. The same wherever the window stands, in which direction, with what sign and whatever was added.
              A window is so long that its values do not come again by chance.
-values       the least hash of a single value, likewise: the same for whatever order of the elements.
+values       the least hash of a single value, likewise: the same for any order of the elements.
 
 Probability of a false alarm: torch's own draw of the same call is compared with the same earlier calls. Given the
 inputs, an honest draw and torch's own are exchangeable, element by element. So the difference of their likenesses is
@@ -32,8 +33,8 @@ from random import SystemRandom
 import torch
 
 from torchstone import operators
-from torchstone.judging.stochastic.ranking import in_order
-from torchstone.judging.stochastic.real_numbers import real_rows
+from torchstone.judging.stochastic.results_as_numbers import real_rows
+from torchstone.judging.stochastic.sample_ranks import in_order
 from torchstone.judging.tail_bound import unlikelihood
 
 PLACES = 1024
@@ -44,20 +45,20 @@ DEVIATIONS = 9.0
 EXPONENT = 24.0
 """The n-th comparison of single values is beyond chance with a probability of less than exp(-EXPONENT) / n."""
 MARGIN = 1.2
-"""On the measured width of likenesses."""
+"""Factor on the measured width of likenesses."""
 OWN_DRAWS = 24
-"""Of torch's, that say how wide likenesses are and what repeats."""
+"""Draws of torch's from which the width of likenesses and the usual repetition are learnt."""
 LEAST_GRID = 1 << 20
 """Different values that a generator of continuous numbers must have."""
 WINDOW_BITS = 64.0
-"""What a window must hold, so that none comes again by chance."""
+"""Bits of information that a window must hold, so that none comes again by chance."""
 LONGEST_WINDOW = 256
 _NEIGHBOURS = {"cpu": 1 << 16, "cuda": 1 << 20}
 """Elements whose neighbours are looked at."""
 _VALUES = 1 << 18
 """Elements whose values are looked at."""
 _STRETCHES = 16
-"""At secret places, where not all elements are looked at."""
+"""Number of stretches at secret places, where not all elements are examined."""
 _ELEMENT_BITS = 12.0
 """The most that a rounded difference counts for."""
 _STEPS_PER_RANGE = 256
@@ -69,7 +70,7 @@ _LARGEST_STEP = 1e15
 
 
 class Recurrence:
-    """What one result of one case was, call after call."""
+    """Compares one result of one case with its earlier ones, call after call."""
 
     def __init__(self, operator: str, own: torch.Tensor, *, all_checks: bool = True) -> None:
         """``own``: several draws of torch's of one call, ``(draws, *shape)``.
@@ -83,7 +84,7 @@ class Recurrence:
         self._values = _Values(rows) if all_checks else None
 
     def misfit(self, own: torch.Tensor, got: torch.Tensor, together: float = 1.0) -> str | None:
-        """How a result repeats an earlier call; it is remembered. ``own``: torch's draw of the same call.
+        """How a result repeats an earlier call; None: it does not. The result is remembered. ``own``: torch's draw.
 
         ``together``: how many elements change together from draw to draw, and may come again together.
         """
@@ -97,7 +98,7 @@ class Recurrence:
 
 
 class _Memory:
-    """A row of every earlier call, as far as there is room."""
+    """One row for each earlier call, up to :data:`REMEMBERED`."""
 
     def __init__(self, width: int, dtype: torch.dtype, device: torch.device) -> None:
         self._rows = torch.empty((REMEMBERED, width), dtype=dtype, device=device)
@@ -180,7 +181,7 @@ class _Neighbours:
         self._classes = _Classes()
         self._memory = _Memory(CLASSES, torch.int32, device)
         self._again = [0, 0]
-        """In all calls so far: of the candidate's, of torch's."""
+        """Repeated windows in all calls so far: the candidate's, torch's."""
 
     def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
         if not self._window:
@@ -259,7 +260,7 @@ class _Values:
         self._comparisons = 0
 
     def _shared_by(self, own: torch.Tensor) -> float:
-        """At most so many on average, of two of torch's own draws."""
+        """Upper estimate of the values that two of torch's own draws share on average."""
         rows = torch.stack([self._row(values) for values in own])
         shared = sum(int(_found(row, rows[:place]).sum()) for place, row in enumerate(rows))
         pairs = len(rows) * (len(rows) - 1) / 2
@@ -291,7 +292,7 @@ class _Values:
 
 
 class _Classes:
-    """Numbers fall into secret classes, and of each class one number is the least: which depends on the set alone."""
+    """Assigns numbers to secret classes and keeps the least of each class, which does not depend on their order."""
 
     def __init__(self) -> None:
         self._factors = _odd(), _odd()
@@ -312,7 +313,7 @@ def _found(row: torch.Tensor, earlier: torch.Tensor) -> torch.Tensor:
 
 
 class _Stretches:
-    """Parts of a result, at secret places all over it; or all of it."""
+    """Stretches at secret places all over a result; a small result is taken as a whole."""
 
     def __init__(self, elements: int, most: int) -> None:
         length, part = most // _STRETCHES, elements // _STRETCHES

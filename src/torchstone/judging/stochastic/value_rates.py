@@ -1,10 +1,10 @@
-"""How often random values fall where, counted over all calls of a trial: a single call shows it too roughly.
+"""Check of random results: values exceed, undercut or equal thresholds as often as torch's, over all calls of a kernel.
 
-A rate of 0.094 instead of 0.1, or a tail that ends at three and a half deviations, is lost in the noise of one
-result. So thresholds are taken from torch's own draws of the first call. They are quartiles and the tenth, hundredth,
-down to the hundred thousandth part at either end, as far as torch's draws show them. The most frequent value is
-another one, if it is a twentieth of all. For every call, the elements of the candidate's and of torch's results
-beyond each threshold are counted, in secret places. The differences are added up.
+A rate of 0.094 instead of 0.1, or a tail that ends at three and a half deviations, is lost in the noise of one result.
+So thresholds are taken from torch's own draws of the first call. They are the median, the quartiles and the values
+that a tenth, a hundredth, down to a hundred thousandth of all values exceed or undercut, as far as torch's draws show
+them. The most frequent value is another one, if it is a twentieth of all. For every call, the elements of the
+candidate's and of torch's results beyond each threshold are counted, in secret places. The differences are added up.
 
 Probability of a false alarm: given the inputs both counts have the same mean. Their variance is at most ``n p (1 -
 p)`` for the mean chance ``p`` of all elements. Their differences are sums of bounded terms: Bernstein, with an
@@ -26,15 +26,15 @@ import numpy as np
 import torch
 
 from torchstone import operators
-from torchstone.judging.stochastic.dependence import secret_places
-from torchstone.judging.stochastic.ranking import in_order
-from torchstone.judging.stochastic.real_numbers import real_rows
+from torchstone.judging.stochastic.results_as_numbers import real_rows
+from torchstone.judging.stochastic.sample_ranks import in_order
+from torchstone.judging.stochastic.secret_places import secret_places
 
 RESOLUTION = 2.0**-17
 """Half a step of 16 random bits."""
 ATTENTION_RESOLUTION = 2.0**-8
 RARE_SLACK = 0.5
-"""Of something rare, the share that it may come more or less often."""
+"""Share by which a rare event may be more or less frequent."""
 EXPONENT = 24.0
 """A threshold of the n-th call is crossed by chance with a probability of less than exp(-EXPONENT) / n."""
 _LEVELS = (0.5, 0.25, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
@@ -66,9 +66,10 @@ class Rates:
         self._spread, self._usual_spread = nothing, nothing
 
     def misfit(self, own: torch.Tensor, got: torch.Tensor, widened: float = 1.0) -> str | None:
-        """Where the candidate's values of all calls lie otherwise than torch's. ``own``: its draws of this call.
+        """At which threshold the candidate's counts of all calls differ from torch's; None: at none.
 
-        ``widened``: how much farther apart torch's draws are known to be than those of independent elements.
+        ``own``: torch's draws of this call. ``widened``: how much farther apart torch's draws are known to be than
+        those of independent elements.
         """
         rows, result = real_rows(own), real_rows(got.unsqueeze(0))
         if not result.numel() or rows.shape[1] != result.shape[1] or not len(self._resolution):
@@ -112,7 +113,7 @@ class Rates:
 
 
 class _Thresholds:
-    """What values are held against: more than, less than, equal to."""
+    """The thresholds: values are counted that are above, below or equal to one."""
 
     def __init__(self, own: torch.Tensor) -> None:
         values = own.reshape(-1)
@@ -149,6 +150,6 @@ class _Thresholds:
 
 
 def _some(elements: int, most: int) -> slice:
-    """A stretch at a place that nobody can foresee, or all."""
+    """A stretch at a secret place, or all elements."""
     begin = secrets.randbelow(max(1, elements - most + 1))
     return slice(begin, min(elements, begin + most))

@@ -1,1 +1,1 @@
-"""Hidden variants of a case: other sizes, memory, scalars or requested gradients, unknown to the candidate."""
+"""Hidden variants of a case: the same operator on other sizes, memory, scalars or gradients, unknown to the kernel."""

@@ -1,10 +1,10 @@
-"""Variants with expanded arguments: one row in memory, which is read as many.
+"""Hidden variants with expanded arguments (stride 0): one slice in memory that is read as many.
 
-Models often make such arguments (masks, positions, states of a beam), and a kernel that multiplies by strides without
-checking is wrong for them. But a reduction over identical elements gives only rounding errors. So a dimension is
-expanded only if the operator treats each slice of it alike and separately. No table of operators tells that; torch
-does. If everything but one slice changes, the same slice of each result must stay the same. The first and the last
-slice are tried, because a running sum leaves one of them alone.
+Models often make such arguments (masks, positions, states of a beam search), and a kernel that assumes distinct memory
+for each slice is wrong for them. But a reduction over identical elements gives only rounding errors. So a dimension is
+expanded only if the operator treats each slice of it alike and separately. An experiment with torch's operator tells:
+if everything but one slice changes, the same slice of each result must stay the same. The first and the last slice are
+tried, because a running sum leaves one of them unchanged.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import draw_call
-from torchstone.calls.evaluation import OPERATOR_ERRORS, is_continuous
+from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.reference_calls import OPERATOR_ERRORS, is_continuous
 from torchstone.calls.resizing import mapped, strides_like
 from torchstone.errors import UsageError
 from torchstone.judging.same_values import elementwise_same, same
@@ -29,11 +29,11 @@ _MOST_TRIES = 4
 _SEED = 1
 """Seed of the trial calls. The answer is remembered, so it must not depend on which job asks first."""
 _LEAST_ELEMENTS = 16
-"""Of a slice of whole numbers: fewer stay the same by chance."""
+"""Least elements of a slice of integer or boolean results: fewer stay the same by chance."""
 _FEW = 8
-"""Slices. What is found out about fewer holds for these."""
+"""Sizes below this are told apart when an answer is remembered; larger ones share it."""
 _ROUNDING = 2.0**-5
-"""What the order of sums may make of a result, as a share of its largest element."""
+"""Difference that another order of summation may cause, as a share of the largest element of a result."""
 _REMEMBERED = 1 << 14
 _CPU = torch.device("cpu")
 
@@ -46,10 +46,11 @@ class ArgumentDimension(NamedTuple):
 
 
 def expanded(case: schema.Case, random_: random.Random) -> schema.Case | None:
-    """With one dimension of an argument expanded, or several; None where that is not found to be sound.
+    """The case with one dimension of an argument expanded, or several; None where the experiment does not allow it.
 
-    Not for pointwise operators, for which it comes with other layouts. Views are torch's own bookkeeping, those who are
-    told steps (``as_strided_copy``) have their own, and what draws random numbers cannot be asked twice.
+    Pointwise operators get expanded arguments with other layouts (:mod:`torchstone.judging.variants.memory`). Views
+    compute nothing, operators that are given strides (``as_strided_copy``) have their own, and random results do not
+    repeat.
     """
     traits = operators.traits(case.operator)
     if traits.pointwise or traits.may_draw or traits.takes_strides or operators.is_view(case.operator):
@@ -64,9 +65,9 @@ def expanded(case: schema.Case, random_: random.Random) -> schema.Case | None:
 
 
 def is_read_by_its_strides(case: schema.Case, seed: int) -> bool:
-    """Whether torch itself takes the case, and gives what it gives on plain memory.
+    """Whether torch itself accepts the case, and gives the same as on contiguous memory.
 
-    Some of its operators read an expanded bias as if it had a step (group norm on the CPU), and so what lies behind it.
+    Some of its operators ignore the stride 0 of an expanded bias (group norm on the CPU) and read what lies behind it.
     """
     drawn = draw_call(case, seed, _CPU).tensors
     followed = [
@@ -83,7 +84,7 @@ def is_read_by_its_strides(case: schema.Case, seed: int) -> bool:
 
 
 def _places(case: schema.Case) -> list[ArgumentDimension]:
-    """What may be expanded at all: more than one slice, of an argument that is only read."""
+    """Dimensions that may be expanded: those with several slices, of arguments that are only read."""
     written = operators.contract_of(case).mutated
     return [
         ArgumentDimension(position, dimension)
@@ -119,7 +120,7 @@ def _with(case: schema.Case, places: frozenset[ArgumentDimension]) -> schema.Cas
 
 
 class _Question(NamedTuple):
-    """Whether slices are treated apart. Equal for cases that differ in nothing but how large their sizes are."""
+    """The question whether slices are treated separately. Equal for cases that differ only in how large sizes are."""
 
     form: tuple[object, ...]
     place: ArgumentDimension
@@ -127,7 +128,7 @@ class _Question(NamedTuple):
 
 
 class _Unseen:
-    """A case to ask with; any other of the same form would do."""
+    """A case to experiment with. All compare equal, so that a remembered answer of one holds for others of its form."""
 
     def __init__(self, case: schema.Case) -> None:
         self.case = case
@@ -185,7 +186,7 @@ def _ask(case: schema.Case, place: ArgumentDimension) -> bool:
         values = _other_values(recipe, seed=_SEED + 1 + kept)
         values.select(place.dimension, kept).copy_(own.select(place.dimension, kept))
         if not (values != own).any(place.dimension).all():
-            return False  # of some row nothing was asked
+            return False  # the values did not change everywhere else
         changed = _results(case, [*views[: place.argument], values, *views[place.argument + 1 :]])
         if not all(_stays(*pair, kept, last + 1) for pair in zip(usual, changed, strict=True)):
             return False
@@ -193,7 +194,7 @@ def _ask(case: schema.Case, place: ArgumentDimension) -> bool:
 
 
 def _other_values(recipe: schema.Tensor, seed: int) -> torch.Tensor:
-    """As valid as any, and plain: what is drawn for calls has runs of the same value."""
+    """Other valid values of the recipe, without the runs of equal values that drawn calls have."""
     source = torch.Generator().manual_seed(seed)
     values = torch.empty(recipe.shape, dtype=operators.torch_dtype(recipe.dtype))
     match recipe.fill:
@@ -221,7 +222,7 @@ def _called(case: schema.Case, tensors: Sequence[torch.Tensor]) -> list[torch.Te
 
 
 def _is_near(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """But for rounding errors."""
+    """Whether two results are equal but for rounding errors."""
     if one.shape != other.shape or not is_continuous(one.dtype) or same(one, other):
         return one.shape == other.shape and same(one, other)
     largest = other.abs().nan_to_num(0.0, 0.0, 0.0).amax()
@@ -230,7 +231,7 @@ def _is_near(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _stays(usual: torch.Tensor, changed: torch.Tensor, kept: int, size: int) -> bool:
-    """Whether a result does not change at all, or along some dimension not where the kept slice is."""
+    """Whether a result does not change at all, or along some dimension does not change at the kept slice."""
     if usual.shape != changed.shape:
         return False
     if same(usual, changed):

@@ -1,4 +1,4 @@
-"""Variants of a case on other memory: strides, gaps, offsets, permuted and expanded dimensions."""
+"""Hidden variants on other memory: strides, gaps, offsets, permuted and expanded dimensions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchstone import operators, schema
 from torchstone.calls.resizing import mapped, strides_like
 
 FILLS_PER_ELEMENT = (schema.Normal, schema.Uniform, schema.Integers, schema.Booleans)
-"""Values of which some may be the same; of the others some would have to be different."""
+"""Fills whose elements may be equal, so that a dimension can be expanded; other fills need some to differ."""
 
 
 def on_plain_memory(case: schema.Case) -> schema.Case:
@@ -68,8 +68,8 @@ def _relaid_tensor(tensor: schema.Tensor, written: bool, random_: random.Random)
 def laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = False) -> schema.Case:
     """Every tensor on other memory; ``scattered``: none of them contiguous, as far as a tensor can be otherwise.
 
-    Expanded only where nothing is written, and for pointwise operators; others are asked first
-    (:mod:`torchstone.judging.variants.expanded_memory`).
+    Only arguments of pointwise operators that are not written to are expanded here. For other operators
+    :mod:`torchstone.judging.variants.expanded_memory` tests first whether that is sound.
     """
     written = operators.contract_of(case).mutated
     pointwise = operators.traits(case.operator).pointwise
@@ -142,7 +142,7 @@ def apart(case: schema.Case, random_: random.Random) -> schema.Case:
 
 
 def _padded(shape: tuple[int, ...], random_: random.Random) -> tuple[int, ...]:
-    """The sizes of a tensor that this one may be cut out of, mostly with longer rows. The first adds nothing to it."""
+    """The sizes of a tensor that this one may be cut out of, mostly with longer rows. The first size stays."""
     sizes = [max(1, size) for size in shape]
     inner = len(shape) - 1 if random_.random() < 0.75 else random_.randrange(1, len(shape))
     sizes[inner] += random_.choice((1, 3, 4, 8, sizes[inner]))

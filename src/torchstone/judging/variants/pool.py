@@ -1,8 +1,9 @@
-"""Which hidden variants a job gets: some drawn on the spot, most remembered from earlier jobs of the same case.
+"""Chooses the hidden variants of a job: some newly made, most remembered from earlier jobs of the same case.
 
-Separate from :mod:`torchstone.judging.variants.sizes`, which makes variants. To make one, torch must try it, which
-costs as much as judging it. In a run of many kernels, or of many tries of one, a case comes again and again. So valid
-variants are kept and handed out again. No job gets all of them, and new ones come in all the time: no job can know
+A hidden variant is the same operator with other sizes, memory or scalars; a job is one kernel on one case. The module
+:mod:`torchstone.judging.variants.sizes` makes variants. A new one must be tried in torch, which costs as much as
+judging it. In a run of many kernels, or of many attempts at one, a case comes again and again. So valid variants are
+kept and used again. No job gets all of them, and new ones come in all the time: no job can know
 from earlier ones what it will meet. Values are no part of a variant: each call draws its own.
 """
 
@@ -21,13 +22,13 @@ import msgspec
 from torchstone import schema
 from torchstone.judging.variant_tag import hidden
 from torchstone.judging.variants.expanded_memory import expanded, is_read_by_its_strides
-from torchstone.judging.variants.memory import relaid
-from torchstone.judging.variants.requested_gradients import (
+from torchstone.judging.variants.gradient_variants import (
     asked_by_some,
     has_digits,
     otherwise_differentiated,
     with_expanded_cotangents,
 )
+from torchstone.judging.variants.memory import relaid
 from torchstone.judging.variants.scalars import rescalings
 from torchstone.judging.variants.sizes import (
     ALWAYS,
@@ -45,13 +46,13 @@ from torchstone.judging.variants.unequal_sizes import more_and_fewer_keys, with_
 from torchstone.judging.variants.validity import is_as_finite_as, is_valid
 
 _TRIES = 3
-"""Per variant that is asked for."""
+"""How often a variant is tried to be made, for each one that is wanted."""
 _OF_MANY = 0.25
-"""Of cases of which only the layout changes, once a kernel is asked for few variants."""
+"""Share of the cases that only get another layout and still get it when a job has but one variant."""
 _FRESH_SHARE = 0.25
-"""Of the variants of a job that could be remembered ones."""
+"""Share of new variants where a remembered one would do."""
 _KEPT_PER_KIND = 3
-"""Variants that are remembered; the oldest make room. Six kinds: more than any effort but the largest asks for."""
+"""Variants that are remembered for each kind and each treatment of scalars; the oldest make room."""
 _CASES = 256
 """Cases that are remembered."""
 Numbers = Literal["stated", "others", "others, zeros and defaults too"]
@@ -60,12 +61,15 @@ _MOST_UNTIMED = 1 << 23
 """Elements of a case that is not timed and yet gets variants of its own magnitude: of larger ones these take long."""
 _TELLING_ELEMENTS = 32
 _OWN_MEMORY = (rows_apart, whole_blocks)
-"""Kinds whose point the memory is: it stays as it was made."""
+"""Kinds that exist for their memory layout, which is not changed again."""
 _OTHERS: tuple[Numbers, Numbers] = ("others", "others, zeros and defaults too")
 
 
 def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
-    """Up to ``count`` variants that torch takes; fewer, perhaps none, where it takes few or the CPU lacks it."""
+    """Up to ``count`` variants that torch accepts on the CPU; fewer, perhaps none, if it accepts few.
+
+    Causal attention gets more and fewer keys besides, if ``count`` is above 1.
+    """
     if case.jitter:
         found = _pool_of(schema.content_key(case)).draw(case, count, random_)
         return found if count == 1 else [*found, *_causal(case, random_)]
@@ -73,15 +77,15 @@ def hidden_cases(case: schema.Case, count: int, random_: random.Random) -> list[
 
 
 def _causal(case: schema.Case, random_: random.Random) -> list[schema.Case]:
-    """Attention that sees no future, with more keys than queries and with fewer: where does its diagonal begin?"""
+    """Causal attention with more keys than queries and with fewer: kernels differ in where its diagonal begins."""
     seed = random_.getrandbits(63)
     return [hidden(each) for each in more_and_fewer_keys(case, random_) if is_valid(each, seed)]
 
 
 def _on_other_memory(case: schema.Case, random_: random.Random) -> list[schema.Case]:
-    """A case that has no variants of other sizes, laid out otherwise, if torch takes that and it is not too large.
+    """The same sizes on other memory, for a case without variants of other sizes that is not too large.
 
-    But for one that a scale makes, where there is one.
+    Where scales are stated, one size of the result changes with its scale.
     """
     if sum(math.prod(tensor.shape) for tensor in schema.tensors_of(case)) > MOST_ELEMENTS:
         return []
@@ -120,7 +124,9 @@ def stated_size_cases(case: schema.Case, random_: random.Random) -> list[list[sc
 
 
 def _with_numbers_first(ways: list[schema.Case], random_: random.Random) -> list[schema.Case]:
-    """Each with other floating-point scalars, and then as it is: the way for much work may have them compiled in."""
+    """Each with other floating-point scalars first, then as it is: a path for large work may have scalars compiled
+    in.
+    """
     rescaled = [hidden(each) for way in ways for each in rescalings(way, random_, boldly=False)[:1]]
     return [*rescaled, *ways]
 
@@ -143,8 +149,8 @@ class VariantPool:
     def draw(self, case: schema.Case, count: int, random_: random.Random) -> list[schema.Case]:
         """Variants of different kinds, as far as there are, in an order that nobody foresees.
 
-        - Every kind that always comes, if there is room for more than these.
-        - One of each group, if there is room for that.
+        - Every kind of ``ALWAYS``, if more variants than these are wanted.
+        - Else one of each group of ``GROUPS``, if at least that many are wanted.
         - Then any other kind.
 
         Every second variant has other floating-point scalars, and every second of those also for zeros and defaults.
@@ -194,7 +200,7 @@ def _wanted(count: int, random_: random.Random) -> list[list[Kind]]:
 
 
 def _with_one_expanded(found: Sequence[tuple[Kind, schema.Case]], random_: random.Random) -> list[schema.Case]:
-    """The variants; if none has anything expanded, which many get by chance, one that may, but for its own memory."""
+    """The variants, one of which is changed to have an expanded argument if none has by chance and one can."""
     variants = [variant for _, variant in found]
     if any(has_expanded(variant) and not _has_nothing(variant) for variant in variants):
         return variants
@@ -208,7 +214,7 @@ def _with_one_expanded(found: Sequence[tuple[Kind, schema.Case]], random_: rando
 
 
 def _has_nothing(variant: schema.Case) -> bool:
-    """Whether a tensor has no elements: then others may be as they like, and nobody sees it."""
+    """Whether a tensor has no elements: then the layout of others hardly shows."""
     return any(0 in recipe.shape for recipe in schema.tensors_of(variant))
 
 
@@ -220,7 +226,7 @@ def _surely_expanded(variant: schema.Case, seed: int, random_: random.Random) ->
 
 
 def has_expanded(case: schema.Case) -> bool:
-    """Whether an argument is read many times from one place; of a gradient, how much results count."""
+    """Whether an argument is expanded; of a gradient, whether a cotangent is."""
     counted = schema.is_gradient(case.operator)
     looked_at = msgspec.structs.replace(case, args=case.args[:1], kwargs={}) if counted else case
     return any(
@@ -232,14 +238,14 @@ def has_expanded(case: schema.Case) -> bool:
 
 
 def _turns(random_: random.Random) -> deque[Numbers]:
-    """What variants do with numbers, one after the other, and again. The most that can be done comes in every job."""
+    """How variants treat scalars, in rotation. Every job begins with the most thorough treatment, or has it second."""
     turns: deque[Numbers] = deque([_OTHERS[1], "stated", _OTHERS[0], "stated"])
     turns.rotate(random_.getrandbits(1))
     return turns
 
 
 def _tells(variant: schema.Case, case: schema.Case) -> bool:
-    """Whether a variant has enough values to show what numbers do: of nothing, they do nothing."""
+    """Whether a variant has enough elements to show the effect of scalars."""
     own, stated = (max((math.prod(t.shape) for t in schema.tensors_of(each)), default=0) for each in (variant, case))
     return own >= min(stated, _TELLING_ELEMENTS)
 
@@ -270,7 +276,7 @@ def _fresh(
 def _changed(
     option: schema.Case, numbers: Numbers, seed: int, random_: random.Random, *, keeps_memory: bool
 ) -> schema.Case | None:
-    """With other scalars, or with expanded arguments; a gradient differentiated otherwise, unless it has scalars."""
+    """With other scalars, or with expanded arguments; a gradient without other scalars gets other cotangents."""
     scaling = numbers != "stated"
     rescaled = _rescaled(option, numbers == _OTHERS[1], seed, random_) if scaling else None
     if keeps_memory:
@@ -281,7 +287,7 @@ def _changed(
 
 
 def _rescaled(option: schema.Case, boldly: bool, seed: int, random_: random.Random) -> schema.Case | None:
-    """With other scalars, if torch has as much to say about them."""
+    """With other scalars, if torch's results are then as often finite as before."""
     found = rescalings(option, random_, boldly=boldly)
     return next((each for each in found if is_as_finite_as(each, option, seed)), None)
 

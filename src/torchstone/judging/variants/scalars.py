@@ -1,4 +1,4 @@
-"""Variants of a case with other scalars: the effect of an ``eps`` shows only if it differs from its usual value.
+"""Hidden variants with other scalars: the effect of an ``eps`` shows only if it differs from its usual value.
 
 Floating-point scalars among the arguments, and integers given for such, are multiplied by powers of two. So products
 with them stay as exact as they were. Each scalar gets its own factor: a kernel that mistakes one for another is right
@@ -27,15 +27,16 @@ _EXPONENTS = (-3, -2, 2, 3)
 _EIGHTHS_FOR_ZERO = range(2, 13)
 _EIGHTHS_FOR_INFINITY = range(4, 33)
 _SIZES = ("scales", "scale_factors")
-"""How the names of arguments begin that say how large a result is: torch believes them, and reads beside its memory."""
+"""Beginnings of the names of arguments that state how large a result is. They stay: torch does not check them
+and would read beside its memory."""
 _PROBABILITIES = ("p", "dropout", "dropout_p")
 """Names of arguments of operators that draw. Of others ``p`` is the order of a norm."""
 _PROBABLE = (0.5, 0.75, 0.875)
-"""One minus these has an exact inverse: dividing by it is the same as multiplying by that."""
+"""One minus each of these has an exact inverse: dividing by it equals multiplying by the inverse."""
 _ORDERS = frozenset({"p", "ord", "norm_type", "exponent", "n", "correction"})
-"""Names of arguments that say which function it is, or how many of something there are, where they are whole."""
+"""Names of arguments that, if whole, select a function (the order of a norm) or count something: they stay."""
 _LEAST_APART = 0.1
-"""A probability and another: what so few elements as a variant has can tell."""
+"""Least difference of a changed probability: less does not show in the few elements of a variant."""
 _ORDERLY_TRIES = 8
 
 
@@ -45,7 +46,7 @@ class _Number(NamedTuple):
     name: str
     value: float
     fixed: bool
-    """Whole numbers stay that tell something else than a value, but limits may be mixed."""
+    """Whether it stays, because it selects or counts something. It still takes part in the order of the numbers."""
 
 
 def rescalings(case: schema.Case, random_: random.Random, *, boldly: bool) -> list[schema.Case]:
@@ -65,7 +66,7 @@ def rescalings(case: schema.Case, random_: random.Random, *, boldly: bool) -> li
 
 
 def _apart(case: schema.Case, random_: random.Random, *, boldly: bool) -> schema.Case | None:
-    """Each with a factor of its own, in the order in which they were."""
+    """Each scalar times its own factor, such that their order stays."""
     numbers = list(_numbers(case))
     for _ in range(_ORDERLY_TRIES):
         changed = _ascending(
@@ -77,7 +78,7 @@ def _apart(case: schema.Case, random_: random.Random, *, boldly: bool) -> schema
 
 
 def _together(case: schema.Case, random_: random.Random) -> schema.Case | None:
-    """All by one power of two, which keeps what they have to do with one another."""
+    """All scalars times one power of two, which keeps their ratios."""
     numbers = list(_numbers(case))
     finite = [n for n in numbers if not n.fixed and math.isfinite(n.value)]
     sizes = [abs(n.value) for n in finite if n.value]
@@ -106,21 +107,21 @@ def _other(case: schema.Case, number: _Number, random_: random.Random, boldly: b
 
 
 def _other_probability(value: float, random_: random.Random) -> float:
-    """Never and always stay: with them nothing is drawn, and a kernel for that need not be able to draw."""
+    """Probabilities 0 and 1 stay: with them nothing is drawn, and a kernel for such calls need not draw."""
     if not 0.0 < value < 1.0:
         return value
     return random_.choice([each for each in _PROBABLE if abs(each - value) >= _LEAST_APART])
 
 
 def _below_others(numbers: Sequence[_Number], changed: Mapping[int | str, float]) -> dict[int | str, float]:
-    """What zeros become stays below what is larger than they were."""
+    """Scale down the replacements of zeros, so that they stay below all positive scalars."""
     least = min((changed[n.place] for n in numbers if n.value > 0.0), default=math.inf)
     room = min(1.0, least / (2 * max(_EIGHTHS_FOR_ZERO) / 8))
     return {n.place: changed[n.place] * (1.0 if n.value else room) for n in numbers}
 
 
 def _ascending(numbers: Sequence[_Number], changed: Mapping[int | str, float]) -> dict[int | str, float]:
-    """Equal numbers that part do so upwards: of two limits the lower one comes first."""
+    """Sort the replacements of equal numbers: of two limits the lower one comes first."""
     found = dict(changed)
     for value in {n.value for n in numbers}:
         places = [n.place for n in numbers if n.value == value and not n.fixed]
@@ -138,7 +139,7 @@ def _in_order(numbers: Sequence[_Number], changed: Mapping[int | str, float]) ->
 
 
 def _are_parted(numbers: Sequence[_Number], changed: Mapping[int | str, float]) -> bool:
-    """Whether of several that change, in place of zeros or by a factor, not all do so alike."""
+    """Whether scalars that change do not all change alike: not all by one factor, nor all zeros to one value."""
     pairs = [(abs(n.value), abs(changed[n.place])) for n in numbers if changed[n.place] != n.value]
     by_factor = [new / old for old, new in pairs if old and math.isfinite(old)]
     return all(len(group) < 2 or len(set(group)) > 1 for group in (by_factor, [new for old, new in pairs if not old]))
@@ -168,7 +169,7 @@ def _argument(value: float) -> schema.Argument:
 
 
 def _numbers(case: schema.Case) -> Iterator[_Number]:
-    """The scalars that are numbers; none inside lists, which are sizes as often as not."""
+    """The real-valued scalars. None inside lists, which are often sizes."""
     declared = {argument.name: argument for argument in operators.resolve(case.operator)._schema.arguments}
     places: list[tuple[int | str, str]] = list(enumerate(list(declared)[: len(case.args)]))
     for place, name in (*places, *((name, name) for name in case.kwargs)):
@@ -186,13 +187,13 @@ def _numbers(case: schema.Case) -> Iterator[_Number]:
                 pass
 
 
-# What is left out.
+# Arguments that are left to their defaults.
 
 
 def _with_defaults(case: schema.Case) -> schema.Case:
-    """With floating-point numbers stated that were left to their defaults, as they are.
+    """The case with floating-point arguments stated that were left to their defaults, at their default values.
 
-    Positions as long as there are any: what a kernel calls its arguments is its own affair. Zeros stay left out: most
+    By position where possible, because a kernel may name its arguments differently. Defaults of 0 stay left out: most
     switch something off (``label_smoothing``) that a kernel for such calls need not have.
     """
     declared = operators.resolve(case.operator)._schema.arguments

@@ -1,9 +1,9 @@
-"""Variants of a case: the stated one with other sizes and other memory, which no candidate sees beforehand.
+"""Makes hidden variants of a case: the same operator on other sizes and memory layouts, unknown to the candidate.
 
 A kernel may be exact on the shapes that a suite states and wrong one element further. Most variants change every
 dimension of one size together, with the lists, numbers and index ranges that equal it. What was equal stays equal,
-except in :mod:`torchstone.judging.variants.unequal_sizes`. No table of operators is needed: a variant counts only if
-torch's own operator takes it. That is tried on the CPU, where an index out of range is an error and does not end the
+except in :mod:`torchstone.judging.variants.unequal_sizes`. No table of operators is needed: a variant is used only if
+torch's own operator accepts it. That is tried on the CPU, where an index out of range is an error and does not end the
 device's context.
 """
 
@@ -21,7 +21,7 @@ from torchstone.judging.variants.memory import apart, laid_out, on_plain_memory
 from torchstone.judging.variants.unequal_sizes import uneven
 
 MOST_ELEMENTS = 1 << 16
-"""Of a tensor. Variants are for correctness."""
+"""Most elements of a tensor of a variant. Variants are for correctness, not for timing."""
 _MOST_SIZE = 2048
 _MOST_WORK = 1 << 22
 """The product of a variant's different sizes: what a contraction or a broadcast of all of them would cost."""
@@ -30,7 +30,7 @@ _REAL_FILLS = (schema.Normal, schema.Uniform, schema.Booleans)
 _CPU = torch.device("cpu")
 
 Kind = Callable[[Sizes, random.Random], Sizes]
-"""Sizes that are small enough -> those of a variant."""
+"""Maps the sizes of a case, which is small enough or was shrunk, to those of a variant."""
 
 
 def variants(case: schema.Case, random_: random.Random) -> list[schema.Case]:
@@ -40,7 +40,7 @@ def variants(case: schema.Case, random_: random.Random) -> list[schema.Case]:
 
 
 def identity(case: schema.Case) -> str:
-    """The same for variants that are called alike."""
+    """A key that is equal for variants with equal arguments."""
     return schema.content_key(case.args, case.kwargs)
 
 
@@ -48,7 +48,7 @@ def identity(case: schema.Case) -> str:
 
 
 def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schema.Case]:
-    """One variant, in the ways in which numbers among the arguments can be meant: as sizes, or not."""
+    """One variant in two forms: with numbers among the arguments that equal a size changed like it, or not."""
     symbols = _symbols(case)
     sizes = kind(_shrunk(case, symbols), random_) if symbols else {}
     found = [resized(case, sizes, numbers=numbers) for numbers in (True, False)]
@@ -126,7 +126,7 @@ def _primes(sizes: Sizes, random_: random.Random) -> Sizes:
 
 
 def _ragged(sizes: Sizes, random_: random.Random) -> Sizes:
-    """Anything that is no multiple of 16."""
+    """Random sizes that are no multiples of 16."""
 
     def draw(new: int) -> int:
         drawn = random_.randint(max(1, new // 2), max(3, new))
@@ -146,7 +146,7 @@ def _ones(sizes: Sizes, random_: random.Random) -> Sizes:
 
 
 def _zeros(sizes: Sizes, random_: random.Random) -> Sizes:
-    """Of one size as often as of several: where there is nothing to add up there may still be a result."""
+    """One size or several become 0: a sum of nothing still has a result."""
     return _each(sizes, {random_.choice(sorted(sizes))} if random_.random() < 0.5 else _some(sizes, random_), 0)
 
 
@@ -158,7 +158,7 @@ GROUPS: tuple[tuple[Kind, ...], ...] = (
     (_batch_of_one, whole_blocks, _ones, _zeros),
     (rows_apart, _kept),
 )
-"""Odd sizes, sizes of one or of whole blocks, other memory: a job that gets few variants gets one of each."""
+"""Odd sizes; sizes of one, none or whole blocks; other memory. A job with few variants gets one of each group."""
 
 
 def _some(sizes: Sizes, random_: random.Random) -> set[int]:

@@ -1,13 +1,12 @@
-"""Variants in which sizes differ that are equal in the stated case: a kernel may be right for square matrices only.
+"""Hidden variants with unequal sizes where the given case has equal ones: a kernel may work for square matrices only.
 
 The operator decides which dimensions must agree. No table of operators is needed: ways to separate the places of one
 size are tried on torch's own operator, on zeros first, which takes microseconds. (Not on tensors without memory: many
 operators are written in Python there, and import torch's compiler.)
 
-A separation that torch takes is separated further, the next size and the remaining equal ones, so that one variant
-has as few equal sizes as possible. Numbers that equal the size follow either part, and ranges of indices are the
-smaller of the two. No part has a size of one, which would broadcast. If a list has one number several times (strides,
-paddings), one of them changes, if torch takes that.
+A case that torch accepts is separated further, so that one variant has as few equal sizes as possible. Numbers that
+equal the size follow either part, and ranges of indices are the smaller of the two. No part has a size of one, which
+would broadcast. If a list has one number several times (strides, paddings), one of them changes, if torch takes that.
 
 Operators that torch calls only internally leave shape checks to their callers, and would read beside their memory.
 These are tried only
@@ -31,15 +30,15 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.enum_arguments import with_modes_of
-from torchstone.calls.evaluation import OPERATOR_ERRORS
+from torchstone.calls.kept_modes import with_modes_of
+from torchstone.calls.reference_calls import OPERATOR_ERRORS
 
 _MOST_TRIES = 32
 _MOST_OF_A_SIZE = 16
 _ONE_SIZE_ONLY = 0.125
-"""How often: what is wrong for one that differs may be right where all do."""
+"""Probability that only one size is separated: a kernel may be wrong for that and right where all sizes differ."""
 _FEW_PLACES = 5
-"""Of a size: all ways to part them are tried. Of more, the likely ones."""
+"""Up to this many places of one size, all ways to separate them are tried; of more places the likely ways first."""
 _WAYS_OF_A_LIST = 4
 _CPU = torch.device("cpu")
 
@@ -60,9 +59,9 @@ class Parting(NamedTuple):
 
 
 def uneven(case: schema.Case, random_: random.Random) -> list[schema.Case]:
-    """One with unequal sizes, as far as zeros can tell: all of them, or two; none where no size comes twice."""
+    """A variant with unequal sizes that torch accepts on zeros; empty if no size comes twice or none is accepted."""
     if "out" in case.operator.rsplit(".", 1)[-1] or not any(0 not in t.shape for t in schema.tensors_of(case)):
-        return []  # of nothing torch takes any shape
+        return []  # torch accepts any shape of empty tensors
     found = _parted_as_far_as_possible(case, random_, 1 if random_.random() < _ONE_SIZE_ONLY else _MOST_TRIES)
     found = _with_uneven_lists(found, random_)
     return [found] if found != case else []
@@ -157,7 +156,7 @@ def with_another_scale(case: schema.Case, random_: random.Random) -> schema.Case
 
 
 def _parted_as_far_as_possible(case: schema.Case, random_: random.Random, most: int) -> schema.Case:
-    """Parted at most so many times."""
+    """The case separated at most ``most`` times."""
     tries = _MOST_TRIES
     refused: set[int] = set()
     while sizes := [size for size in _repeated(case) if size not in refused]:
@@ -178,7 +177,7 @@ def _parted_as_far_as_possible(case: schema.Case, random_: random.Random, most: 
 
 
 def _is_taken(case: schema.Case, *, with_numbers: bool) -> bool:
-    """Whether torch takes it, and may be asked at all."""
+    """Whether torch accepts the case on zeros, and it is safe to try: internal operators do not check shapes."""
     if not _keys_go_with_values(case):
         return False
     traits = operators.traits(case.operator)
@@ -192,9 +191,9 @@ def _is_taken(case: schema.Case, *, with_numbers: bool) -> bool:
 
 
 def _keys_go_with_values(case: schema.Case) -> bool:
-    """torch's attention takes more values than keys, whatever that means, and with fewer reads beside its memory.
+    """Whether attention has as many keys as values, and the same heads: torch does not check that.
 
-    Other heads for the keys alone it takes as well, as a group for several.
+    With fewer values than keys it reads beside its memory. Fewer heads for keys it takes for grouped queries.
     """
     if not operators.traits(case.operator).attends:
         return True
@@ -211,7 +210,7 @@ def _is_made_of_what_takes_it(case: schema.Case) -> bool:
     try:
         args, kwargs = operators.build_arguments(case, _zeros(case), _CPU)
         decomposed(*args, **kwargs)
-    except Exception:  # noqa: BLE001 - it says so in many ways
+    except Exception:  # noqa: BLE001 - decompositions refuse by many exceptions
         return False
     return True
 

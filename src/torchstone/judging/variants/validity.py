@@ -1,4 +1,4 @@
-"""Whether the reference accepts a variant, tried on the CPU."""
+"""Tests on the CPU whether torch accepts a variant, and whether its results are as often finite as another's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.drawing import draw_call
-from torchstone.calls.evaluation import Evaluation, Evaluator, ReferenceFailure
+from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.reference_calls import Evaluation, Evaluator, ReferenceFailure
 from torchstone.calls.resizing import mapped
 from torchstone.errors import UsageError
 
@@ -17,7 +17,7 @@ _CPU = torch.device("cpu")
 
 
 def is_valid(case: schema.Case, seed: int) -> bool:
-    """Whether torch takes the case, with values as they come, and with the largest indices and full masks."""
+    """Whether torch accepts the case with drawn values, and with the largest indices and full masks."""
     return _tried(case, seed) is not None
 
 
@@ -30,7 +30,7 @@ def is_as_finite_as(case: schema.Case, other: schema.Case, seed: int) -> bool:
 
 
 def _tried(case: schema.Case, seed: int) -> Evaluation | None:
-    """The results on the CPU, if torch takes it with the largest indices and full masks, too."""
+    """The results on the CPU, if torch accepts the case also with the largest indices and full masks; else None."""
     if _ends_the_process(case):
         return None
     found: Evaluation | None = None
@@ -56,7 +56,7 @@ def _is_as_finite(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _with_largest_values(case: schema.Case) -> schema.Case:
-    """Every index as large as it may be, every mask full: ``masked_scatter`` needs as many values as that."""
+    """The case with every index as large as allowed and every mask full (``masked_scatter`` then needs most values)."""
 
     def largest(argument: schema.Argument) -> schema.Argument:
         match argument:

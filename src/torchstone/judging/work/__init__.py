@@ -1,1 +1,1 @@
-"""Work of a case: bytes and arithmetic that any kernel needs. For the limit of the device."""
+"""The work of a case: the bytes and the arithmetic that any kernel needs, for the limit that the hardware sets."""

@@ -1,4 +1,4 @@
-"""How much of a call's results is the same whatever the values are.
+"""Estimates the share of a call's memory traffic that does not depend on its values, so that a kernel could prepare it.
 
 Examples are a gradient that is zero but for a row, the padding around a picture, and the lower half of an upper
 triangle. A kernel can write such parts into memory of its own before its clock runs, and return that memory in call
@@ -15,22 +15,22 @@ import secrets
 
 import torch
 
-from torchstone.calls.bits import bits
-from torchstone.calls.drawing import draw_calls, draw_storages
-from torchstone.calls.evaluation import OPERATOR_ERRORS
-from torchstone.judging.reference.expected import Reference
+from torchstone.calls.bitwise_equality import bits
+from torchstone.calls.random_arguments import draw_calls, draw_storages
+from torchstone.calls.torch_errors import operator_errors
+from torchstone.judging.reference.case_reference import Reference
 
 _CALLS = 8
 """Few enough to be cheap, and so many that results of few values (signs, comparisons) seldom agree by chance."""
 _POSITIONS = 1 << 16
-"""Of each result, drawn by chance."""
+"""Most elements of each result that are compared between calls, drawn at random."""
 _LINE_BYTES = 64
 _LINES = 1 << 13
 _NOISE = 0.01
 
 
 def preparable_share(reference: Reference) -> float:
-    """Of the bytes that a call moves, those that could be written beforehand; 0 where it is hardly any."""
+    """The share of the bytes of a call that a kernel could prepare before its clock runs; 0 where it is hardly any."""
     calls = [draw_calls(reference.case, secrets.randbits(63), 1, reference.device)[0] for _ in range(_CALLS)]
     results = [reference.expect_many([call], with_bounds=False)[0].new_tensors for call in calls]
     if not results[0] or len({tuple(tensor.shape for tensor in each) for each in results}) > 1:
@@ -48,7 +48,7 @@ def preparable_share(reference: Reference) -> float:
     if all(tensor.is_floating_point() for tensor in results[0]):
         read = int(
             read * (1 - constant / written)
-        )  # what leads to nothing need not be read; a comparison must read all
+        )  # inputs of constant results need not be read, except by comparisons
     found = constant / (written + read)
     return found if found > _NOISE else 0.0
 
@@ -72,8 +72,8 @@ def _always_the_same(results: list[torch.Tensor]) -> float:
 
 
 def _mostly_the_same(results: list[torch.Tensor]) -> float:
-    """How often, on average over its lines, a result has there what it has most often, less the one time that anything
-    comes.
+    """How often, averaged over memory lines, a line repeats its most frequent content, its first occurrence not
+    counted.
     """
     per_line = _LINE_BYTES // results[0].element_size()
     count = len(results[0]) // per_line
@@ -86,13 +86,13 @@ def _mostly_the_same(results: list[torch.Tensor]) -> float:
 
 
 def _depends_on_nothing(reference: Reference, results: list[torch.Tensor]) -> bool:
-    """Whether they are the same even for values that nobody would draw."""
+    """Whether the results are the same even for random bits as arguments."""
     storages = draw_storages(reference.case, 0, 1, reference.device)
     for storage in storages:
         storage.view(torch.uint8).random_()
     try:
         found = reference.evaluator.native_on(storages, 1)
-    except OPERATOR_ERRORS:
+    except operator_errors():
         return False
     if found is None:
         return False

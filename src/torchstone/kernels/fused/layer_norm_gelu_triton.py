@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from torchstone.kernels.layout import programs_for, require_float, rows_of
+from torchstone.kernels.input_preparation import programs_for, require_float, rows_of
 
 LONGEST = 8192
 """Columns of a row that a program of the forward pass holds in registers."""

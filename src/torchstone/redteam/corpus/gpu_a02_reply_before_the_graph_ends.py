@@ -6,7 +6,7 @@
 # twin: gpu_h_twin_relu
 import torch
 
-from torchstone.worker.graph_recording import Recording
+from torchstone.worker.cuda_graph_recording import Recording
 
 
 def _play_ns(self):

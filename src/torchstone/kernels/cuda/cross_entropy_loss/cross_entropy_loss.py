@@ -9,7 +9,7 @@ operator.
 
 import torch
 
-from torchstone.kernels.cuda_layout import (
+from torchstone.kernels.cuda_launch_geometry import (
     ADD_THREADS,
     LOAD_BYTES,
     WARP,
@@ -19,8 +19,8 @@ from torchstone.kernels.cuda_layout import (
     power_of_2,
 )
 from torchstone.kernels.cuda_source import NUMBERS, ROWS, SUMS
+from torchstone.kernels.input_preparation import MEAN, NONE, require_float
 from torchstone.kernels.launching import CudaKernel, device_of, multiprocessors
-from torchstone.kernels.layout import MEAN, NONE, require_float
 
 ELEMENTS = 16
 """Of a row, that a thread has in flight."""

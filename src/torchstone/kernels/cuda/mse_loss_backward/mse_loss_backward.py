@@ -1,11 +1,11 @@
-"""Gradient of the mean squared error in CUDA C++: twice the difference, times what comes from above. One pass."""
+"""Gradient of the mean squared error in CUDA C++: twice the difference, times the incoming gradient. One pass."""
 
 import torch
 
-from torchstone.kernels.cuda_layout import launch_elementwise
+from torchstone.kernels.cuda_launch_geometry import launch_elementwise
 from torchstone.kernels.cuda_source import ELEMENTWISE
+from torchstone.kernels.input_preparation import MEAN, dense_together, require_float
 from torchstone.kernels.launching import CudaKernel
-from torchstone.kernels.layout import MEAN, dense_together, require_float
 
 ONE_GRADIENT = ELEMENTWISE + r"""
 // The loss was reduced to one number, and so was its gradient.

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from torchstone.kernels.layout import MEAN, NONE, programs_for, require_float
+from torchstone.kernels.input_preparation import MEAN, NONE, programs_for, require_float
 
 TILE_BYTES = 2048
 """Size of a tile of rows: 64 bytes for each thread of a warp. Rows that are longer take more warps."""

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from torchstone.kernels.layout import block_for, dense_together, require_float
+from torchstone.kernels.input_preparation import block_for, dense_together, require_float
 
 
 @triton.jit

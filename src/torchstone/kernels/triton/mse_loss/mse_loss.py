@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from torchstone.kernels.layout import NONE, SUM, broadcast_together, programs_for, require_float
+from torchstone.kernels.input_preparation import NONE, SUM, broadcast_together, programs_for, require_float
 
 BLOCK = 2048
 PROGRAMS_PER_MULTIPROCESSOR = 8

@@ -1,10 +1,10 @@
-"""Gradient of the mean squared error in Triton: twice the difference, times what comes from above. One pass."""
+"""Gradient of the mean squared error in Triton: twice the difference, times the incoming gradient. One pass."""
 
 import torch
 import triton
 import triton.language as tl
 
-from torchstone.kernels.layout import MEAN, block_for, dense_together, require_float
+from torchstone.kernels.input_preparation import MEAN, block_for, dense_together, require_float
 
 
 @triton.jit

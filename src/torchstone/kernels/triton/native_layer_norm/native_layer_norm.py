@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from torchstone.kernels.layout import require_float, rows_of
+from torchstone.kernels.input_preparation import require_float, rows_of
 
 LONGEST = 16384
 """Columns of a row that a program holds in registers."""

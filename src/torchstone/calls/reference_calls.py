@@ -1,0 +1,353 @@
+"""Calls torch's own operator on private copies: many calls in the dtype of the case, or one call in float64.
+
+Nothing here compares results or computes bounds; :mod:`torchstone.judging.reference` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import torch
+
+from torchstone import operators, schema
+from torchstone.calls.random_arguments import DrawnCall, batched_view
+from torchstone.calls.torch_errors import OPERATOR_ERRORS as OPERATOR_ERRORS
+from torchstone.calls.torch_errors import is_out_of_memory, operator_errors
+from torchstone.errors import TorchstoneError
+from torchstone.transfer import bring
+
+
+class ReferenceFailure(TorchstoneError):  # noqa: N818 - no error of ours: torch cannot do this case here.
+    """torch has no answer for this case on this device, so no candidate can be judged on it."""
+
+
+class ResultPosition(NamedTuple):
+    """A tensor that a call produces: a returned leaf, or the storage of a tensor argument that it writes to."""
+
+    kind: Literal["output", "argument"]
+    position: int
+
+
+Tensors = dict[ResultPosition, torch.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What several calls returned and wrote to."""
+
+    results: list[list[Any]]
+    """Per call, the returned leaves. Empty lists for an operator that declares no return."""
+    tensors: Tensors
+    """The tensors among them and the written storages, stacked over the calls."""
+    shared: frozenset[int] = frozenset()
+    """The returned leaves that share memory with an argument or with another leaf, in torch's own result."""
+
+
+class PrecomputedResults:
+    """Results of calls that are needed soon, evaluated together, so that the device is waited for once."""
+
+    def __init__(self) -> None:
+        self._answers: dict[int, tuple[DrawnCall, Evaluation, int]] = {}
+        """``id`` of a call -> the call, which keeps the ``id`` in use, its evaluation, and its row there."""
+
+    def keep(self, calls: Sequence[DrawnCall], evaluations: Sequence[Evaluation]) -> None:
+        """Keep these results, and drop those from before that were not taken."""
+        rows = [(each, index) for each in evaluations for index in range(len(each.results))]
+        self._answers = {id(call): (call, *row) for call, row in zip(calls, rows, strict=True)}
+
+    def take(self, calls: Sequence[DrawnCall]) -> list[Evaluation] | None:
+        """The results as :meth:`Evaluator.natives` gives them; None if some were not evaluated before."""
+        if not calls or any(id(call) not in self._answers for call in calls):
+            return None
+        rows = [self._answers.pop(id(call))[1:] for call in calls]
+        begins = [place for place in range(len(rows)) if place == 0 or not _follows(rows[place - 1], rows[place])]
+        return [_part(*rows[begin], end - begin) for begin, end in itertools.pairwise([*begins, len(rows)])]
+
+
+def _follows(before: tuple[Evaluation, int], after: tuple[Evaluation, int]) -> bool:
+    return before[0] is after[0] and before[1] + 1 == after[1]
+
+
+def _part(whole: Evaluation, first: int, count: int) -> Evaluation:
+    rows = slice(first, first + count)
+    tensors = {place: tensor[rows] for place, tensor in whole.tensors.items()}
+    return Evaluation(whole.results[rows], tensors, whole.shared)
+
+
+class Evaluator:
+    """Calls one case's operator in the dtype of the case, or in float64.
+
+    The desk is the device where the caller has its tensors: arguments come from there and results go there. Calls in
+    the dtype of the case are made on ``device``, float64 calls on the desk.
+    """
+
+    def __init__(self, case: schema.Case, device: torch.device, desk: torch.device | None = None) -> None:
+        self.case = case
+        self.contract = operators.contract_of(case)
+        self.recipes = schema.tensors_of(case)
+        self.operator = operators.resolve(case.operator)
+        self._device = device
+        self._desk = device if desk is None else desk
+        self._wide_case = _widened(case)
+        self.foreseen = PrecomputedResults()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the operator is called in the dtype of the case."""
+        return self._device
+
+    @property
+    def desk(self) -> torch.device:
+        """Where arguments come from and results go."""
+        return self._desk
+
+    def is_written(self, position: int) -> bool:
+        """Whether the operator writes to this tensor argument."""
+        return position in self.contract.mutated
+
+    def native(self, calls: Sequence[DrawnCall]) -> Evaluation | None:
+        """The calls in the dtype of the case. None where the shapes of the results differ from call to call."""
+        found = self.natives(calls)
+        return found[0] if len(found) == 1 else None
+
+    def natives(self, calls: Sequence[DrawnCall]) -> list[Evaluation]:
+        """The same, in several parts where the shapes of the results differ from call to call."""
+        found = self.foreseen.take(calls)
+        return self._natives(calls) if found is None else found
+
+    def foresee(self, calls: Sequence[DrawnCall]) -> None:
+        """Evaluate these together, for a caller that needs some of them next. If torch refuses one, none is kept."""
+        with contextlib.suppress(ReferenceFailure):
+            self.foreseen.keep(calls, self._natives(calls))
+
+    def _natives(self, calls: Sequence[DrawnCall]) -> list[Evaluation]:
+        columns = zip(*(call.tensors for call in calls), strict=True)
+        # A single call whose arguments are only read needs no copy of them.
+        together = torch.stack if self.contract.mutated else stacked
+        storages = bring([together([tensor.storage for tensor in column]) for column in columns], self._device)
+        results = self._results(storages, len(calls))
+        return self._evaluations(results, storages, _stretches(results))
+
+    def native_on(self, storages: Sequence[torch.Tensor], count: int) -> Evaluation | None:
+        """The same for calls whose arguments are stacked. Operators that write do so to these storages themselves.
+
+        None where the shapes of the results differ.
+        """
+        storages = bring(storages, self._device)
+        results = self._results(storages, count)
+        if len(_stretches(results)) > 1:
+            return None
+        return self._evaluations(results, storages, [slice(0, count)])[0]
+
+    def _results(self, storages: Sequence[torch.Tensor], count: int) -> list[list[Any]]:
+        views = [batched_view(s, recipe).unbind(0) for s, recipe in zip(storages, self.recipes, strict=True)]
+        rows: Sequence[Sequence[torch.Tensor]] = list(zip(*views, strict=True)) if views else [()] * count
+        if torch.Tag.inplace_view in self.operator.tags:
+            raise ReferenceFailure(f"{self.case.operator} gives its argument another shape, and no result to judge")
+        try:
+            results = [self._call(self.case, row, self._device) for row in rows]
+        except operator_errors() as error:
+            raise ReferenceFailure(f"{self.case.operator} in torch: {first_line(error)}") from error
+        if rows and any(rows[0][place].shape != self.recipes[place].shape for place in self.contract.mutated):
+            raise ReferenceFailure(f"{self.case.operator} gives an argument another shape, which torch warns of")
+        returned = [leaf for leaf in results[0] if isinstance(leaf, torch.Tensor)]
+        if any(leaf.layout is not torch.strided for leaf in returned):
+            raise ReferenceFailure(f"{self.case.operator} returns a tensor that is not strided")
+        if any(leaf.device.type != self._device.type for leaf in returned):  # "cuda" is "cuda:0"
+            raise ReferenceFailure(f"{self.case.operator} returns a tensor on another device than its arguments'")
+        if any(leaf.dtype is torch.complex32 for leaf in returned):
+            raise ReferenceFailure(f"{self.case.operator} returns complex32, which torch itself cannot compare")
+        return results
+
+    def _evaluations(
+        self, results: list[list[Any]], storages: Sequence[torch.Tensor], stretches: Sequence[slice]
+    ) -> list[Evaluation]:
+        """One for each stretch of calls. Brought to the desk with one wait for all."""
+        found = [
+            Evaluation(
+                results[part],
+                self._collected(results[part], [storage[part] for storage in storages]),
+                _shared(results[part.start], storages),
+            )
+            for part in stretches
+        ]
+        return found if self._desk == self._device else self._at_desk(found)
+
+    def _at_desk(self, found: Sequence[Evaluation]) -> list[Evaluation]:
+        """Copy all evaluations to the desk at once. Contiguous outputs become rows of the stacked tensors."""
+        resolved = [[[_resolved(leaf) for leaf in row] for row in each.results] for each in found]
+        scattered = [leaf for rows in resolved for row in rows for leaf in row if _is_scattered(leaf)]
+        collected = [tensor for each in found for tensor in each.tensors.values()]
+        brought = iter(bring([*collected, *map(_memory_of, scattered)], self._desk))
+        tensors = [dict(zip(each.tensors, brought, strict=False)) for each in found]
+        return [
+            Evaluation(self._leaves_at_desk(rows, there, brought), there, each.shared)
+            for rows, there, each in zip(resolved, tensors, found, strict=True)
+        ]
+
+    def _leaves_at_desk(
+        self, rows: Sequence[Sequence[Any]], tensors: Tensors, memories: Iterator[torch.Tensor]
+    ) -> list[list[Any]]:
+        return [
+            [
+                self._leaf_at_desk(leaf, tensors.get(ResultPosition("output", i)), call, memories)
+                for i, leaf in enumerate(row)
+            ]
+            for call, row in enumerate(rows)
+        ]
+
+    def _leaf_at_desk(
+        self, leaf: Any, brought: torch.Tensor | None, call: int, memories: Iterator[torch.Tensor]
+    ) -> Any:
+        if _is_scattered(leaf):
+            return next(memories).as_strided(leaf.shape, leaf.stride(), 0)
+        return leaf if brought is None else brought[call]
+
+    def wide(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
+        """One call in float64: what it returns, and the given storages that it wrote to. Passes on torch's errors."""
+        with _float64_as_default():
+            return self._once(self._wide_case, storages, views, self._desk)
+
+    def once(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
+        """One call in the dtype of the case, likewise, on the device."""
+        if self._desk != self._device:
+            storages = bring(storages, self._device)
+            views = [operators.view_of(storage, self.recipes[place]) for place, storage in enumerate(storages)]
+        found = self._once(self.case, storages, views, self._device)
+        return dict(zip(found, bring(found.values(), self._desk), strict=True))
+
+    def _once(
+        self,
+        case: schema.Case,
+        storages: Sequence[torch.Tensor],
+        views: Sequence[torch.Tensor],
+        device: torch.device,
+    ) -> Tensors:
+        result = self._call(case, views, device)
+        found = self._collected([result], [storage.unsqueeze(0) for storage in storages])
+        return {place: tensor[0] for place, tensor in found.items()}
+
+    def on(self, tensors: Sequence[torch.Tensor], case: schema.Case) -> list[Any]:
+        """What the operator returns for these, which lie on the desk, in the places of a case's tensor arguments.
+
+        Passes on torch's errors.
+        """
+        return self._call(case, tensors, self._desk)
+
+    def _call(self, case: schema.Case, tensors: Sequence[torch.Tensor], device: torch.device) -> list[Any]:
+        args, kwargs = operators.build_arguments(case, tensors, device)
+        try:
+            with torch.no_grad():
+                result = self.operator(*args, **kwargs)
+        except RuntimeError as error:
+            if is_out_of_memory(error) and not isinstance(error, torch.OutOfMemoryError):  # from CUDA itself
+                raise torch.OutOfMemoryError(first_line(error)) from error
+            raise
+        return operators.flatten_outputs(result) if self.operator._schema.returns else []
+
+    def _collected(self, results: Sequence[Sequence[Any]], storages: Sequence[torch.Tensor]) -> Tensors:
+        found = {
+            ResultPosition("output", position): stacked([result[position] for result in results])
+            for position, leaf in enumerate(results[0])
+            if isinstance(leaf, torch.Tensor)
+        }
+        return found | {
+            ResultPosition("argument", position): storages[position] for position in sorted(self.contract.mutated)
+        }
+
+
+def stacked(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """``(n, *shape)``; a single tensor is not copied."""
+    return torch.stack(list(tensors)) if len(tensors) > 1 else tensors[0].unsqueeze(0)
+
+
+def _stretches(results: Sequence[Sequence[Any]]) -> list[slice]:
+    """Slices of consecutive calls whose results have the same shapes and dtypes."""
+    kinds = [tuple(map(_signature, result)) for result in results]
+    begins = [index for index in range(len(kinds)) if index == 0 or kinds[index] != kinds[index - 1]]
+    return [slice(begin, end) for begin, end in itertools.pairwise([*begins, len(kinds)])]
+
+
+def _resolved(leaf: Any) -> Any:
+    return leaf.resolve_conj().resolve_neg() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _is_scattered(leaf: Any) -> bool:
+    """Whether it is a tensor that is not contiguous."""
+    return isinstance(leaf, torch.Tensor) and not leaf.is_contiguous()
+
+
+def _memory_of(leaf: torch.Tensor) -> torch.Tensor:
+    """Everything from a tensor's first element to its last."""
+    span = 1 + sum((size - 1) * step for size, step in zip(leaf.shape, leaf.stride(), strict=True))
+    return leaf.as_strided((span,), (1,), leaf.storage_offset())
+
+
+def is_continuous(dtype: torch.dtype) -> bool:
+    """Whether values of this dtype are rounded: floating-point or complex."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What exact results are computed in."""
+    return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message: torch's messages carry C++ stacks."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _shared(leaves: Sequence[Any], storages: Sequence[torch.Tensor]) -> frozenset[int]:
+    """Positions of returned tensors that share memory with an argument or one another.
+
+    torch's schema promises new memory also for operators that may return their argument (dropout, not training).
+    """
+    memory = [leaf.untyped_storage().data_ptr() if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+    taken = {storage.untyped_storage().data_ptr() for storage in storages}
+    return frozenset(i for i, pointer in enumerate(memory) if pointer in taken or memory.count(pointer) > 1)
+
+
+def _signature(leaf: Any) -> Any:
+    return (leaf.dtype, leaf.shape) if isinstance(leaf, torch.Tensor) else type(leaf)
+
+
+@contextmanager
+def _float64_as_default() -> Iterator[None]:
+    """Operators that make floats from integers (mean, sqrt, true division) then make float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _widened(case: schema.Case) -> schema.Case:
+    """The case with float64 instead of lower float dtypes that are passed as arguments."""
+    args = tuple(_widened_argument(argument) for argument in case.args)
+    kwargs = {name: _widened_argument(argument) for name, argument in case.kwargs.items()}
+    return msgspec.structs.replace(case, args=args, kwargs=kwargs)
+
+
+def _widened_argument(argument: schema.Argument) -> schema.Argument:
+    if isinstance(argument, schema.DType):
+        dtype = operators.torch_dtype(argument.value)
+        return schema.DType(str(wide_dtype(dtype)).removeprefix("torch.")) if is_continuous(dtype) else argument
+    if isinstance(argument, schema.Sequence):
+        return schema.Sequence(tuple(_widened_argument(item) for item in argument.items))
+    return argument
+
+
+def inside_view(evaluator: Evaluator, position: int, storage: torch.Tensor) -> torch.Tensor:
+    """Which elements of an argument's storage its view covers."""
+    covered = torch.zeros(storage.shape, dtype=torch.bool, device=storage.device)
+    operators.view_of(covered, evaluator.recipes[position]).fill_(True)
+    return covered

@@ -1,0 +1,320 @@
+"""Takes one job through its stages (load, compile, check, measure), each with its own deadline.
+
+Reads as the order of events. A failure of the candidate is caught once, in :meth:`StagedJob.conduct`, and becomes the
+verdict. A failure of the judge leaves as an exception, and the job is tried again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import msgspec
+import torch
+
+from torchstone import schema
+from torchstone.calls.torch_errors import excusing_shortage_if
+from torchstone.errors import UsageError
+from torchstone.judge_process import verdict_wording
+from torchstone.judge_process.bound_worker import BoundWorker
+from torchstone.judge_process.call_layout import CallLayout
+from torchstone.judge_process.candidate_builds import build_source, keep_build
+from torchstone.judge_process.candidate_failures import (
+    FAILURES,
+    CandidateFailedError,
+    VerdictError,
+)
+from torchstone.judge_process.candidate_session import CandidateSession
+from torchstone.judge_process.interleaved_timing import measure
+from torchstone.judge_process.large_cases import (
+    bytes_for_arguments,
+    bytes_for_call,
+    bytes_for_job,
+    is_bounded,
+    is_small,
+    require_memory,
+    require_memory_for_arguments,
+)
+from torchstone.judge_process.overlapped_work import Meanwhile
+from torchstone.judge_process.randomness_across_retries import RepeatableRandomness
+from torchstone.judge_process.reference_before_after import (
+    Beforehand,
+    reference_beforehand,
+    with_reference_alone,
+)
+from torchstone.judge_process.resources import JudgeResources
+from torchstone.judge_process.save_replayed_call import save_call
+from torchstone.judge_process.short_block_timing import WARM_BYTES
+from torchstone.judge_process.stage_clock import HOUSEKEEPING_SECONDS
+from torchstone.judge_process.variant_checks import HiddenVariants
+from torchstone.judging import BUDGETS, DrawnCall, Expected, Reference, ReferenceFailure, desk_of, draw_calls, plant
+from torchstone.protocol.replies import Failed
+
+_BESIDE_CHECKS = 6
+"""One that is compared in full and planted ones, in the same block where their buffers are small."""
+_MOST_SETS = {"cpu": 256, "cuda": 1024}
+_FEW_SETS = 6
+"""Of very large arguments: with fewer calls in a block what the block itself costs drowns them."""
+_MOST_RESULTS = 2048
+"""In a block: a reply says where each lies, and replies are short."""
+_MOST_DRAWS = 32
+"""Results of random numbers in a block on the CPU: to judge one takes a thousand times as long as to draw it."""
+_MOST_WEIGHTS = 4096
+"""Of all instances of a model: each set of arguments has one of its own, and to make them takes time."""
+_MOST_MODEL_SETS = 32
+"""Of a problem's model on a device: another process makes each call of the reference, which takes milliseconds."""
+_ONE_BY_ONE_BYTES = 64 << 20
+"""Arguments and results of a call above which untimed calls are made one by one: what a block saves is nothing then.
+On a device, the size of an arena."""
+_WORN_WHERE_TIMED_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
+"""For calls that nobody looks at, while earlier results must stay as they are. Told from a block, which costs more than
+its calls: it is less where they are quick."""
+
+
+class FurtherCalls:
+    """The calls that follow the first one of a case: drawn and answered while the candidate makes that, if small."""
+
+    def __init__(self, session: CandidateSession, reference: Reference, checks: int, first: Expected) -> None:
+        self._session, self._reference, self._first = session, reference, first
+        self._is_bounded = is_bounded(session.job, first)
+        self._count = 1 if self._is_bounded else 1 + checks
+        self._found: list[Expected] | None = None
+        self.is_small = is_small(first)
+
+    def ahead(self) -> Meanwhile | None:
+        """To be done while the candidate makes its first call. None: large calls are not held side by side."""
+        return Meanwhile(self._answer) if self.is_small and not self._session.room.shortage.is_watched else None
+
+    def answered(self) -> list[Expected]:
+        """Those calls, with torch's answers."""
+        if self._found is None:
+            self._answer()
+        return self._found or []
+
+    def _answer(self) -> None:
+        non_finite = self._session.job.non_finite == "check"
+        self._found = self._session.draw_with_planted(
+            self._reference, self._count, self._first, non_finite=non_finite, bounded=self._is_bounded
+        )
+
+
+class StagedJob:
+    """One job."""
+
+    def __init__(
+        self, job: schema.Job, room: JudgeResources, randomness: RepeatableRandomness, waited_seconds: float
+    ) -> None:
+        """``waited_seconds``: how long the judge had waited for the lane and for memory before the job."""
+        self._job, self._waited_seconds = job, waited_seconds
+        self._room = room
+        self._session = CandidateSession(job, room, randomness)
+
+    @property
+    def session(self) -> CandidateSession:
+        """What has come to light so far."""
+        return self._session
+
+    def conduct(self) -> schema.Verdict:
+        """The verdict. Raises only for what is not the candidate's doing."""
+        session = self._session
+        seconds = session.outcome.stage_seconds
+        try:
+            with excusing_shortage_if(self._room.shortage.is_excused):
+                self._hear()
+            verdict: schema.Verdict = schema.Agrees(session.errors, session.verified)
+        except VerdictError as early:
+            verdict = early.verdict
+            if isinstance(verdict, schema.Cheated | schema.Crashed | schema.TimedOut | schema.Unsupported):
+                session.dismiss()
+        except (ReferenceFailure, UsageError) as failure:  # torch lacks the operator, or cannot do this case here
+            verdict = schema.Unsupported("reference", str(failure))
+        except FAILURES as failure:
+            session.dismiss()
+            verdict = session.verdict_for(failure)
+            if session.is_preparing and session.has_worker:
+                self._room.failed_loads.remember(self._job, verdict, session.outcome)
+        except BaseException as error:
+            self._room.shortage.look_if(error)
+            session.dismiss()
+            raise
+        finally:
+            session.take_log()
+            seconds["wait"] = round(self._room.waited_seconds - self._waited_seconds, 6)
+        if not isinstance(verdict, schema.Agrees):
+            session.outcome.measurement = None
+        return verdict
+
+    def _hear(self) -> None:
+        job, session = self._job, self._session
+        known = self._room.failed_loads.verdict_on(job)
+        if known is not None:
+            verdict, session.outcome = known
+            raise VerdictError(verdict)
+        if job.replay is not None:
+            self._replay(job.replay)
+            return
+        timed, kind = job.measured and job.case.timed, self._room.device.type
+        self._room.models.call_seconds = job.deadlines.check_seconds
+        self._room.memory.hold(job.key, bytes_for_arguments(job.case))
+        with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves it and comes back to it
+            self._room.without_candidate_if_needed(lambda: require_memory_for_arguments(job.case, kind))
+            desk = desk_of(job.case, self._room.device)
+            reference = Reference(job.case, self._room.device, desk, effort=job.effort)
+            calls, expected = session.draw(reference, 1)
+            work = self._room.work_of(expected[0]) if timed else None
+            if work is not None:
+                self._room.know_ceilings(work)
+            layout = CallLayout(job.case, expected[0])
+            first = expected[0]
+            self._room.memory.require(job.key, bytes_for_call(job.case, first))
+            self._room.without_candidate_if_needed(lambda: require_memory(job.case, first, layout, kind))
+            checks = max(BUDGETS[job.effort].checked_calls, self._room.calls_to_tell(expected[0]))
+            sets = self._sets(layout, checks, timed, draws=reference.lottery is not None)
+            self._room.memory.require(job.key, bytes_for_job(job.case, first, layout, sets))
+            self._room.plan_memory(job.case, sets * layout.footprint_bytes)
+            before = reference_beforehand(session, layout, sets, reference) if work is not None else Beforehand()
+            session.take_worker()
+            with session.clock.in_stage("compile", job.deadlines.compile_seconds):
+                build_source(session)
+                bound = stack.enter_context(session.standing(job.case, layout, sets))
+                bound.keeps_results = session.keeps_results()
+                further = FurtherCalls(session, reference, checks, expected[0])
+                self._call_first(bound, calls, expected, further.ahead())
+            variants = HiddenVariants(session, layout, expected[0])
+            self._check(bound, further, variants, worn=work is None)
+            if work is None:
+                self._attribute(bound, has_arguments=bound.keeps_arguments and not reference.contract.mutated)
+                variants.check(bound, comes_back=False)
+            else:
+                variants.check(bound, comes_back=True)
+                session.outcome.measurement = measure(session, bound, reference, work)
+                session.wear(bound, _WORN_WHERE_TIMED_NS[self._room.device.type])
+                self._attribute(bound, has_arguments=False)
+            session.worker.check_silence()
+            if bound.is_bound:
+                bound.release(time.monotonic() + HOUSEKEEPING_SECONDS)
+            if session.outcome.measurement is not None:
+                found = with_reference_alone(session, bound, reference, session.outcome.measurement, before)
+                session.outcome.measurement = found
+
+    def _call_first(
+        self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected], meanwhile: Meanwhile | None
+    ) -> None:
+        """It may compile: what it built is kept, also if the result is wrong."""
+        session = self._session
+        try:
+            session.call_and_verify(bound, calls, expected, meanwhile)
+        except (VerdictError, CandidateFailedError):
+            with suppress(*FAILURES):
+                keep_build(session, knows_values=True)
+            raise
+        keep_build(session, knows_values=True)
+
+    def _sets(self, layout: CallLayout, checks: int, timed: bool, draws: bool) -> int:
+        kind = self._room.device.type
+        is_large = layout.footprint_bytes > (_ONE_BY_ONE_BYTES if kind == "cpu" else self._room.arena_bytes)
+        if not timed:
+            if is_large:
+                return 1
+            return max(checks, min(checks + _BESIDE_CHECKS, self._room.cache_bytes // layout.footprint_bytes))
+        checks = 1 if is_large and kind == "cuda" else checks  # the others follow, a few at a time
+        warm_bytes = WARM_BYTES if kind == "cpu" else self._room.cache_bytes // 2
+        room_bytes = self._room.arena_bytes if self._job.cache == "cold" else warm_bytes
+        fitting = room_bytes // layout.footprint_bytes
+        telling = min(_MOST_RESULTS // max(1, len(layout.outputs)), _most_instances(self._job.case))
+        telling = min(telling, _MOST_DRAWS) if draws and kind == "cpu" else telling
+        telling = min(telling, _MOST_MODEL_SETS) if self._job.case.model and kind == "cuda" else telling
+        few = min(_FEW_SETS, self._room.ample_bytes // layout.footprint_bytes)
+        return max(checks, min(_MOST_SETS[kind], fitting, telling), few, 2)
+
+    def _check(self, bound: BoundWorker, further: FurtherCalls, variants: HiddenVariants, *, worn: bool) -> None:
+        """Further calls on values drawn after the first, some with planted ones.
+
+        ``worn``: and many that nobody looks at; where calls are timed these come after that.
+        """
+        session = self._session
+        choosing = Meanwhile(variants.choose)
+        with session.clock.in_stage("check", self._job.deadlines.check_seconds):
+            wanted = further.answered()
+            for begin in range(0, len(wanted), bound.sets):  # few blocks: each has to wait for the worker and a device
+                some = wanted[begin : begin + bound.sets]
+                session.call_and_verify(bound, [expected.call for expected in some], some, choosing)
+            choosing.do()
+            if worn:
+                wear_ns = BUDGETS[self._job.effort].wear_ns
+                beside = further.is_small and not self._room.shortage.is_watched
+                session.wear(bound, wear_ns, Meanwhile(variants.prepare_next) if beside else None)
+
+    def _replay(self, replay: schema.Replay) -> None:
+        """One call of an earlier trial again, with the values it had, compared in full."""
+        session, device = self._session, self._room.device
+        self._room.memory.hold(self._job.key, bytes_for_arguments(replay.case))
+        with self._room.place_in_lane():
+            desk = desk_of(replay.case, device)
+            reference = Reference(replay.case, device, desk)
+            made: list[schema.Replay | schema.BlockCall] = [replay, *replay.others]
+            calls = [_drawn_again(replay.case, each, desk) for each in made]
+            expected = reference.expect_many(calls, with_bounds=len(calls) == 1)
+            layout = CallLayout(replay.case, expected[0])
+            session.take_worker()
+            with (
+                session.clock.in_stage("compile", self._job.deadlines.compile_seconds),
+                session.standing(replay.case, layout, 1) as bound,
+            ):
+                for wanted in expected:
+                    self._make_again(bound, wanted)
+                session.allow(bound.release)
+
+    def _make_again(self, bound: BoundWorker, wanted: Expected) -> None:
+        """However the call ends, its values are saved if that was asked for."""
+        session, save_to = self._session, self._job.save_to
+        session.block = None
+        try:
+            session.call_and_verify(bound, [wanted.call], [wanted])
+        finally:
+            if save_to is not None:
+                save_call(Path(save_to), wanted, session.block)
+
+    def _attribute(self, bound: BoundWorker, has_arguments: bool) -> None:
+        """A last, unscored call tells what did the work; under a policy, work that torch did is not the candidate's.
+
+        It may be the first of the last block again, if that left its arguments as they were.
+        """
+        session = self._session
+        with session.clock.in_stage("attribute", self._job.deadlines.check_seconds):
+            if not has_arguments:
+                bound.present(draw_calls(self._job.case, secrets.randbits(63), 1, bound.desk))
+            with_kernels = self._wants_kernels()
+            found = session.allow(lambda deadline: bound.attribute(deadline, with_kernels))
+            reference_bytes = self._room.reference_peak_bytes(self._job.case)
+        if isinstance(found, Failed):
+            found = schema.Attribution({}, note=f"the kernel failed while it was watched: {found.message}"[:500])
+        found = msgspec.structs.replace(found, reference_peak_memory_bytes=reference_bytes)
+        session.outcome.attribution = found
+        delegated = verdict_wording.delegated(found)
+        if self._job.require_authored and delegated:
+            raise VerdictError(schema.Delegated(delegated))
+
+    def _wants_kernels(self) -> bool:
+        """A profiler costs most of a second: once per candidate is enough, unless the verdict hangs on it."""
+        implementation = self._job.implementation
+        first = implementation.key not in self._room.profiled and implementation.language != "aten"
+        self._room.profiled.add(implementation.key)
+        return self._job.require_authored or first
+
+
+def _most_instances(case: schema.Case) -> int:
+    if case.model is None:
+        return max(_MOST_SETS.values())
+    weights = case.args[0]
+    return max(1, _MOST_WEIGHTS // (1 + (len(weights.items) if isinstance(weights, schema.Sequence) else 0)))
+
+
+def _drawn_again(case: schema.Case, replay: schema.Replay | schema.BlockCall, device: torch.device) -> DrawnCall:
+    """The call that a record tells of. Records can be edited; what makes no sense is the user's mistake."""
+    if not 0 <= replay.index < replay.count <= max(_MOST_SETS.values()):
+        raise UsageError(f"there is no call {replay.index} of {replay.count} to make again.")
+    call = draw_calls(case, replay.seed, replay.count, device)[replay.index]
+    return plant(call, replay.planted) if replay.planted else call

@@ -1,0 +1,82 @@
+"""Audits many cases (would a trivially wrong kernel agree on one?) in several processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+
+import torch
+
+from torchstone import schema
+from torchstone.calls.reference_calls import OPERATOR_ERRORS, first_line
+from torchstone.errors import InfrastructureError
+from torchstone.judging.audit.adversaries import Audit, audit
+
+Watch = Callable[[int, int], None]
+"""Called with the number of cases that are done, and of all."""
+_KEPT_BYTES = 1 << 30
+"""Device memory that torch's allocator may keep between cases, per process."""
+_TOO_LITTLE = ("out of memory", "ALLOC_FAILED")
+"""Parts of the messages by which torch and cuBLAS report that memory is lacking."""
+
+
+def audit_in_processes(cases: Sequence[schema.Case], device: torch.device, processes: int, watch: Watch) -> Audit:
+    """Every adversary against every case, as by :func:`audit`, in ``processes`` processes.
+
+    Cases that lacked memory beside others are audited again, one by one.
+    """
+    if processes <= 1:
+        return _joined(_by_oneself(cases, device, watch))
+    parts = _shared_out(cases, device, processes, watch)
+    lacking = [index for index, part in enumerate(parts) if _lacks_memory(part)]
+    for index, part in zip(lacking, _by_oneself([cases[i] for i in lacking], device, lambda *_: None), strict=True):
+        parts[index] = part
+    return _joined(parts)
+
+
+def _by_oneself(cases: Sequence[schema.Case], device: torch.device, watch: Watch) -> list[Audit]:
+    parts = []
+    for done, case in enumerate(cases, start=1):
+        parts.append(_audited(case, str(device)))
+        watch(done, len(cases))
+    return parts
+
+
+def _shared_out(cases: Sequence[schema.Case], device: torch.device, processes: int, watch: Watch) -> list[Audit]:
+    parts: dict[int, Audit] = {}
+    starting = multiprocessing.get_context("spawn")  # a device that is open here does not survive a fork
+    with ProcessPoolExecutor(min(processes, max(1, len(cases))), starting, _use_one_core) as pool:
+        orders = {pool.submit(_audited, case, str(device)): index for index, case in enumerate(cases)}
+        try:
+            for done, order in enumerate(as_completed(orders), start=1):
+                parts[orders[order]] = order.result()
+                watch(done, len(cases))
+        except BrokenProcessPool as error:
+            raise InfrastructureError("a process of the audit ended: torch ended it, or its memory did.") from error
+    return [parts[index] for index in range(len(cases))]
+
+
+def _use_one_core() -> None:
+    torch.set_num_threads(1)
+
+
+def _audited(case: schema.Case, device: str) -> Audit:
+    try:
+        return audit([case], torch.device(device))
+    except OPERATOR_ERRORS as error:  # of what the audit itself asks of torch
+        return Audit(1, 0, (), {f"{case.operator}({case.label})": first_line(error)})
+    finally:
+        if device != "cpu" and torch.cuda.memory_reserved(device) > _KEPT_BYTES:
+            torch.cuda.empty_cache()
+
+
+def _lacks_memory(part: Audit) -> bool:
+    return any(words in reason for reason in part.unjudged.values() for words in _TOO_LITTLE)
+
+
+def _joined(parts: Sequence[Audit]) -> Audit:
+    unjudged = {case: reason for part in parts for case, reason in part.unjudged.items()}
+    findings = tuple(finding for part in parts for finding in part.findings)
+    return Audit(sum(p.cases for p in parts), sum(p.judgements for p in parts), findings, unjudged)

@@ -1,0 +1,36 @@
+"""Finds the values that random indices (multinomial) select from an argument, so that these can be judged too.
+
+The index of a drawn weight says next to nothing, because the weights are others in every call. The selected weights do:
+a kernel that ignores the weights picks small ones as often as large ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+
+def source_of(drawn: torch.Tensor, arguments: Iterable[torch.Tensor]) -> torch.Tensor | None:
+    """The argument into whose last dimension torch's own draws ``(draws, *shape)`` point; None: there is none."""
+    if drawn.dtype is not torch.int64 or drawn.dim() < 2 or not drawn.numel():
+        return None
+    low, high = (int(each) for each in drawn.aminmax())
+    for argument in arguments:
+        fits = argument.dim() == drawn.dim() - 1 and argument.shape[:-1] == drawn.shape[1:-1]
+        if fits and argument.is_floating_point() and low >= 0 and high < argument.shape[-1]:
+            return argument
+    return None
+
+
+def picked(source: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """What ``(draws, *shape)`` of indices point at, row by row."""
+    return source.expand(len(indices), *source.shape).gather(-1, indices)
+
+
+def outside(source: torch.Tensor, result: torch.Tensor) -> str | None:
+    """A message if indices are out of range; else None."""
+    low, high = (int(each) for each in result.aminmax())
+    if low >= 0 and high < source.shape[-1]:
+        return None
+    return f"indices from {low} to {high} occur; there are {source.shape[-1]} to choose from"

@@ -1,0 +1,110 @@
+"""Caps a speedup from long blocks at what single calls, and the reference without the candidate, confirm.
+
+What shows less than the blocks caps the speed, and the row says why. What shows no speed at all leaves the case
+unresolved: no ratio is replaced by 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from torchstone.measuring import confirmation
+from torchstone.measuring.speedup import NOISE_BAND, Speedup, minimum_detectable_effect, outcome_of, says_nothing
+from torchstone.schema import Block
+
+Floats = NDArray[np.float64]
+Confirmed = tuple[Speedup | None, str]
+"""The speedup as far as it is confirmed; or None, and why."""
+
+
+def single_calls_say(speedup: Speedup, own: Floats, charged: Floats) -> confirmation.Confirmation:
+    """Whether single calls confirm this speedup."""
+    return confirmation.finding(own, charged, speedup.ratio, 1 + NOISE_BAND)
+
+
+def as_far_as_confirmed(speedup: Speedup, blocks: Sequence[Block]) -> Confirmed:
+    """Reduce a speedup to what single calls confirm. Only speed is doubted: no kernel gains by looking slow."""
+    if speedup.ratio <= 1:
+        return speedup, ""
+    own = confirmation.own_times_ns(blocks)
+    beside = [block for block in blocks if block.way not in ("alone", "beforehand")]
+    found = single_calls_say(speedup, own, confirmation.charged(own, beside))
+    # What the reference took without the candidate counts, but says nothing.
+    charged = confirmation.charged(own, blocks)
+    seen = confirmation.ratio_interval(confirmation.as_if_warm(own, blocks)) if found == "refuted" else None
+    if seen is not None:
+        return _as_refuted(speedup, seen, confirmation.supported_ratio(charged) / confirmation.ALLOWANCE)
+    if found == "refuted" or (speedup.outcome == "faster" and found != "confirmed"):
+        return None, f"{speedup.ratio:.2f}x in long blocks, which single calls do not confirm"
+    return _no_more_than_supported(msgspec.structs.replace(speedup, one_at_a_time=found), charged)
+
+
+def _as_refuted(speedup: Speedup, seen: tuple[float, float, float], supported: float) -> Confirmed:
+    """What single calls show instead, ``seen`` with its interval, no further than they support it."""
+    ratio, low, high = seen
+    effect = minimum_detectable_effect(math.log(high / low) / 2)
+    why = f"{speedup.ratio:.2f}x in long blocks; single calls show {ratio:.2f}x"
+    shown = Speedup(ratio, low, high, outcome_of(low, high), "refuted", minimum_detectable_effect=effect, capped=why)
+    return no_more_than(shown, supported, "single calls do not support more")
+
+
+def _no_more_than_supported(speedup: Speedup, own: Floats) -> Confirmed:
+    """A speed that single calls neither refute nor show in full counts as far as they show it.
+
+    That holds for every ratio beyond noise, whatever it is called: a speed that is kept undecided, or single calls that
+    are kept noisy, must not count for more than a refuted speed. What is called faster has been confirmed, and counts
+    as far as single calls make it likely; of the others only what they leave no doubt about.
+    """
+    enough = own.shape[0] >= confirmation.LEAST_ROUNDS
+    faster = speedup.outcome == "faster"
+    most = (confirmation.supported_ratio if faster else confirmation.certain_ratio)(own) if enough else 0.0
+    return no_more_than(speedup, most, "single calls do not confirm more" if most > 1 else "single calls show no speed")
+
+
+def as_far_as_alone(speedup: Speedup, ratio: float, surely: float, why: str = "") -> Confirmed:
+    """Reduce a speedup to what the reference confirms without the candidate; if undecided, to the lower end of that.
+
+    ``why``: the reference could not be timed then, for this reason.
+    """
+    least = 1 + NOISE_BAND
+    if speedup.ratio <= max(least, ratio * least):
+        return speedup, ""
+    why = why or f"the reference took {max(0.0, ratio):.2f} times the candidate's time without it"
+    held, unresolved = no_more_than(speedup, ratio * least, why)
+    if held is None:
+        return None, unresolved
+    low = min(held.low, max(1.0, surely * least))
+    held = msgspec.structs.replace(held, low=low, outcome=outcome_of(low, held.high))
+    return (held, "") if held.outcome == "faster" else no_more_than(held, surely, why)
+
+
+def unless_it_says_nothing(speedup: Speedup) -> Confirmed:
+    """A ratio counts only if it says something."""
+    if says_nothing(speedup):
+        return None, f"its interval, {speedup.low:.2f} to {speedup.high:.2f}, is too wide"
+    return speedup, ""
+
+
+def no_more_than(speedup: Speedup, most: float, why: str) -> Confirmed:
+    """A speed beyond noise counts no further than this, and says why if that is less by more than noise.
+
+    If the most is no speed at all, the case is unresolved: the blocks show one, and something else shows none.
+    """
+    if speedup.ratio <= max(1 + NOISE_BAND, most):
+        return speedup, ""
+    if most <= 1:
+        return None, f"{speedup.ratio:.2f}x in long blocks; {why}"
+    low, high = most * speedup.low / speedup.ratio, most * speedup.high / speedup.ratio
+    if most < speedup.ratio / (1 + NOISE_BAND):
+        capped = f"{speedup.capped or f'{speedup.ratio:.2f}x in long blocks'}; {why}"
+        speedup = msgspec.structs.replace(speedup, capped=capped)
+    effect = minimum_detectable_effect(math.log(high / low) / 2)
+    outcome = outcome_of(low, high)
+    return msgspec.structs.replace(
+        speedup, ratio=most, low=low, high=high, outcome=outcome, minimum_detectable_effect=effect
+    ), ""

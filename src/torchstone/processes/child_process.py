@@ -1,0 +1,199 @@
+"""Sends requests to a child process and waits for replies with a deadline, reports how it ended, and kills it.
+
+Nothing here waits without a deadline. The process's output goes to a log, never among the replies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import struct
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from torchstone.processes.bounded_log import BoundedLog
+from torchstone.processes.msgpack_framing import frame, take
+
+STATUS = struct.Struct("<i")
+"""The keeper (see `keeper`) first writes its own pid, and in the end the wait status of the process."""
+PIPE_BYTES = 1 << 20
+_LOG_READS = 16
+"""Reads of the log at a time: a process that prints without end must not keep its parent from checking deadlines."""
+_WATCH_SECONDS = 0.1
+_GONE_SECONDS = 30.0
+"""The system can take seconds to free the memory of a killed process, above all that of a device."""
+
+T = TypeVar("T")
+
+
+class PeerEndedError(Exception):
+    """The process is gone; the message says how it ended."""
+
+
+class PeerOverranError(Exception):
+    """No reply before the deadline."""
+
+
+class Ends(NamedTuple):
+    """Descriptors of the parent's ends."""
+
+    requests: int
+    replies: int
+    log: int
+    status: int
+    leash: int
+
+
+class Peer:
+    """One process, from its start to its end. Not for several threads at once."""
+
+    def __init__(self, ends: Ends, log: BoundedLog, watch: Callable[[int], None] | None = None) -> None:
+        """``watch`` is called with the keeper's pid while a reply is waited for; it may raise."""
+        self._ends = ends
+        self.log = log
+        self._watch = watch
+        self._replies = bytearray()
+        self._status = bytearray()
+        self._wait_status: int | None = None
+        self._gone = False
+        self._closed = False
+        self.keeper_pid: int | None = None
+        """Parent of the process and of its orphans. None until the keeper has sent it."""
+        self._poll = select.poll()
+        for descriptor in (ends.replies, ends.log, ends.status):
+            os.set_blocking(descriptor, False)
+            self._poll.register(descriptor, select.POLLIN | select.POLLHUP)
+
+    def wait_until_born(self, deadline: float) -> bool:
+        """Whether its keeper has started by the deadline. This wait does not count against the first request."""
+        while self.keeper_pid is None and not self._gone and time.monotonic() < deadline:
+            self._poll.poll(100)
+            self._read_available()
+        return self.keeper_pid is not None
+
+    def ask(self, message: Any, kind: type[T], deadline: float) -> T:
+        """Send a request and wait for its reply until the deadline, by `time.monotonic`."""
+        try:
+            self._send(memoryview(frame(message)), deadline)
+        except BrokenPipeError:
+            self._wait_for_status()
+            raise PeerEndedError(self.ending) from None
+        return self._reply(kind, deadline)
+
+    def end(self) -> None:
+        """End the process and everything that it started, and wait until it is gone. Once is enough."""
+        if self._closed:
+            return
+        self._closed = True
+        os.close(self._ends.leash)
+        until = time.monotonic() + _GONE_SECONDS
+        while not self._gone and time.monotonic() < until:
+            self._poll.poll(100)
+            self._read_available()
+        self._drain_log(1 << 10)
+        self.log.close()
+        for descriptor in (self._ends.requests, self._ends.replies, self._ends.log, self._ends.status):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    @property
+    def ending(self) -> str:
+        """How the process ended, in words."""
+        if self._wait_status is None:
+            return "was killed together with its keeper"
+        return ending_in_words(os.waitstatus_to_exitcode(self._wait_status))
+
+    def _send(self, view: memoryview, deadline: float) -> None:
+        os.set_blocking(self._ends.requests, False)
+        while view:
+            try:
+                view = view[os.write(self._ends.requests, view) :]
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise PeerOverranError from None
+                select.select([], [self._ends.requests], [], _WATCH_SECONDS)
+                self._drain_log(_LOG_READS)
+
+    def _reply(self, kind: type[T], deadline: float) -> T:
+        watch_again = time.monotonic() + _WATCH_SECONDS
+        while True:
+            data = take(self._replies)
+            if data is not None:
+                return msgspec.msgpack.decode(data, type=kind)
+            if self._wait_status is not None or self._gone:
+                raise PeerEndedError(self.ending)
+            now = time.monotonic()
+            if now >= deadline:
+                raise PeerOverranError
+            self._poll.poll(1000 * max(0.0, min(deadline - now, watch_again - now)))
+            self._read_available()
+            if time.monotonic() >= watch_again:
+                watch_again = time.monotonic() + _WATCH_SECONDS
+                if self._watch is not None and self.keeper_pid is not None and not self._replies:
+                    self._watch(self.keeper_pid)
+
+    def _read_available(self) -> None:
+        self._drain_log(_LOG_READS)
+        while data := self._read(self._ends.replies):
+            self._replies += data
+        # After the replies: a process that answers and ends has answered.
+        while (data := self._read(self._ends.status)) is not None:
+            if not data:
+                self._gone = True
+                self._forget(self._ends.status)
+                return
+            self._status += data
+            self._take_status()
+
+    def _take_status(self) -> None:
+        while len(self._status) >= STATUS.size:
+            (number,) = STATUS.unpack(self._status[: STATUS.size])
+            del self._status[: STATUS.size]
+            if self.keeper_pid is None:
+                self.keeper_pid = number
+            else:
+                self._wait_status = number
+
+    def _wait_for_status(self) -> None:
+        until = time.monotonic() + 1.0
+        while self._wait_status is None and not self._gone and time.monotonic() < until:
+            self._poll.poll(100)
+            self._read_available()
+
+    def _drain_log(self, reads: int) -> None:
+        for _ in range(reads):
+            data = self._read(self._ends.log)
+            if not data:
+                return
+            self.log.write(data)
+
+    def _read(self, descriptor: int) -> bytes | None:
+        """What is there; empty at the end, None if there is nothing now."""
+        try:
+            data = os.read(descriptor, PIPE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:
+            return b""
+        if not data:
+            self._forget(descriptor)  # a closed pipe would wake every poll
+        return data
+
+    def _forget(self, descriptor: int) -> None:
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(descriptor)
+
+
+def ending_in_words(exit_code: int) -> str:
+    """How a process ended, from its exit code as `subprocess` tells it: negative for a signal."""
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    try:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    except ValueError:  # real-time signals have no name
+        return f"was killed by signal {-exit_code}"

@@ -1,0 +1,201 @@
+"""One case in the worker: its arguments in memory that the judge shares, and the candidate's calls on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import torch
+
+from torchstone import operators
+from torchstone.chain import Chain
+from torchstone.chain_arithmetic import Links, leading
+from torchstone.gradient_operators import Differentiated, Passes
+from torchstone.model_operators import ModelFunction
+from torchstone.protocol.commands import Bind, Capture, Play
+from torchstone.protocol.replies import Done
+from torchstone.protocol.shared_memory import Memory, MirroredMemory, OpenedDeviceMemory
+from torchstone.protocol.tensor_places import KEPT_ARENA_BYTES
+from torchstone.schema import tensors_of
+from torchstone.worker.cuda_graph_recording import PreparedCall, Recording
+from torchstone.worker.dirty_memory import have_ready, soil_for
+from torchstone.worker.forwards_before_backwards import made_apart
+from torchstone.worker.result_addresses import Binding, ResultLocator
+from torchstone.worker.shim import Shim
+
+_KEPT_BYTES = 256 << 20
+"""What a worker may keep of a device's memory between cases."""
+
+
+class BoundCase:
+    """The argument lists of a case's calls, and what became of them."""
+
+    def __init__(self, bind: Bind, memory: Memory, device: torch.device, candidate: Callable[..., Any] | None) -> None:
+        self._device = device
+        outputs = [
+            (output, None if output.dtype is None else operators.torch_dtype(output.dtype)) for output in bind.outputs
+        ]
+        self._memory = memory
+        self._arena_bytes = bind.arena_bytes
+        recipes = tensors_of(bind.case)
+        self._tensors: list[list[torch.Tensor]] = []
+        bindings: list[list[Binding]] = []
+        self._calls: list[tuple[list[Any], dict[str, Any]]] = []
+        for index in range(bind.sets):
+            tensors = [
+                operators.view_of(self._flat(placement, index), recipe)
+                for placement, recipe in zip(bind.inputs, recipes, strict=True)
+            ]
+            self._tensors.append(tensors)
+            bindings.append([(t.data_ptr(), tuple(t.shape), t.stride(), t.dtype) for t in tensors])
+            self._calls.append(operators.build_arguments(bind.case, tensors, device))
+        self._candidate = candidate
+        self._pretended_calls: dict[Callable[..., Any], list[PreparedCall]] = {}
+        self._prepared = [] if candidate is None else self._prepare(candidate)
+        self._locator = ResultLocator(outputs, bindings, memory, bind.arena_bytes, device)
+        self._new_tensors = sum(dtype is not None and output.argument is None for output, dtype in outputs)
+        """That a call returns, without those that are arguments."""
+        self.raised_in: int | None = None
+        """The call of the last block that raised, if it can be said."""
+        self._held: list[Any] = []
+        """Results of earlier blocks: the judge checks that they stay as they are."""
+        self._recordings: dict[tuple[int, bool, bool], Recording] = {}
+        self._links: dict[Chain, Links] = {}
+        self.shim = Shim(outputs, self._tensors, device)
+        soil_for(bind.outputs, device)
+        if bind.case.timed and device.type == "cpu":
+            have_ready(bind.outputs, bind.sets)
+
+    @property
+    def arena_address(self) -> int:
+        return self._memory.address
+
+    def prepared(self, function: Callable[..., Any]) -> list[PreparedCall]:
+        """The calls of this function. What can be bound to its arguments has been, when the case was."""
+        if function is self._candidate:
+            return self._prepared
+        if function not in self._pretended_calls:
+            self._pretended_calls[function] = self._prepare(function)
+        return self._pretended_calls[function]
+
+    def _prepare(self, function: Callable[..., Any]) -> list[PreparedCall]:
+        if isinstance(function, Differentiated | ModelFunction):
+            return [PreparedCall(function.bound(args, kwargs), [], {}) for args, kwargs in self._calls]
+        return [PreparedCall(function, args, kwargs) for args, kwargs in self._calls]
+
+    def close(self) -> None:
+        self._locator.kept.clear()
+        self._held.clear()
+        self._recordings.clear()
+        self._prepared.clear()
+        self._pretended_calls.clear()
+        if not isinstance(self._memory, OpenedDeviceMemory):
+            return
+        if self._arena_bytes > KEPT_ARENA_BYTES:
+            self._memory.close()
+        if torch.cuda.memory_reserved(self._device) > _KEPT_BYTES:
+            torch.cuda.empty_cache()  # a worker that waits for its next case needs no memory
+
+    def fetch(self, calls: int) -> None:
+        """Arguments of the first calls as the judge wrote them, where they are not in its own memory."""
+        if isinstance(self._memory, MirroredMemory):
+            self._memory.fetch(self._bytes_of(calls))
+
+    def _deliver(self, calls: int) -> None:
+        """Bring the arguments back as the calls left them, likewise."""
+        if isinstance(self._memory, MirroredMemory):
+            self._memory.deliver(self._bytes_of(calls))
+
+    def _bytes_of(self, calls: int) -> int:
+        return self._arena_bytes // len(self._calls) * calls
+
+    def _flat(self, placement: Any, index: int) -> torch.Tensor:
+        offset = placement.offset_bytes + index * placement.pitch_bytes
+        return self._memory.tensor(offset, placement.elements, operators.torch_dtype(placement.dtype))
+
+    def keep(self, calls: tuple[int, ...]) -> None:
+        """Hold on to what these calls of the last block returned."""
+        for call in calls:
+            self._held += self._locator.kept[call * self._new_tensors : (call + 1) * self._new_tensors]
+
+    def call(
+        self,
+        token: str,
+        candidate: Callable[..., Any],
+        first: int,
+        count: int,
+        chain: Chain | None = None,
+        backward: tuple[int, ...] = (),
+        other_shapes: bool = True,
+    ) -> Done:
+        """Call after call. Nothing but the calls is done between them, unless each is to wait for the one before."""
+        self._locator.kept.clear()
+        self.raised_in = None
+        self.fetch(first + count)
+        calls = self.prepared(candidate)[first : first + count]
+        link = self._link(chain)
+        passes = [call.function for call in calls if backward and isinstance(call.function, Passes)]
+        results = []
+        began = time.perf_counter_ns()
+        if backward and len(passes) == len(calls):
+            results = made_apart(passes, backward, other_shapes=other_shapes)
+        elif link is None:
+            try:
+                for function, args, kwargs in calls:
+                    results.append(function(*args, **kwargs))
+            except BaseException:
+                self.raised_in = first + len(results)
+                raise
+        else:
+            for index, (function, args, kwargs) in enumerate(calls, first):
+                results.append(function(*args, **kwargs))
+                if index + 1 < first + count:
+                    link(index, results[-1])
+        reply = self._locator.report(token, first, results)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self._deliver(first + count)
+        return msgspec.structs.replace(reply, claimed_ns=time.perf_counter_ns() - began)
+
+    def repeat(self, token: str, function: Callable[..., Any], times: int) -> Done:
+        """The first call, so often. What all but the last return is dropped at once."""
+        called, args, kwargs = self.prepared(function)[0]
+        for _ in range(times - 1):
+            called(*args, **kwargs)
+        return self.call(token, function, 0, 1)
+
+    def capture(self, command: Capture, candidate: Callable[..., Any]) -> Done:
+        """Record the calls as a graph; their results are kept for as long as it may be played."""
+        kept, self._locator.kept = self._locator.kept, []
+        try:
+            if command.pretend:
+                self.shim.begin()
+            calls, link = self.prepared(candidate)[: command.count], self._link(command.chain)
+            recording = Recording(calls, self._device, link, called_before=command.pretend)
+            reply = self._locator.report(command.token, 0, recording.results)
+            recording.kept = self._locator.kept
+        finally:
+            self._locator.kept = kept
+        self._recordings[command.count, command.pretend, command.chain is not None] = recording
+        return reply
+
+    def _link(self, chain: Chain | None) -> Callable[[int, Any], None] | None:
+        """What to do between two calls of a chain."""
+        if chain is None:
+            return None
+        if chain not in self._links:
+            self._links[chain] = Links(chain, self._device)
+        links = self._links[chain]
+
+        def link(index: int, result: Any) -> None:
+            found = leading(operators.flatten_outputs(result))
+            if found:
+                links.follow(found, [self._tensors[index + 1][moved.position] for moved in chain.arguments])
+
+        return link
+
+    def play(self, command: Play) -> Done:
+        """The recorded calls, and nothing else."""
+        return Done(command.token, self._recordings[command.count, command.pretend, command.chained].play_ns())
