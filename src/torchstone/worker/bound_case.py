@@ -120,7 +120,9 @@ class BoundCase:
     def keep(self, calls: tuple[int, ...]) -> None:
         """Keep the results of these calls of the last block until the case is released."""
         for call in calls:
-            self._kept_results += self._locator.kept[call * self._tensors_per_call : (call + 1) * self._tensors_per_call]
+            self._kept_results += self._locator.kept[
+                call * self._tensors_per_call : (call + 1) * self._tensors_per_call
+            ]
 
     def call(
         self,
