@@ -11,11 +11,11 @@ pass over the tree from the bottom up, the warden last. For every thread the pas
 the state. The pass is valid only if each thread
 
 * has no child that the walk did not find, and
-* was frozen before the pass began, and is in a ptrace stop of this very thread; or was found dead before the pass
-  began, and still is.
+* was frozen before the pass began, and is in a ptrace stop of this very thread; or was dead before the pass began, and
+  still is.
 
 Otherwise the judge repeats both steps. Its own list of frozen threads proves nothing: a thread that calls ``execve``
-gets the thread id of the first thread of its process, and runs.
+gets the id of its process's first thread, and runs.
 
 **Why nothing is left running.** Suppose that a pass is valid and some thread still runs. It was not visited, so the
 walk did not find its process, or its process descends from one that has ended since. Call these processes *strays*. All
@@ -36,7 +36,7 @@ dead while others live. ``waitpid`` does not report that, so the state is read f
 *after* the pass was killed by a timer set beforehand, or from outside: :meth:`Hold.release` returns it.
 
 **Why it terminates.** All steps have the same deadline. A worker that is not frozen by then is ended. One cause is a
-parent that waits in ``vfork`` for a frozen child. One step can block in the kernel: ``execve`` waits for threads that
+parent that waits in ``vfork`` for a frozen child. One step can block in the kernel. ``execve`` waits for threads that
 end only when the tracer reaps them, and the calling thread is not traced meanwhile. Therefore an :class:`Alarm` ends
 the worker from another thread, and the system call returns.
 """

@@ -1,8 +1,8 @@
 """Freezes a worker by SIGSTOP if the machine refuses ptrace. This is weaker, and the record says so.
 
-Every process below the warden (the trusted process that forks the worker) gets SIGSTOP, until a check of all of them
-finds each thread stopped and no new process. Any SIGCONT ends a stop, and a candidate can make the system send it one,
-by a timer for example. So a dishonest kernel can run while it is frozen. Honest kernels stay frozen.
+The warden is the trusted process that forks the worker. Every process below it gets SIGSTOP, until a check finds each
+thread stopped and no new process. Any SIGCONT ends a stop, and a candidate can make the system send it one, by a timer
+for example. So a dishonest kernel can run while it is frozen. Honest kernels stay frozen.
 """
 
 from __future__ import annotations
