@@ -12,8 +12,8 @@ MOST_KEPT = 12
 MOST_SPARSE = 2
 """A result may span this many times the memory of its elements. The worker makes a more scattered one contiguous."""
 KEPT_ARENA_BYTES = 4 << 20
-"""Device memory up to this size stays open in a worker from case to case, because the driver opens memory slowly, for
-one process at a time. A larger block is opened for one case and closed after it."""
+"""Device memory up to this size stays open in a worker from case to case. The driver opens memory slowly, for one
+process at a time. A larger block is opened for one case and closed after it."""
 
 
 class Placement(msgspec.Struct, frozen=True):
