@@ -183,7 +183,7 @@ def _build(source: SourceFiles, folder: Path) -> Path:
 def _bind(files: Sequence[Path], entry: str) -> list[Path]:
     """Write the definition of the pybind11 module, and return the new file if there is one.
 
-    For a CUDA function whose declaration can be read from the source, the definition gets a C++ file of its own: nvcc
+    If the declaration of a CUDA function can be read from the source, the definition gets a C++ file of its own. nvcc
     takes much longer for the headers than a C++ compiler. Otherwise it is appended to the file that has the function.
     """
     texts = {file: file.read_text(encoding="utf-8") for file in files}
