@@ -37,7 +37,7 @@ def kernel(source, target, count, SIZE: tl.constexpr):
     tl.store(target + places, tl.exp(tl.maximum(values, 0.0)), mask=places < count)
 """
 
-_triton_cache_files: dict[str, bytes] = {}
+_seed: dict[str, bytes] = {}
 """Contents of files for Triton's cache folder, by their path in it."""
 _kernels_of_torch: dict[str, bytes] = {}
 """Contents of files for torch's kernel cache, by file name."""
@@ -68,7 +68,7 @@ def keep_kernels_of_torch() -> None:
 
 def seed_triton(cache: Path) -> None:
     """Write, in a worker, the files that the zygote built into Triton's cache folder."""
-    _write(cache, _triton_cache_files)
+    _write(cache, _seed)
 
 
 def seed_torch(cache: Path) -> None:
@@ -79,7 +79,7 @@ def seed_torch(cache: Path) -> None:
 
 def is_seed(path: Path, scratch: Path) -> bool:
     """Whether a file of a worker's scratch folder was put there by :func:`seed_triton`."""
-    return path.is_relative_to(scratch / "triton") and str(path.relative_to(scratch / "triton")) in _triton_cache_files
+    return path.is_relative_to(scratch / "triton") and str(path.relative_to(scratch / "triton")) in _seed
 
 
 def _write(cache: Path, files: Mapping[str, bytes]) -> None:
@@ -96,8 +96,8 @@ def _build_driver_module(folder: str) -> None:
 
     CudaUtils()
     for path in sorted(Path(folder).rglob("*")):
-        if path.is_file() and path.stat().st_size + sum(map(len, _triton_cache_files.values())) <= _MOST_SEED_BYTES:
-            _triton_cache_files[str(path.relative_to(folder))] = path.read_bytes()
+        if path.is_file() and path.stat().st_size + sum(map(len, _seed.values())) <= _MOST_SEED_BYTES:
+            _seed[str(path.relative_to(folder))] = path.read_bytes()
 
 
 def _compile_kernel(folder: str) -> None:
