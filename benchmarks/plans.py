@@ -61,7 +61,7 @@ from torchstone.redteam import Fixture, read_corpus
 from torchstone.redteam.fixture_inputs import CASES
 from torchstone.suites.base import CaseQuery
 from torchstone.suites.smoke import SmokeSuite
-from torchstone.suites.traces import TraceSuite
+from torchstone.suites.torchbench import TraceSuite
 from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 from torchstone.worker.loading import load
 

@@ -31,7 +31,7 @@ from torchstone.schema import (
     tensors_of,
 )
 from torchstone.schema import Case as CaseOf
-from torchstone.suites.trace_text import SHORT_DTYPES, TracedCall, TracedTensor, parse_call
+from torchstone.suites.recorded_call_text import SHORT_DTYPES, TracedCall, TracedTensor, parse_call
 from torchstone.suites.value_facts import FACTS, ValuedCall, fills_for
 from torchstone.suites.value_facts.fact_table import COUNTS, DIVISORS, NUMBERS, POSITIVE, SIGNED, UNIT
 
@@ -208,5 +208,5 @@ def test_every_call_gets_fills_that_its_dtypes_and_its_memory_allow(operator: st
 
 
 def test_facts_import_no_torch() -> None:
-    code = "import sys, torchstone.suites.traces, torchstone.suites.value_facts; sys.exit('torch' in sys.modules)"
+    code = "import sys, torchstone.suites.torchbench, torchstone.suites.value_facts; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -20,7 +20,7 @@ from torchstone.benchmarks import BenchmarkDefaults
 from torchstone.errors import TorchstoneError
 from torchstone.executors.devices import Device, find_devices
 from torchstone.harness.fork_server import ForkServer
-from torchstone.harness.host_memory import OverMemoryError
+from torchstone.harness.host_memory_limit import OverMemoryError
 from torchstone.harness.messages import Failed, FileSource, Load, Reply, Trace
 from torchstone.harness.pair_runner import PairOrder
 from torchstone.harness.pair_session import device_variables

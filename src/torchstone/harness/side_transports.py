@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from torchstone.harness.fork_server import ForkServer
-from torchstone.harness.host_memory import MemoryLimit
+from torchstone.harness.host_memory_limit import MemoryLimit
 from torchstone.harness.messages import Reply, Request
 from torchstone.processes import BoundedLog, PeerOverranError
 

@@ -29,7 +29,7 @@ from torchstone.installing.comparison import (
     compare_losses,
     times_of,
 )
-from torchstone.installing.training_messages import (
+from torchstone.installing.training_process_messages import (
     Counted,
     Failed,
     Finish,

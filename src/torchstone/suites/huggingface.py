@@ -15,8 +15,8 @@ import msgspec
 from torchstone.suites.base import CaseQuery
 from torchstone.suites.cuda_attention import BACKWARD, FORWARD, on_cuda
 from torchstone.suites.recorded_call_files import Recorded, read_source
-from torchstone.suites.trace_text import format_call
-from torchstone.suites.traces import TraceSuite
+from torchstone.suites.recorded_call_text import format_call
+from torchstone.suites.torchbench import TraceSuite
 
 _DATA = Path(__file__).parent / "data"
 CALLS_FILE = _DATA / "huggingface_100.jsonl.gz"

@@ -20,7 +20,7 @@ from torchstone.calls.torch_errors import is_out_of_memory
 from torchstone.errors import UsageError
 from torchstone.processes.msgpack_framing import receive, send
 from torchstone.suites.case_cache import Exclusion
-from torchstone.suites.case_of_recorded_call import Unfit, choices, fit
+from torchstone.suites.case_from_recorded_call import Unfit, choices, fit
 from torchstone.suites.kernelbench import ProblemOrder, Read
 from torchstone.suites.recorder import Facts, Unrecordable, facts_of, write_down
 from torchstone.suites.state_left_by_calls import inputs_of, results_without_state, same, written_buffers

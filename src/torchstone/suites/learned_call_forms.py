@@ -19,9 +19,9 @@ from torchstone import operators, schema
 from torchstone.suites.memory_layouts import LAYOUTS, PLAIN, MemoryLayout, laid_out
 from torchstone.suites.non_tensor_arguments import Declared, Setting, Way, declared_arguments
 from torchstone.suites.random_choices import Choices, OrdinaryChoices
+from torchstone.suites.recorded_call_text import TracedCall, TracedTensor, Value
 from torchstone.suites.shape_families import FAMILIES, RANKS, Family, Shape, Shapes, Slot, broadcast, same, square
 from torchstone.suites.torch_probe import TorchProbe
-from torchstone.suites.trace_text import TracedCall, TracedTensor, Value
 from torchstone.suites.value_facts import fills_for
 from torchstone.suites.value_facts.fact_table import NUMBERS
 

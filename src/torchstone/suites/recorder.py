@@ -3,7 +3,7 @@
 A :class:`Recorder` watches a block of code from below autograd and dispatch, where every model consists of calls of
 ATen overloads. Calls that differ only in values are one, with a count; the facts about their values (range, order,
 definite matrices) are joined. Calls that cannot be described by shapes, dtypes and plain values are counted, with the
-reason. Which values such a call may get later is found out by :mod:`torchstone.suites.case_of_recorded_call`.
+reason. Which values such a call may get later is found out by :mod:`torchstone.suites.case_from_recorded_call`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from torchstone.schema import Fill, Integers, Normal, SortedIntegers, Uniform
-from torchstone.suites.trace_text import TracedTensor
+from torchstone.suites.recorded_call_text import TracedTensor
 from torchstone.suites.value_facts.fact_table import FactTable
 from torchstone.suites.value_facts.named_call import Fills, NamedCall
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from torchstone.schema import Fill
-from torchstone.suites.trace_text import TracedCall, TracedTensor, Value
+from torchstone.suites.recorded_call_text import TracedCall, TracedTensor, Value
 
 Fills = Mapping[str, "Fill | tuple[Fill | None, ...] | None"]
 """Argument name -> its fill; for a list of tensors one for all or one for each; None: by the dtype."""

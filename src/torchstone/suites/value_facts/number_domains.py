@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from torchstone.schema import Fill, Integers, PositiveDefinite, Uniform
-from torchstone.suites.trace_text import TracedTensor
+from torchstone.suites.recorded_call_text import TracedTensor
 from torchstone.suites.value_facts.fact_table import BALANCED, INSIDE_UNIT, POSITIVE, SIGNED, UNIT, FactTable
 from torchstone.suites.value_facts.named_call import Fills, NamedCall
 

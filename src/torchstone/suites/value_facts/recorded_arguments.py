@@ -27,7 +27,7 @@ from torchstone.schema import (
     Uniform,
     WindowPositions,
 )
-from torchstone.suites.trace_text import TorchName, TracedCall, TracedTensor, Value
+from torchstone.suites.recorded_call_text import TorchName, TracedCall, TracedTensor, Value
 from torchstone.suites.value_facts.all_facts import fact_of
 from torchstone.suites.value_facts.fact_table import COUNTS, DIVISORS, NUMBERS, SIGNED, UNIT
 from torchstone.suites.value_facts.named_call import NamedCall

@@ -26,7 +26,7 @@ _PARTS_OF_HOST = 8
 which the host would not have either."""
 
 
-class ReadingMemory:
+class ProblemMemory:
     """The memory of the device on which problems are run to learn their inputs."""
 
     def __init__(self, device_type: str) -> None:

@@ -28,7 +28,7 @@ from torchstone.schema import Case, JudgedDevice, Normal, Scalar, Sequence, Tens
 from torchstone.suites import CaseQuery, input_bytes
 from torchstone.suites.device_only_operators import CUDA_ONLY
 from torchstone.suites.recorded_call_files import DEFAULT_SOURCE, Row, identity_of, read_source
-from torchstone.suites.traces import (
+from torchstone.suites.torchbench import (
     NOT_DOMINATED,
     SAME_CALL,
     SYNTHETIC,

@@ -18,7 +18,7 @@ class OverMemoryError(Exception):
 
 
 class MemoryLimit:
-    """Called again and again, while a benchmark works, with the pid of the keeper: the parent of its processes."""
+    """The limit. While a benchmark works, it is called again and again with the pid of the keeper of its processes."""
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes or default_limit_bytes()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchstone.suites.trace_text import (
+from torchstone.suites.recorded_call_text import (
     SHORT_DTYPES,
     TorchName,
     TracedCall,

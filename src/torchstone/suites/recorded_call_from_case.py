@@ -1,4 +1,4 @@
-"""Converts the arguments of a case to those of a recorded call: tensors have shape, strides and dtype, but no values.
+"""Makes a recorded call from the arguments of a case: its tensors have shape, strides and dtype, but no values.
 
 :func:`torchstone.suites.value_facts.fills_for` converts them back.
 """
@@ -17,7 +17,7 @@ from torchstone.schema import (
     Sequence,
     Tensor,
 )
-from torchstone.suites.trace_text import SHORT_DTYPES, TorchName, TracedCall, TracedTensor, Value
+from torchstone.suites.recorded_call_text import SHORT_DTYPES, TorchName, TracedCall, TracedTensor, Value
 
 
 class Untraceable(Exception):  # noqa: N818 - an answer: recorded calls have no form for this argument

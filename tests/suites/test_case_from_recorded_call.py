@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from torchstone import operators, schema
 from torchstone.calls.random_arguments import draw_call
-from torchstone.suites import case_of_recorded_call
-from torchstone.suites.case_of_recorded_call import Unfit, domains_of, fit
+from torchstone.suites import case_from_recorded_call
+from torchstone.suites.case_from_recorded_call import Unfit, domains_of, fit
 from torchstone.suites.enlarging import ELEMENTS, enlarged
 from torchstone.suites.recorder import Recorder
 
@@ -88,10 +88,10 @@ def test_lengths_stay_as_they_are_and_no_variant_is_made() -> None:
 @pytest.mark.parametrize(
     ("operator", "run", "excuse"),
     [
-        ("aten.relu.default", lambda: torch.rand(0, 3).relu(), case_of_recorded_call.NO_ELEMENT),
-        ("aten.sum.default", lambda: torch.rand(4, 3).sum(), case_of_recorded_call.ONE_ELEMENT),
-        ("aten.ones_like.default", lambda: torch.ones_like(torch.rand(4)), case_of_recorded_call.CONSTANT),
-        ("aten.eye.default", lambda: torch.eye(4), case_of_recorded_call.CONSTANT),
+        ("aten.relu.default", lambda: torch.rand(0, 3).relu(), case_from_recorded_call.NO_ELEMENT),
+        ("aten.sum.default", lambda: torch.rand(4, 3).sum(), case_from_recorded_call.ONE_ELEMENT),
+        ("aten.ones_like.default", lambda: torch.ones_like(torch.rand(4)), case_from_recorded_call.CONSTANT),
+        ("aten.eye.default", lambda: torch.eye(4), case_from_recorded_call.CONSTANT),
     ],
 )
 def test_cases_that_tell_little_say_why(operator: str, run: Callable[[], Any], excuse: str) -> None:
@@ -103,7 +103,7 @@ def test_a_call_that_torch_never_takes_again_has_a_reason() -> None:
     with Recorder() as recorder:
         torch.relu(ones)
     (call,) = recorder.calls.values()
-    wrong = case_of_recorded_call.RecordedCall(
+    wrong = case_from_recorded_call.RecordedCall(
         "aten.mm.default", (*call.args, *call.args), {}, (*call.facts, *call.facts)
     )
     with pytest.raises(Unfit, match=r"mat|2-D|matrices|dimension"):
