@@ -17,7 +17,7 @@ from typing import Literal
 
 from torchstone.benchmarks import BenchmarkConfig
 from torchstone.executors.devices import find_devices
-from torchstone.harness.messages import Block, Done, Load, Loaded, Reply, Request, TakeBlock
+from torchstone.harness.benchmark_process_messages import Block, Done, Load, Loaded, Reply, Request, TakeBlock
 from torchstone.harness.pair_comparison import compare_sides
 from torchstone.harness.pair_runner import PairOrder
 from torchstone.harness.results import BenchmarkResult, Comparison, Side

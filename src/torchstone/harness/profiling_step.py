@@ -19,9 +19,9 @@ import msgspec
 from torchstone.benchmarks import BenchmarkDefaults
 from torchstone.errors import TorchstoneError
 from torchstone.executors.devices import Device, find_devices
+from torchstone.harness.benchmark_process_messages import Failed, FileSource, Load, Reply, Trace
 from torchstone.harness.fork_server import ForkServer
 from torchstone.harness.host_memory_limit import OverMemoryError
-from torchstone.harness.messages import Failed, FileSource, Load, Reply, Trace
 from torchstone.harness.pair_runner import PairOrder
 from torchstone.harness.pair_session import device_variables
 from torchstone.harness.profiler_metrics import metrics_of

@@ -9,8 +9,19 @@ import msgspec
 
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkDefaults
 from torchstone.benchmarks.config import merge
+from torchstone.harness.benchmark_process_messages import (
+    Block,
+    Done,
+    Failed,
+    Load,
+    Loaded,
+    Measured,
+    Reply,
+    Request,
+    Teardown,
+    Warmed,
+)
 from torchstone.harness.host_memory_limit import OverMemoryError
-from torchstone.harness.messages import Block, Done, Failed, Load, Loaded, Measured, Reply, Request, Teardown, Warmed
 from torchstone.harness.results import BenchmarkResult, MemoryStats, Side, SideStatus, Stage, StageWatch
 from torchstone.harness.side_transports import Transport
 from torchstone.harness.timing_stats import inference_stats, timing_stats

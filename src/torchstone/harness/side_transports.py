@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from torchstone.harness.benchmark_process_messages import Reply, Request
 from torchstone.harness.fork_server import ForkServer
 from torchstone.harness.host_memory_limit import MemoryLimit
-from torchstone.harness.messages import Reply, Request
 from torchstone.processes import BoundedLog, PeerOverranError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import msgspec
 
 from torchstone.backends.torchstone_kernels import is_built_in
 from torchstone.errors import InfrastructureError, UsageError
-from torchstone.installing.comparison import (
+from torchstone.installing.training_comparison import (
     Difference,
     ModelComparison,
     OperatorUse,

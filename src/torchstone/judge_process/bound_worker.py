@@ -15,7 +15,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.chain import Chain
-from torchstone.judge_process.block_outputs import BlockResults, ResultStrides
+from torchstone.judge_process.block_results import BlockResults, ResultStrides
 from torchstone.judge_process.call_buffers import GARBAGE_SHIFT_BYTES, CallBuffers
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_failures import CandidateFailedError
@@ -28,8 +28,8 @@ from torchstone.protocol.replies import Attributed, Bound, Done, Failed, Reply
 from torchstone.protocol.shared_memory import Arenas, can_share
 from torchstone.protocol.tensor_places import KEPT_ARENA_BYTES
 from torchstone.schema import Attribution
-from torchstone.supervisor.result_copying import CopyingReader
 from torchstone.supervisor.result_reading import Copies, HostReader, Span, UnreadableError, open_reader
+from torchstone.supervisor.results_copied_by_worker import CopyingReader
 from torchstone.supervisor.worker_failures import BadReplyError, WorkerEndedError
 from torchstone.supervisor.worker_handle import Worker
 from torchstone.transfer import bring

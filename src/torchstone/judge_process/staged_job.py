@@ -39,7 +39,7 @@ from torchstone.judge_process.large_cases import (
 )
 from torchstone.judge_process.overlapped_work import Meanwhile
 from torchstone.judge_process.randomness_across_retries import RepeatableRandomness
-from torchstone.judge_process.reference_before_after import (
+from torchstone.judge_process.reference_timed_without_candidate import (
     Beforehand,
     reference_beforehand,
     with_reference_alone,

@@ -26,7 +26,7 @@ from torchstone.judging.reference_repeatability import (
 from torchstone.judging.variant_tag import is_hidden
 from torchstone.judging.variants.pool import hidden_cases, stated_size_cases, with_other_numbers
 from torchstone.judging.work.flops_and_bytes import Work, work_of
-from torchstone.judging.work.value_independent import preparable_share
+from torchstone.judging.work.value_independent_traffic import preparable_share
 
 __all__ = [
     "BUDGETS",

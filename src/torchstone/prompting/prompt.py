@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from torchstone.errors import UsageError
 from torchstone.prompting.device_limits import DeviceLimits
-from torchstone.prompting.entry_points import entry_of, kernel_folder
+from torchstone.prompting.folder_and_function_names import entry_of, kernel_folder
 from torchstone.prompting.gradient import gradient_rules
 from torchstone.prompting.languages import EXAMPLE_OPERATOR, Language, language_named
 from torchstone.schema import (

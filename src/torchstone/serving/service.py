@@ -12,7 +12,7 @@ import msgspec
 from torchstone import registry
 from torchstone.api import Judge, as_implementation
 from torchstone.api.context_manager_base import ContextManagerBase
-from torchstone.api.submission import Purpose
+from torchstone.api.jobs_for_kernels import Purpose
 from torchstone.errors import UsageError
 from torchstone.feedback import feedback_of, profiled_work
 from torchstone.profiling import ProfileRequest, profile

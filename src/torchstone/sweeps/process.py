@@ -12,8 +12,8 @@ from torchstone.harness.fork_server import ForkServer
 from torchstone.processes import BoundedLog, Peer, PeerEndedError, PeerOverranError
 from torchstone.schema.sweep import SweepPoint, SweepRecord
 from torchstone.sweeps import rows
+from torchstone.sweeps.last_step_file import read_last_step
 from torchstone.sweeps.process_messages import Broken, Failed, Measure, Measured, Open, Opened, Reply
-from torchstone.sweeps.stage_file import read_stage
 
 SESSION = "torchstone.sweeps.point_session:PointSession"
 OPEN_SECONDS = 120.0
@@ -99,7 +99,7 @@ class PointProcess:
 
     def _lost(self, reason: str) -> Lost:
         self.end_peer()
-        return Lost(read_stage(Path(self._opening.stage_file)), reason)
+        return Lost(read_last_step(Path(self._opening.last_step_file)), reason)
 
     def _last_words(self) -> str:
         """The end of what the process printed."""

@@ -1,4 +1,4 @@
-"""Runs the timing experiment on a GPU: candidate, reference and empty call (shim) in random order, round after round.
+"""Runs the timing experiment on a GPU: long blocks of candidate, reference and empty call (shim) in random order.
 
 Candidate, reference and shim are called in long blocks and in single calls, once per round, in a random order. So
 drift (clocks, temperature, neighbours) affects all of them. A long block minus the shim's gives the time per call: the

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from torchstone.measuring.experiment_design import Inspections, Times
-from torchstone.measuring.short_block_schedule import (
+from torchstone.measuring.long_block_experiment import Inspections, Times
+from torchstone.measuring.short_block_experiment import (
     PAIRS_IN_BURST,
     SHORT_BLOCK_PLANS,
     Alone,

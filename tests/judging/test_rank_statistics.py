@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchstone.judging.stochastic.sample_ranks import Ranking, in_order, largest_gap
+from torchstone.judging.stochastic.rank_statistics import Ranking, in_order, largest_gap
 
 few = st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=40)
 

@@ -1,4 +1,4 @@
-"""Finds the output of a benchmark after its first call and writes it to a file for the comparison."""
+"""Saves the output of a benchmark, found after its first call, in a file from which it is compared."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torchstone.harness.messages import Outputs, OutputTensor
+from torchstone.harness.benchmark_process_messages import Outputs, OutputTensor
 from torchstone.tensor_files import save_tensors
 
 
-def capture_outputs(benchmark: Any, returned: Any, path: Path) -> Outputs:
+def save_output(benchmark: Any, returned: Any, path: Path) -> Outputs:
     """Write the output that the benchmark offers. One that cannot be had is a note, never a failure."""
     try:
         with torch.no_grad():

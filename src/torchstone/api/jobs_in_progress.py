@@ -5,12 +5,12 @@ Not safe from several threads by itself: its owner holds a lock.
 
 from __future__ import annotations
 
-from torchstone.api.submission import Submission
+from torchstone.api.jobs_for_kernels import Submission
 from torchstone.executors import Ticket, ticket_of
 from torchstone.schema import Job, Record
 
 
-class InFlight:
+class JobsInProgress:
     """Each job in progress, with the submissions that wait for it."""
 
     def __init__(self) -> None:

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from torchstone import schema
-from torchstone.judge_process.reference_before_after import Beforehand, CameTooSoonError, _rounds, with_reference_alone
+from torchstone.judge_process.reference_timed_without_candidate import (
+    Beforehand,
+    CameTooSoonError,
+    _rounds,
+    with_reference_alone,
+)
 from torchstone.measuring import timing
-from torchstone.measuring.experiment_design import Times
+from torchstone.measuring.long_block_experiment import Times
 
 LONG, ROUNDS = 8, 7
 

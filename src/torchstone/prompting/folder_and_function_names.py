@@ -1,4 +1,4 @@
-"""Names an operator's folder and function as backend `directory`, which reads folders of kernels, expects them."""
+"""Names the folder and the function of an operator's kernel, as the backend `directory` expects them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiles a CUDA kernel when it is first called, and launches it by one call of the driver.
+"""Compiles a CUDA kernel when it is first launched, and launches it by one call of the driver.
 
     gelu = CudaKernel("gelu", SOURCE)
     gelu.launch(x, blocks, threads, (x, y, x.numel()), T=x.dtype, TANH=True)

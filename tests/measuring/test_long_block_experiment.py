@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchstone.measuring.experiment_design import (
+from torchstone.measuring.long_block_experiment import (
     TIMING_PLANS,
     Inspections,
     Times,

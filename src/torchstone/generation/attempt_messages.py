@@ -1,4 +1,4 @@
-"""Builds what a model is sent for one attempt: the prompt, and earlier attempts with the feedback on them."""
+"""Builds the messages that ask a model for one attempt: the prompt, and earlier attempts with their feedback."""
 
 from __future__ import annotations
 

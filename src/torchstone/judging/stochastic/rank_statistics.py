@@ -1,4 +1,4 @@
-"""Statistics of samples: sorted values, ranks, the largest gap between two distributions (Kolmogorov-Smirnov).
+"""Rank statistics of samples: sorted values, ranks, largest gap between two distributions (Kolmogorov-Smirnov).
 
 Tensors on the CPU are sorted by numpy, which is faster there, bfloat16 and float16 as float32. Tensors on a device are
 sorted by torch.

@@ -12,7 +12,7 @@ from torchstone.judging import Reference, planted_calls
 from torchstone.judging.compare.agreement import compare_many
 from torchstone.judging.comparison_result import Agreement, Mismatch
 from torchstone.judging.plans import CaseFacts
-from torchstone.judging.plans.attention_dropout import OneKey
+from torchstone.judging.plans.attention_dropout_one_key import OneKey
 from torchstone.judging.reference.expected import Expected
 from torchstone.schema import Case, Normal, Scalar, Tensor
 

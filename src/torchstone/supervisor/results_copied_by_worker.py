@@ -1,4 +1,4 @@
-"""Gets results where the judge does not read a worker's memory: the worker copies them into memory that both share.
+"""Has the worker copy its results into memory that both share, where the judge does not read the worker's memory.
 
 The copy is on the clock for candidate and reference alike: work that is put off until somebody looks is still timed.
 Its cost is part of the overhead that an empty call (the shim) measures. A candidate could save it, so the record says

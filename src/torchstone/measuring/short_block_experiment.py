@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from torchstone.measuring.experiment_design import Contestant, Inspections, Times, Turn, Unwatched, Watcher
+from torchstone.measuring.long_block_experiment import Contestant, Inspections, Times, Turn, Unwatched, Watcher
 from torchstone.measuring.short_blocks import is_doubtful, is_precise
 from torchstone.schema import Block, Effort, Party
 

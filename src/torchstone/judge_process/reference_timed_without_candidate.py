@@ -1,4 +1,4 @@
-"""Times the reference before the candidate is loaded and after it is gone, to confirm a speedup.
+"""Times the reference while no candidate runs, before it is loaded and after it has ended, to confirm a speedup.
 
 While the reference is timed, every thread of the candidate stands still. But the system may still work for the
 candidate: timers that it has set, memory that it has given back, interrupts on its behalf. Nearly all of that ends
@@ -40,10 +40,10 @@ from torchstone.judge_process.short_block_timing import (
 )
 from torchstone.judging import Reference
 from torchstone.measuring import (
-    experiment_design,
+    long_block_experiment,
     needs_reference_alone,
     rests_on_the_judges_clock,
-    short_block_schedule,
+    short_block_experiment,
     short_blocks,
 )
 
@@ -78,7 +78,7 @@ def reference_beforehand(session: CandidateSession, layout: CallLayout, sets: in
     if room.has_loaded(job.implementation):
         return Beforehand(too_late=True)
     room.dismiss_candidate()
-    plan, order = short_block_schedule.SHORT_BLOCK_PLANS[job.effort], random.Random(secrets.randbits(64))
+    plan, order = short_block_experiment.SHORT_BLOCK_PLANS[job.effort], random.Random(secrets.randbits(64))
     with (
         own_bound_worker(session, layout, sets, "reference") as own,
         own_bound_worker(session, layout, sets, "shim") as blank,
@@ -91,8 +91,8 @@ def reference_beforehand(session: CandidateSession, layout: CallLayout, sets: in
                 most = most_calls(own, job.cache)
                 with alone.held():
                     reference_ns = known_reference_ns(session, reference.case, parties, most)
-                calls = short_block_schedule.calls_of_reference(most, plan, reference_ns)
-                blocks = short_block_schedule.some_pairs(parties, calls, _pairs_alone(plan), order, 0, alone)
+                calls = short_block_experiment.calls_of_reference(most, plan, reference_ns)
+                blocks = short_block_experiment.some_pairs(parties, calls, _pairs_alone(plan), order, 0, alone)
     return Beforehand(_kept(blocks, "beforehand"))
 
 
@@ -148,14 +148,14 @@ def _short_blocks(
     not see what has a core for a part of the time.
     """
     quiet.comes()
-    plan, order = short_block_schedule.SHORT_BLOCK_PLANS[session.job.effort], random.Random(secrets.randbits(64))
+    plan, order = short_block_experiment.SHORT_BLOCK_PLANS[session.job.effort], random.Random(secrets.randbits(64))
     first = 1 + max(block.round for block in measurement.blocks)
     parties = own_parties(BurstDraws(draws), *workers)
     with timed(workers, session.job.cache, by_core_time=True):
-        return short_block_schedule.some_pairs(parties, measurement.distinct_inputs, _pairs_alone(plan), order, first)
+        return short_block_experiment.some_pairs(parties, measurement.distinct_inputs, _pairs_alone(plan), order, first)
 
 
-def _pairs_alone(plan: short_block_schedule.ShortBlockPlan) -> int:
+def _pairs_alone(plan: short_block_experiment.ShortBlockPlan) -> int:
     return max(_LEAST_PAIRS, plan.pairs // 2)
 
 
@@ -198,7 +198,7 @@ def _rounds(measurement: schema.Measurement, parties: Parties, quiet: IdleCores)
         for _ in range(_MOST_TRIES):
             if not quiet.comes():
                 return None
-            blocks = experiment_design.some_rounds(parties, (long,), some, order, begin)
+            blocks = long_block_experiment.some_rounds(parties, (long,), some, order, begin)
             if quiet.is_there():
                 kept += blocks
                 break

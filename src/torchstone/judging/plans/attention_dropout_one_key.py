@@ -1,4 +1,4 @@
-"""Input plan (special values written into test inputs): attention with dropout, all values 0 but those of one key.
+"""Input plan (special values written into test inputs): attention with dropout, where one key has values other than 0.
 
 Attention adds up the values of the keys that dropout keeps. Such a sum is judged as a distribution, and its noise
 hides an error of one percent, or a key that a mask should hide. If only one key has values that are not 0, an element

@@ -1,4 +1,4 @@
-"""Chooses what is timed as the reference: eager PyTorch, or ``torch.compile``.
+"""Chooses the reference that is timed, eager PyTorch or ``torch.compile``, and compiles it before it is timed.
 
 Results are compared with torch as it stands either way. What the compiler refuses cannot be timed.
 """

@@ -1,4 +1,4 @@
-"""Compiles CUDA C++ to machine code by NVRTC or, if that is missing, by nvcc. No GPU is needed.
+"""The compilers NVRTC and nvcc: CUDA C++ becomes machine code by NVRTC or, if it is missing, by nvcc. Needs no GPU.
 
 NVRTC is a library (`cuda-bindings` with `nvidia-cuda-nvrtc`, the extra `cuda`): it needs no host compiler and no files,
 and takes a fraction of nvcc's time.

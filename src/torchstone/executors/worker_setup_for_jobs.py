@@ -13,7 +13,7 @@ _PRELOADS: tuple[Preload, ...] = get_args(Preload)
 _WORDS_FOR_COMPILING = ("compile", "_dynamo", "_inductor", "export")
 
 
-class Workload(NamedTuple):
+class WorkerSetup(NamedTuple):
     """How the workers of a judge are set up for some jobs."""
 
     preload: Preload = "compiler"
@@ -21,21 +21,21 @@ class Workload(NamedTuple):
     few_queues: bool = False
     """Workers open their device with few queues. Not where a time is measured with care."""
 
-    def joined(self, other: Workload) -> Workload:
+    def joined(self, other: WorkerSetup) -> WorkerSetup:
         """What suits the jobs of both."""
         preload = max(self.preload, other.preload, key=_PRELOADS.index)
-        return Workload(preload, self.few_queues and other.few_queues)
+        return WorkerSetup(preload, self.few_queues and other.few_queues)
 
-    def covers(self, other: Workload) -> bool:
+    def covers(self, other: WorkerSetup) -> bool:
         """Whether processes that were set up for this suit the other too."""
         return self.joined(other) == self
 
 
-def workload_of(jobs: Iterable[Job]) -> Workload:
+def worker_setup_for(jobs: Iterable[Job]) -> WorkerSetup:
     """What suits all these jobs."""
-    joined = Workload("torch", few_queues=True)
+    joined = WorkerSetup("torch", few_queues=True)
     for job in jobs:
-        joined = joined.joined(Workload(_preload_for(job.implementation), not _measured_with_care(job)))
+        joined = joined.joined(WorkerSetup(_preload_for(job.implementation), not _measured_with_care(job)))
     return joined
 
 
