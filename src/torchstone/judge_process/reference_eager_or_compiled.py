@@ -37,7 +37,7 @@ def compile_ahead(session: CandidateSession, bound: BoundWorker) -> None:
     """Have every set of arguments called once, where that compiles: it takes longer than what is timed."""
     if session.job.baseline == "eager":
         return
-    bound.present(draw_calls(session.job.case, secrets.randbits(63), bound.sets, bound.desk))
+    bound.present(draw_calls(session.job.case, secrets.randbits(63), bound.sets, bound.arithmetic_device))
     try:
         bound.time(bound.sets, time.monotonic() + session.job.deadlines.compile_seconds, pretend=False)
     except CandidateFailedError as error:

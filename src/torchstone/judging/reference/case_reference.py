@@ -47,7 +47,7 @@ class Reference:
         self,
         case: schema.Case,
         device: torch.device,
-        desk: torch.device | None = None,
+        arithmetic_device: torch.device | None = None,
         stated: Reference | None = None,
         effort: schema.Effort = "thorough",
     ) -> None:
@@ -55,14 +55,14 @@ class Reference:
         self.effort: schema.Effort = effort if stated is None else stated.effort
         """How much is checked of it."""
         self.case = case
-        self.device = device if desk is None else desk
+        self.device = device if arithmetic_device is None else arithmetic_device
         """Where calls are drawn and compared (:mod:`torchstone.judging.arithmetic_device`); torch's own results are
         the device's."""
         self.runs_on_host = device.type == "cpu"
         """Whether torch's own operator runs on the CPU, where it raises on values that may end a GPU process."""
         self.float64_failure: str | None = None
         """Why there are no float64 results; None as long as there are."""
-        self._evaluator = Evaluator(case, device, desk)
+        self._evaluator = Evaluator(case, device, arithmetic_device)
         self._stated = stated
         self._only_moves: bool | None = None
         self._calibrations: dict[ResultPosition, bounds.Calibration] = {}
