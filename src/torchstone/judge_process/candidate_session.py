@@ -185,7 +185,7 @@ class CandidateSession:
         """
         calls = _fresh_calls(reference, self.randomness.draw(), count)
         seed = self.randomness.draw()
-        if reference.lottery is not None:  # then what there is to plant hangs on its own answers
+        if reference.random_results is not None:  # then what there is to plant hangs on its own answers
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planted_calls(expected[0], seed, non_finite=non_finite)
         else:
@@ -384,7 +384,7 @@ def _no_calls() -> Sequence[DrawnCall]:
 
 def _fresh_calls(reference: Reference, seed: int, count: int) -> list[DrawnCall]:
     calls = draw_calls(reference.case, seed, count, reference.device)
-    return calls if reference.lottery is None else reference.lottery.with_repeats(calls)
+    return calls if reference.random_results is None else reference.random_results.with_repeats(calls)
 
 
 def _is_slight(errors: schema.ErrorStatistics) -> bool:

@@ -180,7 +180,7 @@ class StagedJob:
             self._room.memory.require(job.key, bytes_for_call(job.case, first))
             self._room.without_candidate_if_needed(lambda: require_memory(job.case, first, layout, kind))
             checks = max(BUDGETS[job.effort].checked_calls, self._room.calls_to_tell(expected[0]))
-            sets = self._sets(layout, checks, timed, draws=reference.lottery is not None)
+            sets = self._sets(layout, checks, timed, draws=reference.random_results is not None)
             self._room.memory.require(job.key, bytes_for_job(job.case, first, layout, sets))
             self._room.plan_memory(job.case, sets * layout.footprint_bytes)
             before = reference_beforehand(session, layout, sets, reference) if work is not None else Beforehand()

@@ -64,7 +64,7 @@ EVEN = "all elements of a result are equal, so that their mean is right"
 COPY = "the right answer is a copy of an argument"
 FEW = "so few elements are met by chance"
 UNDEFINED = "its values are nobody's promise: structure, dtype and shape are what is judged"
-SHORT_LOTTERY = "so few random numbers do not tell their distribution"
+TOO_FEW_DRAWS = "so few random numbers do not tell their distribution"
 _FEW, _FEW_WHOLE = 4, 16
 
 
@@ -363,7 +363,7 @@ def _is_undefined(case: schema.Case, draws: Sequence[_Draw]) -> bool:
     return is_of(case.operator, "asks_for_memory")
 
 
-def _is_short_lottery(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+def _has_too_few_draws(case: schema.Case, draws: Sequence[_Draw]) -> bool:
     drawn = operators.traits(case.operator).may_draw
     return drawn and any(result.numel() < FEW_RANDOM_ELEMENTS for draw in draws for result in draw.results)
 
@@ -378,7 +378,7 @@ _EXCUSES: Mapping[str, Callable[[schema.Case, Sequence[_Draw]], bool]] = {
     NO_ELEMENT: _is_empty,
     UNDEFINED: _is_undefined,
     ONE_ELEMENT: _has_one_element,
-    SHORT_LOTTERY: _is_short_lottery,
+    TOO_FEW_DRAWS: _has_too_few_draws,
     FEW: _has_few_elements,
     GIVEN_VALUES: _is_given,
     CONSTANT: _is_constant,
