@@ -104,7 +104,7 @@ def test_a_call_that_torch_never_takes_again_has_a_reason() -> None:
         torch.relu(ones)
     (call,) = recorder.calls.values()
     wrong = case_from_recorded_call.RecordedCall(
-        "aten.mm.default", (*call.args, *call.args), {}, (*call.facts, *call.facts)
+        "aten.mm.default", (*call.args, *call.args), {}, (*call.properties, *call.properties)
     )
     with pytest.raises(Unfit, match=r"mat|2-D|matrices|dimension"):
         fit(wrong, "tests", {}, CPU)

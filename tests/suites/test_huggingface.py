@@ -24,7 +24,7 @@ from torchstone.suites.huggingface import CALLS_FILE, MODELS_FILE, HuggingFaceSu
 from torchstone.suites.recorded_call_files import Recorded, read_source
 from torchstone.suites.recorded_call_text import TracedCall, TracedTensor
 from torchstone.suites.torchbench import TIMED_BYTES
-from torchstone.suites.value_facts import fills_for
+from torchstone.suites.valid_values import fills_for
 
 CPU = torch.device("cpu")
 MOST_BYTES = 4 << 20

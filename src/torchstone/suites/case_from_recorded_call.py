@@ -23,7 +23,7 @@ from torchstone.calls.random_or_undefined_results import FEW_RANDOM_ELEMENTS
 from torchstone.calls.reference_calls import Evaluator, ReferenceFailure, is_continuous
 from torchstone.errors import UsageError
 from torchstone.operator_categories import base_name, is_of
-from torchstone.suites.recorder import MOST_GIVEN, Facts, RecordedCall
+from torchstone.suites.recorder import MOST_GIVEN, RecordedCall, ValueProperties
 
 _SEEDS = (11, 23, 47)
 _MORE_SEEDS = tuple(range(100, 112))
@@ -87,11 +87,11 @@ def domains_of(calls: Iterable[RecordedCall]) -> dict[tuple[str, int], Domain]:
     """The ranges of values, each from all calls of an operator: one small sample would show too little of it."""
     found: dict[tuple[str, int], Domain] = {}
     for call in calls:
-        for position, facts in enumerate(call.facts):
-            if facts.seen and facts.least <= facts.greatest:
+        for position, properties in enumerate(call.properties):
+            if properties.seen and properties.least <= properties.greatest:
                 key = call.operator, position
-                known = found.get(key, Domain(facts.least, facts.greatest))
-                found[key] = Domain(min(known.least, facts.least), max(known.greatest, facts.greatest))
+                known = found.get(key, Domain(properties.least, properties.greatest))
+                found[key] = Domain(min(known.least, properties.least), max(known.greatest, properties.greatest))
     return found
 
 
@@ -150,12 +150,12 @@ def _choices(call: RecordedCall, domains: Domains, *, cautious: bool) -> Iterato
     cautious = cautious or is_of(call.operator, "trusts_indices") or (call.device != "cpu" and _wants_distinct(call))
     sizes = sorted({size for recipe in recipes for size in recipe.shape})
     whole: list[Callable[[int], schema.Fill]] = [
-        lambda i: _in_size(call, i, recipes[i], call.facts[i], sizes),
-        lambda i: _in_range(recipes[i], call.facts[i]),
-        lambda i: _given(recipes[i], call.facts[i]) or _in_range(recipes[i], call.facts[i]),
+        lambda i: _in_size(call, i, recipes[i], call.properties[i], sizes),
+        lambda i: _in_range(recipes[i], call.properties[i]),
+        lambda i: _given(recipes[i], call.properties[i]) or _in_range(recipes[i], call.properties[i]),
     ]
     real: list[Callable[[int], schema.Fill]] = [
-        lambda i: _definite_or_normal(recipes[i], call.facts[i]),
+        lambda i: _definite_or_normal(recipes[i], call.properties[i]),
         lambda i: _in_domain(recipes[i], domains.get((call.operator, i))),
     ]
     orders = [(w, r) for w in (whole[2:] if cautious else whole) for r in real]
@@ -166,20 +166,21 @@ def _choices(call: RecordedCall, domains: Domains, *, cautious: bool) -> Iterato
         if key not in seen:
             seen.add(key)
             yield fills
-    fixed = [_given(recipe, facts) for recipe, facts in zip(recipes, call.facts, strict=True)]
+    fixed = [_given(recipe, properties) for recipe, properties in zip(recipes, call.properties, strict=True)]
     if all(fill is not None for fill in fixed) and schema.content_key(tuple(fixed)) not in seen:
         yield tuple(fill for fill in fixed if fill is not None)
 
 
 def _in_size(
-    call: RecordedCall, position: int, recipe: schema.Tensor, facts: Facts, sizes: Sequence[int]
+    call: RecordedCall, position: int, recipe: schema.Tensor, properties: ValueProperties, sizes: Sequence[int]
 ) -> schema.Fill:
     """Indices into the smallest dimension that they fit in, if they may be indices at all."""
     if recipe.dtype == "bool":
         return schema.Booleans()
-    high = next((size for size in sizes if size > facts.greatest), None) if facts.seen and facts.least >= 0 else None
+    larger = (size for size in sizes if size > properties.greatest)
+    high = next(larger, None) if properties.seen and properties.least >= 0 else None
     if high is None:
-        return _in_range(recipe, facts)
+        return _in_range(recipe, properties)
     if _wants_distinct(call) and high >= (recipe.shape[-1] if recipe.shape else 1):
         return schema.SortedIntegers(0, high)
     return schema.Integers(0, high)
@@ -190,23 +191,25 @@ def _wants_distinct(call: RecordedCall) -> bool:
     return is_of(call.operator, "last_write_wins") and not operators.accumulates(call.operator, call.args, call.kwargs)
 
 
-def _in_range(recipe: schema.Tensor, facts: Facts) -> schema.Fill:
+def _in_range(recipe: schema.Tensor, properties: ValueProperties) -> schema.Fill:
     """Between the least and the greatest that were seen."""
     if recipe.dtype == "bool":
         return schema.Booleans()
-    return schema.Integers(int(facts.least), int(facts.greatest) + 1) if facts.seen else schema.Integers(0, 2)
+    if not properties.seen:
+        return schema.Integers(0, 2)
+    return schema.Integers(int(properties.least), int(properties.greatest) + 1)
 
 
-def _given(recipe: schema.Tensor, facts: Facts) -> schema.Fill | None:
+def _given(recipe: schema.Tensor, properties: ValueProperties) -> schema.Fill | None:
     if 0 in recipe.shape:
-        return schema.Normal() if recipe.dtype in _FLOATS else _in_range(recipe, Facts())
-    if facts.values is None or len(facts.values) > MOST_GIVEN:
+        return schema.Normal() if recipe.dtype in _FLOATS else _in_range(recipe, ValueProperties())
+    if properties.values is None or len(properties.values) > MOST_GIVEN:
         return None
-    return schema.Given(facts.values)
+    return schema.Given(properties.values)
 
 
-def _definite_or_normal(recipe: schema.Tensor, facts: Facts) -> schema.Fill:
-    return schema.PositiveDefinite() if facts.definite else schema.Normal()
+def _definite_or_normal(recipe: schema.Tensor, properties: ValueProperties) -> schema.Fill:
+    return schema.PositiveDefinite() if properties.definite else schema.Normal()
 
 
 def _in_domain(recipe: schema.Tensor, domain: Domain | None) -> schema.Fill:

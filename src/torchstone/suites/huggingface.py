@@ -1,7 +1,7 @@
 """Suite `huggingface_100`: calls of 100 well-known models of the Hugging Face hub in a training step.
 
 `tools/make_huggingface_100.py` traced the calls without weights into a file of this package. Their values come from
-tables of valid values by operator (`value_facts`), as for all recorded calls. On CUDA, attention calls are converted
+tables of valid values by operator (`valid_values`), as for all recorded calls. On CUDA, attention calls are converted
 (`cuda_attention`). `MODELS_FILE` tells how each model was traced.
 """
 

@@ -29,7 +29,7 @@ from torchstone.suites.recorded_call_from_case import Untraceable, traced
 from torchstone.suites.recorder import RecordedCall, Recorder
 from torchstone.suites.selection import input_bytes
 from torchstone.suites.torchbench import TIMED_BYTES
-from torchstone.suites.value_facts import fills_for, is_known
+from torchstone.suites.valid_values import fills_for, is_known
 
 FLOAT_LOOKS = 3
 """In how many of equal calls the values of floating-point tensors are looked at."""

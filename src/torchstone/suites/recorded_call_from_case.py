@@ -1,6 +1,6 @@
 """Makes a recorded call from the arguments of a case: its tensors have shape, strides and dtype, but no values.
 
-:func:`torchstone.suites.value_facts.fills_for` converts them back.
+:func:`torchstone.suites.valid_values.fills_for` converts them back.
 """
 
 from __future__ import annotations

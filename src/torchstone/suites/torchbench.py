@@ -1,7 +1,7 @@
 """Suites `torchbench` and `torchbench-all`: recorded calls of real models, with operators, shapes, dtypes and counts.
 
 The calls are the rows of a file (:mod:`torchstone.suites.recorded_call_files`). Their values come from tables of valid
-values by operator (:mod:`torchstone.suites.value_facts`). Every row becomes a case, or is left out and counted by
+values by operator (:mod:`torchstone.suites.valid_values`). Every row becomes a case, or is left out and counted by
 reason.
 """
 
@@ -21,7 +21,7 @@ from torchstone.suites.fixed_size_layouts import may_be_laid_out
 from torchstone.suites.recorded_call_files import DEFAULT_SOURCE, Recorded, read_source
 from torchstone.suites.selection import input_bytes
 from torchstone.suites.uninformative_calls import excuse
-from torchstone.suites.value_facts import fills_for
+from torchstone.suites.valid_values import fills_for
 
 TIMED_BYTES = 1 << 20
 """Bytes of all arguments below which a call is not timed. Most smaller calls of the dataset took less than three starts

@@ -6,24 +6,24 @@ import math
 from collections.abc import Iterator
 
 from torchstone.schema import Fill, Given, Integers, SortedIntegers
-from torchstone.suites.value_facts.fact_table import COUNTS, FactTable, below, distinct_below
-from torchstone.suites.value_facts.named_call import Fills, NamedCall
+from torchstone.suites.valid_values.named_call import Fills, NamedCall
+from torchstone.suites.valid_values.rule_table import COUNTS, RuleTable, below, distinct_below
 
-FACTS = FactTable()
+RULES = RuleTable()
 
 
-@FACTS.of("embedding embedding_renorm", "weight indices")
+@RULES.of("embedding embedding_renorm", "weight indices")
 def _embedding(call: NamedCall) -> Fills:
     return {"indices": below(call.size("weight"))}
 
 
-@FACTS.of("embedding_dense_backward embedding_backward", "grad_output indices num_weights", jitter=False)
+@RULES.of("embedding_dense_backward embedding_backward", "grad_output indices num_weights", jitter=False)
 def _embedding_dense_backward(call: NamedCall) -> Fills:
     """On the CPU torch skips an index out of range; on a GPU it writes there."""
     return {"indices": below(call.integer("num_weights", 1))}
 
 
-@FACTS.of(
+@RULES.of(
     "_embedding_bag _embedding_bag_forward_only embedding_bag",
     "weight indices offsets scale_grad_by_freq mode sparse per_sample_weights include_last_offset padding_idx",
     jitter=False,
@@ -41,7 +41,7 @@ def _offsets(total: int, count: int, closed: bool) -> Iterator[int]:
     return (int(total * (place / steps) ** 1.5) for place in range(count))
 
 
-@FACTS.of(
+@RULES.of(
     "_embedding_bag_per_sample_weights_backward",
     "grad weight indices offsets offset2bag mode padding_idx",
     jitter=False,
@@ -52,7 +52,7 @@ def _embedding_bag_per_sample_weights_backward(call: NamedCall) -> Fills:
     return {"indices": below(call.size("weight")), "offsets": offsets, "offset2bag": below(call.size("grad"))}
 
 
-@FACTS.of("_grouped_mm", "self mat2 offs bias out_dtype", jitter=False)
+@RULES.of("_grouped_mm", "self mat2 offs bias out_dtype", jitter=False)
 def _grouped_mm(call: NamedCall) -> Fills:
     """Ends of groups of rows; of the summed dimension if both arguments are matrices.
 
@@ -66,13 +66,13 @@ def _grouped_mm(call: NamedCall) -> Fills:
     return {"offs": Given((*ends, total))}
 
 
-@FACTS.of("gather scatter_add scatter_reduce take_along_dim", "self dim index src")
+@RULES.of("gather scatter_add scatter_reduce take_along_dim", "self dim index src")
 def _gather(call: NamedCall) -> Fills:
     """Repeated indices are allowed: sums and reductions are defined for them."""
     return {"index": below(call.size("self", call["dim"]))}
 
 
-@FACTS.of("scatter", "self dim index src")
+@RULES.of("scatter", "self dim index src")
 def _scatter(call: NamedCall) -> Fills:
     """Of two writes to one place either may win, so indices are distinct along the last dimension.
 
@@ -85,25 +85,25 @@ def _scatter(call: NamedCall) -> Fills:
     return {"index": distinct_below(size, index[-1]) if is_last else below(size)}
 
 
-@FACTS.of("index_select index_fill", "self dim index")
-@FACTS.of("index_add", "self dim index source")
-@FACTS.of("index_reduce", "self dim index source reduce include_self")
+@RULES.of("index_select index_fill", "self dim index")
+@RULES.of("index_add", "self dim index source")
+@RULES.of("index_reduce", "self dim index source reduce include_self")
 def _index_select(call: NamedCall) -> Fills:
     return {"index": below(call.size("self", call["dim"]))}
 
 
-@FACTS.of("index_copy", "self dim index source")
+@RULES.of("index_copy", "self dim index source")
 def _index_copy(call: NamedCall) -> Fills:
     """Of two copies to one place either may win."""
     return {"index": distinct_below(call.size("self", call["dim"]), call.elements("index"))}
 
 
-@FACTS.of("index _unsafe_index", "self indices")
+@RULES.of("index _unsafe_index", "self indices")
 def _index(call: NamedCall) -> Fills:
     return {"indices": tuple(below(size) for size in _indexed_sizes(call))}
 
 
-@FACTS.of("index_put _index_put_impl _unsafe_index_put", "self indices values accumulate")
+@RULES.of("index_put _index_put_impl _unsafe_index_put", "self indices values accumulate")
 def _index_put(call: NamedCall) -> Fills:
     """Of two writes to one place either may win, unless they are added. So one of the indices is made distinct.
 
@@ -130,8 +130,8 @@ def _indexed_sizes(call: NamedCall) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-@FACTS.of("take", "self index")
-@FACTS.of("put", "self index source accumulate")
+@RULES.of("take", "self index")
+@RULES.of("put", "self index source accumulate")
 def _take(call: NamedCall) -> Fills:
     size = call.elements("self")
     if call["source"] is not None and call["accumulate"] is not True and len(call.shape("index")) == 1:
@@ -139,31 +139,31 @@ def _take(call: NamedCall) -> Fills:
     return {"index": below(size)}
 
 
-@FACTS.of("value_selecting_reduction_backward", "grad dim indices sizes")
+@RULES.of("value_selecting_reduction_backward", "grad dim indices sizes")
 def _value_selecting_reduction_backward(call: NamedCall) -> Fills:
     sizes, dim = call.sizes("sizes"), call.integer("dim", 0)
     return {"indices": below(sizes[dim] if -len(sizes) <= dim < len(sizes) else 1)}
 
 
-@FACTS.of("one_hot", "self num_classes")
+@RULES.of("one_hot", "self num_classes")
 def _one_hot(call: NamedCall) -> Fills:
     classes = call.integer("num_classes", -1)
     return {"self": below(classes if classes > 0 else 16)}
 
 
-@FACTS.of("_sparse_coo_tensor_with_dims_and_tensors", "sparse_dim dense_dim size indices values", jitter=False)
-@FACTS.of("sparse_coo_tensor _sparse_coo_tensor_unsafe", "indices values size", jitter=False)
+@RULES.of("_sparse_coo_tensor_with_dims_and_tensors", "sparse_dim dense_dim size indices values", jitter=False)
+@RULES.of("sparse_coo_tensor _sparse_coo_tensor_unsafe", "indices values size", jitter=False)
 def _sparse(call: NamedCall) -> Fills:
     """One fill serves every row of the indices: the smallest sparse size bounds all."""
     sparse_dims = call.size("indices")
     return {"indices": below(min(call.sizes("size")[:sparse_dims], default=1))}
 
 
-FACTS.always("bincount", "self weights minlength", self=COUNTS)
-FACTS.always("repeat_interleave", "self repeats", self=Integers(0, 5), repeats=Integers(0, 5))
+RULES.always("bincount", "self weights minlength", self=COUNTS)
+RULES.always("repeat_interleave", "self repeats", self=Integers(0, 5), repeats=Integers(0, 5))
 
 
-@FACTS.of("as_strided as_strided_scatter as_strided_copy", "self size stride", jitter=False)
+@RULES.of("as_strided as_strided_scatter as_strided_copy", "self size stride", jitter=False)
 def _as_strided(call: NamedCall) -> Fills:
     """The sizes and strides refer to the storage, so that the call means something else with another layout."""
     return {}

@@ -6,10 +6,10 @@ import math
 
 from torchstone.schema import Fill, Integers, Normal, SortedIntegers, Uniform
 from torchstone.suites.recorded_call_text import TracedTensor
-from torchstone.suites.value_facts.fact_table import FactTable
-from torchstone.suites.value_facts.named_call import Fills, NamedCall
+from torchstone.suites.valid_values.named_call import Fills, NamedCall
+from torchstone.suites.valid_values.rule_table import RuleTable
 
-FACTS = FactTable()
+RULES = RuleTable()
 
 
 _LARGEST_FLOAT16 = 65504.0
@@ -17,7 +17,7 @@ _WHOLE_UP_TO = {"int64": 1 << 40, "int32": 1 << 30, "float64": 1 << 40, "float32
 """Limit up to which a dtype represents neighbouring integers exactly, with some room; for other dtypes 1024."""
 
 
-@FACTS.of("eq ne lt le gt ge", "self other")
+@RULES.of("eq ne lt le gt ge", "self other")
 def _compare(call: NamedCall) -> Fills:
     """For a number: some values below it, some above, and some equal if it is an integer.
 
@@ -35,9 +35,9 @@ def _compare(call: NamedCall) -> Fills:
     return {"self": Normal(float(other), max(1.0, abs(float(other))))}
 
 
-@FACTS.of("clamp clip", "self min max")
-@FACTS.of("hardtanh", "self min max")
-@FACTS.of("hardtanh_backward", "grad_output self min max")
+@RULES.of("clamp clip", "self min max")
+@RULES.of("hardtanh", "self min max")
+@RULES.of("hardtanh_backward", "grad_output self min max")
 def _clamp(call: NamedCall) -> Fills:
     """Values on both sides of both bounds."""
     low, high = call.number("min", -1.0), call.number("max", 1.0)
@@ -52,16 +52,16 @@ def _clamp(call: NamedCall) -> Fills:
     return {"self": Normal((low + high) / 2, high - low)}
 
 
-FACTS.always("hardsigmoid hardswish relu6", "self", self=Normal(0.0, 3.0))
-FACTS.always("hardsigmoid_backward hardswish_backward", "grad_output self", self=Normal(0.0, 3.0))
+RULES.always("hardsigmoid hardswish relu6", "self", self=Normal(0.0, 3.0))
+RULES.always("hardsigmoid_backward hardswish_backward", "grad_output self", self=Normal(0.0, 3.0))
 
 
-@FACTS.of("bucketize", "self boundaries")
+@RULES.of("bucketize", "self boundaries")
 def _bucketize(call: NamedCall) -> Fills:
     return _sorted_and_sought(call, "boundaries", "self")
 
 
-@FACTS.of("searchsorted", "sorted_sequence self")
+@RULES.of("searchsorted", "sorted_sequence self")
 def _searchsorted(call: NamedCall) -> Fills:
     return _sorted_and_sought(call, "sorted_sequence", "self")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from torchstone.schema import Fill, Integers, Normal, SortedIntegers, Uniform
-from torchstone.suites.value_facts.named_call import Fills, NamedCall
+from torchstone.suites.valid_values.named_call import Fills, NamedCall
 
 SIGNED = Normal()
 POSITIVE = Uniform(0.125, 8.0)
@@ -21,31 +21,31 @@ COUNTS = Integers(0, 100)
 DIVISORS = Integers(1, 100)
 
 
-class Fact(NamedTuple):
-    """What is known about the values of an operator's arguments."""
+class Rule(NamedTuple):
+    """Which values some arguments of an operator may have, and whether the judge may try other sizes."""
 
     arguments: tuple[str, ...]
     fills: Callable[[NamedCall], Fills]
     jitter: bool = True
 
 
-class FactTable(dict[str, Fact]):
-    """Facts by base name of the operator, for every overload and the in-place variant."""
+class RuleTable(dict[str, Rule]):
+    """Rules by base name of the operator, for every overload and the in-place variant."""
 
     def of(
         self, operators: str, arguments: str, *, jitter: bool = True
     ) -> Callable[[Callable[[NamedCall], Fills]], Callable[[NamedCall], Fills]]:
-        """Enter a fact for each of the operators. Operators and arguments are words in one string each."""
+        """Enter a rule for each of the operators. Operators and arguments are words in one string each."""
 
         def enter(fills: Callable[[NamedCall], Fills]) -> Callable[[NamedCall], Fills]:
             for name in operators.split():
-                self[name] = Fact(tuple(arguments.split()), fills, jitter)
+                self[name] = Rule(tuple(arguments.split()), fills, jitter)
             return fills
 
         return enter
 
     def always(self, operators: str, arguments: str, /, *, jitter: bool = True, **fills: Fill) -> None:
-        """Enter a fact that does not depend on sizes."""
+        """Enter a rule that does not depend on sizes."""
         self.of(operators, arguments, jitter=jitter)(lambda call: fills)
 
 

@@ -28,9 +28,9 @@ from torchstone.schema import (
     WindowPositions,
 )
 from torchstone.suites.recorded_call_text import TorchName, TracedCall, TracedTensor, Value
-from torchstone.suites.value_facts.all_facts import fact_of
-from torchstone.suites.value_facts.fact_table import COUNTS, DIVISORS, NUMBERS, SIGNED, UNIT
-from torchstone.suites.value_facts.named_call import NamedCall
+from torchstone.suites.valid_values.all_rules import rule_of
+from torchstone.suites.valid_values.named_call import NamedCall
+from torchstone.suites.valid_values.rule_table import COUNTS, DIVISORS, NUMBERS, SIGNED, UNIT
 
 _DEVICE = re.compile(r"(?:torch\.device\(')?(?:cpu|cuda)(?::\d+)?(?:'\))?")
 
@@ -46,15 +46,15 @@ class ValuedCall(NamedTuple):
 
 def fills_for(operator: str, call: TracedCall) -> ValuedCall:
     """The arguments of a case for this call of the operator (``aten.embedding.default``)."""
-    fact = fact_of(operator)
-    named = NamedCall(fact.arguments, call)
-    fills = fact.fills(named)
+    rule = rule_of(operator)
+    named = NamedCall(rule.arguments, call)
+    fills = rule.fills(named)
     args = tuple(
-        _argument(value, fills.get(fact.arguments[place]) if place < len(fact.arguments) else None)
+        _argument(value, fills.get(rule.arguments[place]) if place < len(rule.arguments) else None)
         for place, value in enumerate(call.args)
     )
     kwargs = {name: _argument(value, fills.get(name)) for name, value in call.kwargs.items()}
-    return ValuedCall(args, kwargs, fact.jitter)
+    return ValuedCall(args, kwargs, rule.jitter)
 
 
 def _argument(value: Value, fill: Fill | tuple[Fill | None, ...] | None) -> Argument:

@@ -1,4 +1,4 @@
-"""What values a recorded call gets: facts about single operators, and laws that hold for whatever was recorded."""
+"""What values a recorded call gets: rules for single operators, and laws that hold for whatever was recorded."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from torchstone.schema import (
 )
 from torchstone.schema import Case as CaseOf
 from torchstone.suites.recorded_call_text import SHORT_DTYPES, TracedCall, TracedTensor, parse_call
-from torchstone.suites.value_facts import FACTS, ValuedCall, fills_for
-from torchstone.suites.value_facts.fact_table import COUNTS, DIVISORS, NUMBERS, POSITIVE, SIGNED, UNIT
+from torchstone.suites.valid_values import RULES, ValuedCall, fills_for
+from torchstone.suites.valid_values.rule_table import COUNTS, DIVISORS, NUMBERS, POSITIVE, SIGNED, UNIT
 
 N = SIGNED
 
@@ -192,7 +192,7 @@ calls = st.builds(
 )
 
 
-@given(st.sampled_from(sorted(FACTS)), calls)
+@given(st.sampled_from(sorted(RULES)), calls)
 def test_every_call_gets_fills_that_its_dtypes_and_its_memory_allow(operator: str, call: TracedCall) -> None:
     args, kwargs, _ = fills_for(f"aten.{operator}.default", call)
     assert len(args) == len(call.args)
@@ -207,6 +207,6 @@ def test_every_call_gets_fills_that_its_dtypes_and_its_memory_allow(operator: st
         assert not (expanded and isinstance(tensor.fill, SortedIntegers | Simplex | PositiveDefinite | Given))
 
 
-def test_facts_import_no_torch() -> None:
-    code = "import sys, torchstone.suites.torchbench, torchstone.suites.value_facts; sys.exit('torch' in sys.modules)"
+def test_rules_import_no_torch() -> None:
+    code = "import sys, torchstone.suites.torchbench, torchstone.suites.valid_values; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 
 from torchstone.schema import WindowPositions
-from torchstone.suites.value_facts.fact_table import FactTable, below
-from torchstone.suites.value_facts.named_call import Fills, NamedCall
+from torchstone.suites.valid_values.named_call import Fills, NamedCall
+from torchstone.suites.valid_values.rule_table import RuleTable, below
 
-FACTS = FactTable()
+RULES = RuleTable()
 
 
 _POOL_BACKWARD = "grad_output self kernel_size stride padding dilation ceil_mode indices"
 
 
-@FACTS.of("max_pool2d_with_indices_backward", _POOL_BACKWARD, jitter=False)
+@RULES.of("max_pool2d_with_indices_backward", _POOL_BACKWARD, jitter=False)
 def _max_pool2d_backward(call: NamedCall) -> Fills:
     """Each index lies in the window of its element: kernels may look only there. torch checks none on the CPU."""
     plane = _pair((0, *call.shape("self"))[-2:], 1)
@@ -36,19 +36,19 @@ def _pair(sizes: tuple[int, ...], otherwise: int) -> tuple[int, int]:
     return first, rest[0] if rest else first
 
 
-@FACTS.of("adaptive_max_pool2d_backward fractional_max_pool2d_backward", "grad_output self indices", jitter=False)
+@RULES.of("adaptive_max_pool2d_backward fractional_max_pool2d_backward", "grad_output self indices", jitter=False)
 def _other_max_pool2d_backward(call: NamedCall) -> Fills:
     """These operators add to the position that an index names, anywhere in the plane."""
     return {"indices": below(math.prod(call.shape("self")[-2:]))}
 
 
-@FACTS.of("max_pool3d_with_indices_backward", _POOL_BACKWARD, jitter=False)
-@FACTS.of("adaptive_max_pool3d_backward fractional_max_pool3d_backward", "grad_output self indices", jitter=False)
+@RULES.of("max_pool3d_with_indices_backward", _POOL_BACKWARD, jitter=False)
+@RULES.of("adaptive_max_pool3d_backward fractional_max_pool3d_backward", "grad_output self indices", jitter=False)
 def _max_pool3d_backward(call: NamedCall) -> Fills:
     return {"indices": below(math.prod(call.shape("self")[-3:]))}
 
 
-@FACTS.of("max_unpool2d max_unpool3d", "self indices output_size", jitter=False)
+@RULES.of("max_unpool2d max_unpool3d", "self indices output_size", jitter=False)
 def _max_unpool(call: NamedCall) -> Fills:
     """Of two equal indices either value may win. No fill makes all indices of a plane distinct."""
     return {"indices": below(math.prod(call.sizes("output_size")))}
