@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from made_records import record
-from torchstone.reports.run_facts import run_facts
+from torchstone.reports.run_circumstances import circumstances_of
 from torchstone.schema import Hardware, Manifest, PlannedRun, RunDescription, RunPart, Software
 
 SECOND = 10**9
@@ -31,5 +31,5 @@ MANIFEST = Manifest(
 )
 def test_a_part_lasts_until_its_end_or_its_last_record(parts: list[RunPart], expected: float) -> None:
     only = msgspec.structs.replace(record(), finished_unix_ns=107 * SECOND)
-    facts = run_facts(RunDescription(MANIFEST, PlannedRun((), tuple(parts))), [only])
-    assert facts.duration_seconds == expected
+    circumstances = circumstances_of(RunDescription(MANIFEST, PlannedRun((), tuple(parts))), [only])
+    assert circumstances.duration_seconds == expected

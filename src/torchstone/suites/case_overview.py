@@ -9,8 +9,8 @@ import msgspec
 from torchstone.schema import Case, Tensor, tensors_of
 
 
-class CaseFacts(msgspec.Struct, frozen=True):
-    """What the author of a kernel may know of the cases."""
+class CaseOverview(msgspec.Struct, frozen=True):
+    """What the author of a kernel may know of the cases of an operator."""
 
     count: int
     timed: int
@@ -23,7 +23,7 @@ class CaseFacts(msgspec.Struct, frozen=True):
     """Each call as ``T(shape, dtype)``."""
 
 
-def facts_of(cases: Sequence[Case]) -> CaseFacts:
+def overview_of(cases: Sequence[Case]) -> CaseOverview:
     """The summary. Dtypes, tags and calls are in the order in which the cases have them."""
     tensors = [tensor for case in cases for tensor in tensors_of(case)]
     edges = {
@@ -33,7 +33,7 @@ def facts_of(cases: Sequence[Case]) -> CaseFacts:
         "strides of zero (expanded)": any(_is_expanded(tensor) for tensor in tensors),
         "a storage offset": any(tensor.offset for tensor in tensors),
     }
-    return CaseFacts(
+    return CaseOverview(
         len(cases),
         sum(case.timed for case in cases),
         tuple(dict.fromkeys(tensor.dtype for tensor in tensors)),

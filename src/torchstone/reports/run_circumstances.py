@@ -19,7 +19,7 @@ _PACKAGES = ("torch", "triton")
 """Those of the manifest's packages that a summary names; the manifest names all."""
 
 
-class RunFacts(msgspec.Struct, frozen=True):
+class RunCircumstances(msgspec.Struct, frozen=True):
     """The circumstances of a run that its figures depend on."""
 
     began: str | None
@@ -48,11 +48,11 @@ def backends_in(description: RunDescription) -> tuple[str, ...]:
     return tuple(map(str, told)) if isinstance(told, list | tuple) else (str(told),)
 
 
-def run_facts(description: RunDescription, records: Iterable[Record]) -> RunFacts:
+def circumstances_of(description: RunDescription, records: Iterable[Record]) -> RunCircumstances:
     """The circumstances of a run. The records only tell the end of parts that were killed."""
     manifest, planned = description.manifest, description.planned
     parts = planned.parts if planned is not None else ()
-    return RunFacts(
+    return RunCircumstances(
         began=_date(parts[0].began_unix_ns) if parts else None,
         duration_seconds=_seconds(parts, [record.finished_unix_ns for record in records]),
         suite=str(manifest.configuration.get("suite", "")),
@@ -100,21 +100,21 @@ def _git(state: Git | None) -> str | None:
     return f"{state.commit[:_COMMIT_DIGITS]} on {state.branch}" + (", tracked files changed" if state.dirty else "")
 
 
-def fact_lines(facts: RunFacts, not_judged: int | None) -> Iterator[tuple[str, str]]:
+def circumstance_lines(circumstances: RunCircumstances, not_judged: int | None) -> Iterator[tuple[str, str]]:
     """A name and a text for each line of a heading. The last line always tells how many cases were not judged."""
-    when = [facts.began.replace("T", " ").replace("+00:00", " UTC")] if facts.began else []
-    when += [duration(facts.duration_seconds)] if facts.duration_seconds is not None else []
-    when += [f"resumed {counted(len(facts.commands) - 1, 'time')}"] if len(facts.commands) > 1 else []
+    when = [circumstances.began.replace("T", " ").replace("+00:00", " UTC")] if circumstances.began else []
+    when += [duration(circumstances.duration_seconds)] if circumstances.duration_seconds is not None else []
+    when += [f"resumed {counted(len(circumstances.commands) - 1, 'time')}"] if len(circumstances.commands) > 1 else []
     if when:
         yield "date", ", ".join(when)
-    backends = f"backend{'s' if len(facts.backends) > 1 else ''} {', '.join(facts.backends)}"
-    yield "judged", f"suite {facts.suite}, {backends}, device {facts.device}"
-    yield "machine", facts.machine
-    yield "versions", ", ".join(f"{name} {version}" for name, version in facts.versions.items())
-    yield "git", facts.git or "no repository"
-    if any(facts.commands):
-        yield "command", next(filter(None, facts.commands))
-    yield "not judged", _not_judged(facts.planned_cases, not_judged)
+    backends = f"backend{'s' if len(circumstances.backends) > 1 else ''} {', '.join(circumstances.backends)}"
+    yield "judged", f"suite {circumstances.suite}, {backends}, device {circumstances.device}"
+    yield "machine", circumstances.machine
+    yield "versions", ", ".join(f"{name} {version}" for name, version in circumstances.versions.items())
+    yield "git", circumstances.git or "no repository"
+    if any(circumstances.commands):
+        yield "command", next(filter(None, circumstances.commands))
+    yield "not judged", _not_judged(circumstances.planned_cases, not_judged)
 
 
 def _not_judged(planned: int | None, not_judged: int | None) -> str:
