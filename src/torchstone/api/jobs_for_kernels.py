@@ -1,4 +1,7 @@
-"""Turns kernels and settings into jobs (one kernel on one case each): selects the cases of each kernel."""
+"""Turns kernels and settings into jobs (one kernel on one case each): selects the cases of each kernel.
+
+A :class:`Submission` holds the jobs of one kernel and the future of its evaluation.
+"""
 
 from __future__ import annotations
 
