@@ -28,7 +28,7 @@ from torchstone.gym.config import EvaluatorConfig, configured
 from torchstone.gym.reward import RewardParts, facts_of, parts_of, reward_of_facts
 from torchstone.gym.tasks import KernelTask, task_named, tasks_of
 from torchstone.prompting import code_in, language_named
-from torchstone.schema import Cheated, Implementation, SourceFile, SourceFiles, is_model, torchs_own
+from torchstone.schema import Cheated, Implementation, SourceFile, SourceFiles, Unjudged, is_model, torchs_own
 
 _LASTING = (IsolationUnavailableError, DeviceUnavailableError)
 """Failures of the machine that every later kernel would have too: they are raised, or training would get no reward."""
@@ -172,16 +172,20 @@ class Evaluator(ContextManagerBase):
         except _LASTING:
             raise
         except InfrastructureError as error:
-            self._warn_once(error)
+            self._warn_once(f"a kernel was not judged, and its reward is None: {error}")
             return TurnResult(task.operator, None, "unjudged", f"The kernel was not judged: {error}", code=code)
-        return await asyncio.to_thread(self._result, task, code, evaluation)
+        result = await asyncio.to_thread(self._result, task, code, evaluation)
+        if result.reward is None:
+            reasons = [each.verdict.reason for each in evaluation.records if isinstance(each.verdict, Unjudged)]
+            why = reasons[0] if reasons else "no case tells anything about the kernel."
+            self._warn_once(f"a kernel of {task.operator} is {result.verdict}, and its reward is None: {why}")
+        return result
 
-    def _warn_once(self, error: InfrastructureError) -> None:
+    def _warn_once(self, message: str) -> None:
         with self._lock:
             is_first, self._has_warned = not self._has_warned, True
         if is_first:
-            told = f"a kernel was not judged, and its reward is None: {error} Later failures are not told."
-            warnings.warn(told, RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{message.rstrip('.')}. Later ones give no warning.", RuntimeWarning, stacklevel=2)
 
     def _given_to_judge(self, task: KernelTask) -> dict[str, Any]:
         settings: Mapping[str, Any] = self.config.judge_settings()
