@@ -48,8 +48,8 @@ class _Table:
     def move(self, argument: torch.Tensor, which: int | torch.Tensor) -> None:
         """Move the argument in place by the row or rows ``which``.
 
-        Floats are multiplied, rounded, then added to and rounded: a fused multiply-add would give another result.
-        Integers are shifted and wrap around within their range.
+        Floats are moved by a multiplication and an addition that round separately: a fused multiply-add, which rounds
+        once, would give another result. Integers are shifted and wrap around within their range.
         """
         values = argument.to(self._dtype)  # the argument itself, unless its dtype has no addition
         self._move(values, which)
