@@ -161,9 +161,9 @@ class Slot:
         running = _running.kernels
         if all(item.operator != self.operator for item in running):
             return
-        call_chain = " -> ".join([*(item.label for item in running), self.operator])
+        chain = " -> ".join([*(item.label for item in running), self.operator])
         raise KernelError(
-            f"{running[-1]!r} calls {self.operator}, which is being computed already ({call_chain}). Compute it from other "
+            f"{running[-1]!r} calls {self.operator}, which is being computed already ({chain}). Compute it from other "
             f"operators, or reach torch's own with torchstone.installing.original('{self.operator}')."
         )
 

@@ -22,7 +22,7 @@ class Promise:
 
     kind: Literal["tensor", "list", "other"]
     relation: Literal["fresh", "argument", "view", "any"]
-    """New memory, the argument that is written to itself (in place, ``out=``), a view of an argument, or any of these."""
+    """New memory, the written argument itself (in place, ``out=``), a view of an argument, or any of these."""
     place: int | str | None = None
     """The argument: its position, or its name if it is keyword-only. None for new memory and for any."""
 
