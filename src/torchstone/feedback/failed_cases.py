@@ -170,7 +170,7 @@ class _Call:
         return f"gradient of {found.arguments[place]}" if is_gradient else f"output {position}"
 
     def coarse_error(self, error: float | None) -> float | None:
-        """The error, in a hidden call only its power of ten: if the kernel returned 0, the error is the hidden value."""
+        """The error, in a hidden call only its power of ten: if the kernel returned 0, it is the hidden value."""
         if not error or not self.is_hidden or not math.isfinite(error):
             return error
         return float(10.0 ** math.floor(math.log10(error)))
