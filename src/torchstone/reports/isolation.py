@@ -13,7 +13,7 @@ from torchstone.schema import Missing, Record, Unjudged
 class IsolationSummary(msgspec.Struct, frozen=True):
     """The isolation layers over all judged cases."""
 
-    demanded_levels: tuple[str, ...]
+    demanded: tuple[str, ...]
     """The isolation levels that were requested."""
     layers: tuple[str, ...]
     """Active for every judged case."""
@@ -49,7 +49,7 @@ class IsolationSummary(msgspec.Struct, frozen=True):
 def isolation_in_force(records: Iterable[Record]) -> IsolationSummary:
     """The summary of the isolation layers in the records."""
     kept = tuple(records)
-    demanded_levels = sorted({record.isolation.demanded_levels for record in kept})
+    demanded = sorted({record.isolation.demanded for record in kept})
     judged = [record for record in kept if not isinstance(record.verdict, Missing | Unjudged)]
     run = [record for record in judged if record.isolation.layers]
     active = [record.isolation.active for record in run]
@@ -61,4 +61,4 @@ def isolation_in_force(records: Iterable[Record]) -> IsolationSummary:
     every = sizes.pop() if len(sizes) == 1 else 0
     stopped = sum(record.isolation.held == "stopped" for record in run)
     copied = sum(record.isolation.results == "copied" for record in run)
-    return IsolationSummary(tuple(demanded_levels), everywhere, partly, len(active), not_run, every, stopped, copied)
+    return IsolationSummary(tuple(demanded), everywhere, partly, len(active), not_run, every, stopped, copied)

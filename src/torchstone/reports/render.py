@@ -231,7 +231,7 @@ _FEW_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
 def print_failures(groups: Sequence[FailureGroup], console: Console, compares: bool, *, wide: bool = False) -> bool:
     """Print a table, or a paragraph for each group on a terminal that is too narrow for the table.
 
-    In a pipe, texts are cut so that the table is no wider than `_WIDEST_IN_PIPE`, unless `wide`. Returns whether any was.
+    In a pipe, texts are cut to make the table at most `_WIDEST_IN_PIPE` wide, unless `wide`. Returns whether one was.
     """
     table = failure_table(groups, console, compares)
     if not console.is_terminal:

@@ -44,8 +44,8 @@ class RunFacts(msgspec.Struct, frozen=True):
 
 def backends_in(description: RunDescription) -> tuple[str, ...]:
     """The names of the run's backends, as the request gives them."""
-    gpu_texts = description.manifest.configuration.get("backend", "")
-    return tuple(map(str, gpu_texts)) if isinstance(gpu_texts, list | tuple) else (str(gpu_texts),)
+    told = description.manifest.configuration.get("backend", "")
+    return tuple(map(str, told)) if isinstance(told, list | tuple) else (str(told),)
 
 
 def run_facts(description: RunDescription, records: Iterable[Record]) -> RunFacts:
@@ -82,9 +82,9 @@ def _seconds(parts: tuple[RunPart, ...], finished: list[int]) -> float | None:
 
 def _machine(hardware: Hardware) -> str:
     gpus = Counter(f"{gpu.name} ({byte_size(gpu.memory_bytes)})" for gpu in hardware.gpus)
-    gpu_texts = [f"{count} x {name}" if count > 1 else name for name, count in gpus.items()]
+    told = [f"{count} x {name}" if count > 1 else name for name, count in gpus.items()]
     cores = counted(hardware.cpu_cores, "core")
-    return ", ".join((hardware.cpu, cores, byte_size(hardware.memory_bytes), *gpu_texts))
+    return ", ".join((hardware.cpu, cores, byte_size(hardware.memory_bytes), *told))
 
 
 def _versions(software: Software) -> dict[str, str]:
