@@ -71,7 +71,7 @@ _host: ModelHost | None = None
 
 
 def run_elsewhere(host: ModelHost) -> None:
-    """From now on, let this host run the models of cases. This process then runs none."""
+    """Set the host that runs the models of cases. From then on this process runs none."""
     global _host
     _host = host
 

@@ -1,4 +1,4 @@
-"""Finds functions and declarations in C++ and CUDA source text, and tells files by their suffix. Compiles nothing."""
+"""Finds functions and declarations in C++ and CUDA source text, and the language of a file. Compiles nothing."""
 
 from __future__ import annotations
 

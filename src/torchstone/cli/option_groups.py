@@ -1,6 +1,6 @@
 """A click command whose help shows its options in named groups.
 
-An option names its group where it is declared. Options without a group come last, under "Other".
+An option's declaration names its group. Options without a group come last, under "Other".
 """
 
 from __future__ import annotations

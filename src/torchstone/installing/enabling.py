@@ -36,7 +36,7 @@ class Installation:
     ) -> None:
         self._kernels = tuple(kernels)
         self.problems = problems
-        """What the folder holds and could not be used, with the reason."""
+        """Kernels and folders that could not be used, with the reason."""
         self.device = device
         """``cpu`` or ``cuda``."""
         self._entered = False

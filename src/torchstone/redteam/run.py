@@ -44,8 +44,8 @@ _CONFIRMATIONS = 2
 LIMITS = Limits(memory_bytes=1 << 30, processes=64, scratch_bytes=64 << 20)
 """Limits of a worker. They are small, so that fixtures that exhaust memory or processes reach them early."""
 _DEVICE_LIMITS = msgspec.structs.replace(LIMITS, memory_bytes=4 << 30)
-"""Limits of a worker on a GPU. The driver needs host memory too, more with every captured call, and fails in unclear
-ways without it."""
+"""Limits of a worker on a GPU. The driver needs host memory of its own, more with every captured call. Without it, it
+fails with unclear errors."""
 
 Status = Literal["stopped", "no credit", "agrees", "credited", "refused", "uncredited", "other verdict", "unjudged"]
 _EXPECTED_STATUSES: tuple[Status, ...] = ("stopped", "no credit", "agrees")
