@@ -171,7 +171,7 @@ class _Wanted:
     def includes(self, operator: str) -> bool:
         return self.names is None or any(names_operator(name, operator) for name in self.names)
 
-    def concerns(self, problem: Problem) -> bool:
+    def includes_folder_of(self, problem: Problem) -> bool:
         """Whether the problem is about the folder of a chosen operator."""
         return self.includes(_operator_of(problem))
 
@@ -191,7 +191,7 @@ def _operator_of(problem: Problem) -> str:
 
 def _unusable(backend: DirectoryBackend, wanted: _Wanted) -> Iterator[Problem]:
     """Problems of the chosen operators: folders that cannot be read, and names that torch has no operator for."""
-    yield from (problem for problem in backend.problems() if wanted.concerns(problem))
+    yield from (problem for problem in backend.problems() if wanted.includes_folder_of(problem))
     for found in backend.operators():
         if wanted.includes(found) and not _overloads(found):
             yield Problem(folder_name(found), f"torch {torch.__version__} has no such operator or overload")
