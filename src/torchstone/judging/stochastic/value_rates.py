@@ -114,7 +114,8 @@ class Rates:
         torchs = float(self._mean[which])
         return (
             f"values {self._thresholds.name(which)} are {torchs + float(self._difference[which]):.7g} of "
-            f"{self._elements} in {self._calls} calls; torch's own are {torchs:.7g}, bound {float(allowed[which]):.4g} from there"
+            f"{self._elements} in {self._calls} calls; torch's own are {torchs:.7g}, "
+            f"bound {float(allowed[which]):.4g} from there"
         )
 
 
