@@ -129,7 +129,7 @@ def _change(exact: Tensors, nearby: Sequence[Tensors], place: ResultPosition) ->
 def _nearby_results(expected: Expected, share: float) -> list[Tensors]:
     """float64 results at nearby points: floating-point arguments are moved by random steps, with both signs.
 
-    ``share``: size of the steps, relative to the larger ones. Written arguments and a gradient's cotangents do not move.
+    ``share``: factor on the size of the steps. Written arguments and a gradient's cotangents do not move.
     """
     call, evaluator = expected.call, expected.batch.reference.evaluator
     generator = torch.Generator().manual_seed((call.seed ^ _SALT) & ((1 << 63) - 1))

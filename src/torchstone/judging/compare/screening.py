@@ -113,8 +113,8 @@ def _distances(
 def _rms_and_bias_are_small(native: torch.Tensor, got: torch.Tensor, screen: Screen) -> torch.Tensor:
     """For each call, whether root mean square and bias of its distances are small enough.
 
-    No wrong result passes: a full comparison allows twice torch's own root mean square and bias in addition. Of large
-    results only a sample is examined, to save time. A kernel cannot foresee where the sample begins.
+    These limits are stricter than those of a full comparison, which adds twice torch's own root mean square and bias.
+    Of large results only a sample is examined, to save time. A kernel cannot foresee where the sample begins.
     """
     step = max(1, native.shape[1] // _SAMPLED_ELEMENTS)
     sample = slice(secrets.randbelow(step), None, step)
