@@ -130,7 +130,7 @@ class TimingPlan(msgspec.Struct, frozen=True):
     rounds: int
     """Least number of rounds, so that there is an interval."""
     budget_seconds: float
-    """More rounds are taken until the result is precise enough or this time has passed."""
+    """More rounds are taken until the result is precise enough or this time, or the stage's deadline, has passed."""
     half_width: float
     """Precise enough: the speedup's 95 % interval has at most this relative half width."""
     block_ns: int

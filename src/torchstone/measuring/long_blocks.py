@@ -265,8 +265,8 @@ def _welch(freedom: int, errors: Sequence[float]) -> float:
 def _as_claimed(judged: Speedup, claimed: Floats) -> Speedup:
     """The speedup of the workers' times, which are more precise, if the judge's clock confirms it; else ``judged``.
 
-    The interval by the judge's clock must be narrow (MOST_DOUBT) and contain the workers' ratio. A worker that reports
-    wrong times gains no more than this interval allows.
+    The interval by the judge's clock must be narrow (MOST_DOUBT). Widened by DECISION_WIDTH and CLOCK_SLACK, it must
+    contain the workers' ratio. A worker that reports wrong times gains no more than this interval allows.
     """
     doubt = math.log(judged.high / judged.low) / 2
     if doubt > MOST_DOUBT or np.any(claimed <= 0):

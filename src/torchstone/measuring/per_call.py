@@ -76,9 +76,9 @@ def ratio_alone(blocks: Sequence[Block]) -> tuple[float, float] | None:
     """The reference's time without the candidate, divided by the candidate's, and the lower end of that ratio.
 
     The smaller one of two ratios counts: with the reference before the candidate was loaded, and after it ended. None:
-    the reference was not timed after that. The shim of the same moment is subtracted from each time. A candidate can
-    make the shim slower, so no more than the shim's time without it is subtracted from the candidate's time. If nothing
-    of that is left, no speedup is confirmed.
+    the reference was not timed after the candidate ended. The shim of the same moment is subtracted from each time. A
+    candidate can make the shim slower, so no more than the shim's time without it is subtracted from the candidate's
+    time. If nothing of that is left, no speedup is confirmed.
     """
     if not any(block.way == "alone" for block in blocks):
         return None

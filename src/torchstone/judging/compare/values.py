@@ -5,7 +5,7 @@ value, or it is the exact value rounded to the dtype. So a result that overflows
 is, or finite where the exact value is. NaN matches only NaN, and an infinity only one of the same sign. Then all
 errors together are examined.
 
-Most results are plainly right, which :func:`tally` computes for many tensors in one transfer. The others are examined
+Most results are plainly right. :func:`tally` finds this out without waiting for the device. The others are examined
 element by element.
 """
 

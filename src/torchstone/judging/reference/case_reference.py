@@ -134,7 +134,7 @@ class Reference:
         return [Expected(batch, index, with_bounds) for batch in batches for index in range(len(batch.calls))]
 
     def foresee(self, calls: Sequence[DrawnCall]) -> None:
-        """Evaluate these calls together in advance. Does nothing for random operators and for large calls."""
+        """Evaluate these calls together in advance. Does nothing for random operators, or if they are too large."""
         if self.lottery is None and 0 < len(calls) <= self._calls_together:
             self._evaluator.foresee(calls)
 
