@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from torchstone.measuring.per_call import least_reference_ns, less_revealing
+from torchstone.measuring.times_per_call import least_reference_ns, less_revealing
 from torchstone.measuring.trimmed_means import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Party, Way
 
@@ -81,9 +81,9 @@ def _is_one_at_a_time(block: Block) -> bool:
 
 
 def charged(own: Floats, blocks: Sequence[Block]) -> Floats:
-    """Own times with the part of call handling that a candidate can avoid added to its time: see ``per_call.py``.
+    """Own times; to the candidate's is added the part of call handling that it can avoid: see ``times_per_call.py``.
 
-    In chained calls this includes the links between calls, which a candidate could compute faster. The reference's
+    In chained calls this part includes the links between calls, which a candidate could compute faster. The reference's
     times are those of :func:`as_if_warm`.
     """
     way = _deciding_way(blocks)

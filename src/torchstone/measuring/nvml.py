@@ -72,7 +72,7 @@ class NvmlDevice:
         bits = self._read_or_none(lambda: self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)) or 0
         return tuple(name for bit, name in _CLOCK_REASON_BITS.items() if bits & bit)
 
-    def facts(self) -> dict[str, Any]:
+    def readings(self) -> dict[str, Any]:
         """Present clocks, temperature, power and throttle reasons, as fields of ``DeviceState``."""
         nvml, handle = self._nvml, self._handle
         milliwatts = self._read_or_none(lambda: nvml.nvmlDeviceGetPowerUsage(handle))

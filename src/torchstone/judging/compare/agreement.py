@@ -192,9 +192,9 @@ def _check_whether_it_draws(expected: Expected) -> None:
     If a random result were compared by value, torch's own result would also differ from its float64 result, and this
     difference would widen the bound.
     """
-    lottery = expected.batch.reference.lottery
-    if lottery is not None and lottery.idle:
-        lottery.check_idle_again(expected.call)
+    random_results = expected.batch.reference.random_results
+    if random_results is not None and random_results.idle:
+        random_results.check_idle_again(expected.call)
 
 
 def _has_random_plan(expected: Expected) -> bool:
@@ -207,22 +207,22 @@ def _random_mismatch(
     expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> Mismatch | bool:
     """Judge random results. Return a mismatch; True if they are right; False if no random numbers are drawn."""
-    lottery, tensors = expected.batch.reference.lottery, expected.batch.evaluation.tensors
-    if lottery is None or lottery.idle:
+    random_results, tensors = expected.batch.reference.random_results, expected.batch.evaluation.tensors
+    if random_results is None or random_results.idle:
         return False
     if _has_random_plan(expected):
-        text = lottery.attention_dropout_misfit(expected.call, outputs)
+        text = random_results.attention_dropout_misfit(expected.call, outputs)
         return True if text is None else Mismatch("values", f"output 0: {text}", wrong=WrongResult(text=text))
-    in_full = lottery.next_call_in_full() or expected.with_bounds
+    in_full = random_results.next_call_in_full() or expected.with_bounds
     elements = max((tensor[0].numel() for tensor in tensors.values()), default=0)
     if in_full:
-        draws = lottery.draws(expected.call, elements)
+        draws = random_results.draws(expected.call, elements)
     else:
         one = {place: tensor[expected.index].unsqueeze(0) for place, tensor in tensors.items()}
-        draws = lottery.with_further_draws(expected.call, one) if lottery.examines_dependence() else one
+        draws = random_results.with_further_draws(expected.call, one) if random_results.examines_dependence() else one
     if draws is None:
         return False
-    found = lottery.misfit(expected.call, draws, outputs, inputs_after, in_full)
+    found = random_results.misfit(expected.call, draws, outputs, inputs_after, in_full)
     if found is None:
         return True
     place, text = found

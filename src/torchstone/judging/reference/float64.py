@@ -274,7 +274,7 @@ def _results_of_moved_scalars(evaluator: Evaluator, seed: int, step: float) -> T
     case = evaluator.case
     args = tuple(moved(name, argument) for name, argument in zip(declared, case.args, strict=False))
     kwargs = {name: moved(name, argument) for name, argument in case.kwargs.items()}
-    return Evaluator(msgspec.structs.replace(case, args=args, kwargs=kwargs), evaluator.desk).wide([], [])
+    return Evaluator(msgspec.structs.replace(case, args=args, kwargs=kwargs), evaluator.arithmetic_device).wide([], [])
 
 
 def pairs_for(elements: int, *, closely: bool) -> int:
