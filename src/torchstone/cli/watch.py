@@ -11,7 +11,7 @@ import click
 from torchstone.cli.parameters import split_commas, timeout_options
 
 SECONDS = {"compile_seconds": 20.0, "check_seconds": 20.0, "measure_seconds": 20.0}
-"""Limits of the stages. Shorter than those of a run: somebody waits for the next verdict."""
+"""Default deadlines of the stages. They are shorter than those of a run, because the user waits for verdicts."""
 
 
 @click.command(short_help="Judge a folder of kernels, and again whatever changes.")
@@ -33,7 +33,7 @@ def watch(kernels_dir: Path, **given: Any) -> int:
     """
     from torchstone.api import Judge
     from torchstone.api.folder_watch import FolderWatch, changes_of
-    from torchstone.api.submission import Purpose
+    from torchstone.api.jobs_for_kernels import Purpose
     from torchstone.cli.closed_pipes import is_closed_pipe
     from torchstone.cli.run import deadlines_of
     from torchstone.cli.watch_view import view_for

@@ -20,7 +20,7 @@ import msgspec
 from torchstone.atomic_files import cache_folder, keeps_kernels_of_torch
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.devices import Device
-from torchstone.executors.workload import Workload
+from torchstone.executors.worker_setup_for_jobs import WorkerSetup
 from torchstone.judge_process.process import Announcement, JudgeSettings, Opened, receive, send
 from torchstone.protocol.worker_environment import FEW_QUEUES, clean_environment
 from torchstone.schema import Job, Record, decode
@@ -67,8 +67,8 @@ class JudgeProcess:
         self.device = device
         self._options = options
         self._place, self._places = place, places
-        self.workload = Workload()
-        """The workload that its process was set up for."""
+        self.worker_setup = WorkerSetup()
+        """The set-up of workers that its process was started with."""
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._lifeline: int | None = None
@@ -86,9 +86,9 @@ class JudgeProcess:
         self.cases: set[str] = set()
         """Keys of the cases of which its process has had jobs."""
 
-    def start(self, workload: Workload | None = None, fork_server: ZygoteForkServer | None = None) -> None:
+    def start(self, setup: WorkerSetup | None = None, fork_server: ZygoteForkServer | None = None) -> None:
         """Start the process, which sends Opened when its device is open. The fork server, if any, forks its zygote."""
-        self.workload = workload or Workload()
+        self.worker_setup = setup or WorkerSetup()
         self.connection, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
@@ -124,8 +124,8 @@ class JudgeProcess:
             ceilings_folder=None if ceilings is None else str(ceilings),
             place=self._place,
             places=self._places,
-            preload=self.workload.preload,
-            few_queues=self.workload.few_queues,
+            preload=self.worker_setup.preload,
+            few_queues=self.worker_setup.few_queues,
             slot=self.device.slot,
             slots=self.device.slots,
             results=options.results,

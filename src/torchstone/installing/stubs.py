@@ -18,10 +18,12 @@ from torchstone.backends.directory import DirectoryBackend
 from torchstone.errors import UsageError
 from torchstone.operators.documentation import documentation, memory_notes, parameters, schema_text
 from torchstone.schema import Case
-from torchstone.suites.case_facts import facts_of
+from torchstone.suites.case_overview import overview_of
 
-_WIDTH = 110
+_COLUMNS = 110
+"""Columns at which the docstring of a stub is wrapped, without its indentation."""
 _MOST_CALLS = 12
+"""Most calls that a stub lists. If there are more, it gives the number of the rest."""
 _README = """# Kernels for suite {suite}
 
 One folder per operator, made by `torchstone new-kernels`. Each holds a stub that says what the operator promises and
@@ -93,7 +95,7 @@ def stub(operator: str, cases: Sequence[Case], suite: str) -> str:
 
 
 def _kernels_in(folder: Path) -> DirectoryBackend | None:
-    """The kernels that the folder has already, wherever they lie in it: a stub must not take precedence over one."""
+    """The kernels anywhere in the folder; None: there are none. A stub must not take precedence over a kernel."""
     try:
         return DirectoryBackend(BackendOptions(folder))
     except UsageError:
@@ -109,26 +111,26 @@ def _write(folder: Path, operator: str, text: str) -> str:
 
 
 def _create(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8") as file:  # never a file that is there
+    with path.open("x", encoding="utf-8") as file:  # fails if the file exists
         file.write(text)
 
 
 def _cases(cases: Sequence[Case]) -> str:
-    facts = facts_of(cases)
+    overview = overview_of(cases)
     lines = [
-        f"dtypes: {', '.join(facts.dtypes) or 'no tensors'}",
-        f"tags: {', '.join(facts.tags) or 'none'}",
-        f"edge cases: {', '.join(facts.edges) or 'none'}",
+        f"dtypes: {', '.join(overview.dtypes) or 'no tensors'}",
+        f"tags: {', '.join(overview.tags) or 'none'}",
+        f"edge cases: {', '.join(overview.edges) or 'none'}",
         "The judge also calls with other sizes and layouts, which nobody is told beforehand.",
         "Calls, T(shape, dtype):",
     ]
     text = "\n".join(_indented(line) for line in lines)
-    calls = [f"        {call}" for call in facts.calls[:_MOST_CALLS]]
-    more = [f"        and {facts.count - _MOST_CALLS} more"] if facts.count > _MOST_CALLS else []
+    calls = [f"        {call}" for call in overview.calls[:_MOST_CALLS]]
+    more = [f"        and {overview.count - _MOST_CALLS} more"] if overview.count > _MOST_CALLS else []
     return "\n".join([text, *calls, *more])
 
 
 def _indented(text: str) -> str:
     """The text indented by four and wrapped; it keeps its line breaks."""
-    lines = (textwrap.wrap(line, _WIDTH) or [""] for line in text.splitlines())
+    lines = (textwrap.wrap(line, _COLUMNS) or [""] for line in text.splitlines())
     return "\n".join(f"    {part}".rstrip() for line in lines for part in line)

@@ -32,11 +32,11 @@ _GONE_SECONDS = 30.0
 T = TypeVar("T")
 
 
-class PeerEndedError(Exception):
+class ChildEndedError(Exception):
     """The process has ended; the message says how."""
 
 
-class PeerOverranError(Exception):
+class ReplyTimeoutError(Exception):
     """There was no reply before the deadline."""
 
 
@@ -50,7 +50,7 @@ class Ends(NamedTuple):
     leash: int
 
 
-class Peer:
+class ChildProcess:
     """Handle on one process, from its start to its end. It must not be used by several threads at once."""
 
     def __init__(self, ends: Ends, log: BoundedLog, watch: Callable[[int], None] | None = None) -> None:
@@ -86,7 +86,7 @@ class Peer:
             self._send(memoryview(frame(message)), deadline)
         except BrokenPipeError:
             self._wait_for_status()
-            raise PeerEndedError(self.ending) from None
+            raise ChildEndedError(self.ending) from None
         return self._reply(kind, deadline)
 
     def end(self) -> None:
@@ -119,7 +119,7 @@ class Peer:
                 view = view[os.write(self._ends.requests, view) :]
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise PeerOverranError from None
+                    raise ReplyTimeoutError from None
                 select.select([], [self._ends.requests], [], _WATCH_SECONDS)
                 self._drain_log(_MOST_LOG_READS)
 
@@ -130,10 +130,10 @@ class Peer:
             if data is not None:
                 return msgspec.msgpack.decode(data, type=kind)
             if self._wait_status is not None or self._gone:
-                raise PeerEndedError(self.ending)
+                raise ChildEndedError(self.ending)
             now = time.monotonic()
             if now >= deadline:
-                raise PeerOverranError
+                raise ReplyTimeoutError
             self._poll.poll(1000 * max(0.0, min(deadline - now, watch_again - now)))
             self._read_available()
             if time.monotonic() >= watch_again:

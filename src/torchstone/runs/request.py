@@ -81,8 +81,8 @@ LATER_PARTS = {
 """Options that manifests of earlier versions do not have, with the values that such runs had."""
 
 
-_LEAST_MEMORY_BYTES = 128 << 20
-"""Least memory limit of a worker. A worker that has imported torch crashes below it: it needs 192 to 256 MiB."""
+_LEAST_MEMORY_BYTES = 256 << 20
+"""Least memory limit of a worker. Below it torch's own kernels crash: on the CPU, addmm needs 224 to 256 MiB."""
 _LEAST_PROCESSES = 2
 """Least limit on processes: the worker and its warden."""
 
