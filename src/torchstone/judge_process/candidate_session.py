@@ -288,8 +288,8 @@ class CandidateSession:
     def _backward_order(self, bound: BoundWorker, calls: Sequence[DrawnCall]) -> tuple[int, ...]:
         """For gradients: the random order of backward passes that follow all forward passes. Empty: call by call.
 
-        So are made the first block of several calls, and each later one with probability 1/2. Never timed blocks, nor
-        very large ones: they would hold more memory than in use.
+        The first block of several calls is made so, and each later one with probability 1/2. Timed blocks never are,
+        nor very large ones: they would hold more memory than in use.
         """
         if self.clock.stage == "measure" or len(calls) < 2 or not schema.is_gradient(calls[0].case.operator):
             return ()

@@ -85,7 +85,7 @@ def _copies_bytes(elements: int, dtype: torch.dtype, float64_copies: int) -> int
 
 
 def _require(needed_bytes: int, held_bytes: int, device_type: str, case: schema.Case) -> None:
-    """Raise ReferenceFailure if the host lacks memory. ``held``: bytes that the case has already taken."""
+    """Raise ReferenceFailure if the host lacks memory. ``held_bytes``: bytes that the case has already taken."""
     if device_type != "cpu":
         return
     usable = int(USABLE_SHARE * (free_host_bytes() + held_bytes))

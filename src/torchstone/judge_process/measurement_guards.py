@@ -88,7 +88,7 @@ class QuiescenceGuard:
     _LATENCY_FALL = 4.0
     """Factor by which the latency must fall without the candidate."""
     _LATENCY_PERCENTILE = 90
-    """Of the latencies without the candidate, the one that counts: single slow ones do not hide the candidate."""
+    """Percentile of the latencies without the candidate that counts: single slow ones do not hide the candidate."""
 
     def __init__(self, latencies_ns: Sequence[int], without_candidate_ns: Callable[[], Iterable[int]]) -> None:
         """``without_candidate_ns`` removes the candidate and measures latencies again."""
@@ -118,7 +118,7 @@ class ClockGuard:
 
     name = "clock"
     _LEAST_GAP_RATIO = 3.0
-    """Multiple of the reference's gap that the candidate's gap must exceed, by the least gap at least."""
+    """The candidate's gap must exceed this multiple of the reference's gap, plus the least gap."""
     _LEAST_GAP_NS = 500_000.0
     _CANDIDATE_PERCENTILE, _REFERENCE_PERCENTILE = 25, 75
     """Percentiles of the candidate's gaps and of the reference's gaps that are compared."""

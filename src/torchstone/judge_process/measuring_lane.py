@@ -1,7 +1,7 @@
 """A lock on each device (its *lane*) for all processes of the machine: one judge measures alone, or several check.
 
 A judge that measures holds the lane exclusively. Judges that only check share it. Every judge first takes a second
-lock, the gate, and a judge that waits to measure holds the gate until the others have left the lane. So it cannot wait
+lock, the gate. A judge that waits to measure holds the gate until the others have left the lane, so it cannot wait
 forever. The locks are those of Linux (``flock``), which releases them when a judge is killed.
 
 A held gate also shows the judges in the lane that one waits to measure. A check that may take long, such as a

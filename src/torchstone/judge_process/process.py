@@ -57,13 +57,13 @@ class JudgeSettings(msgspec.Struct, frozen=True):
     """Folder that keeps measured ceilings of the device from run to run; None: they are not kept."""
     place: int = 0
     places: int = 1
-    """How many judges the run has on this device, and which of them this one is."""
+    """How many judges the run has on this device; ``place`` is the number of this one."""
     preload: Preload = "compiler"
     few_queues: bool = False
     """Whether workers open CUDA with few hardware queues: quicker, but less accurate for kernels with many streams."""
     slot: int = 0
     slots: int = 1
-    """CPU: how many slots share the cores of the machine, and which of them this judge is in."""
+    """CPU: how many slots share the cores of the machine; ``slot`` is the number of this judge's."""
     results: ResultReading = "read"
     """`copied`: workers copy their results out; their memory is not read, and CUDA IPC is not used."""
 

@@ -318,7 +318,7 @@ class JudgeResources:
     def looks_at_kept_results(self, key: str) -> bool:
         """Whether a job keeps results of earlier blocks: the candidate's first job here, and some later ones.
 
-        That is enough, because how a candidate allocates its results hardly depends on the case.
+        That is enough, because how results are allocated is a property of the candidate, not of the case.
         """
         first = key not in self._candidates_seen
         self._candidates_seen.add(key)

@@ -68,7 +68,7 @@ _MOST_MODEL_SETS = 32
 """Most calls of a problem's model in a block on a device: each call of the reference, in another process, takes
 milliseconds."""
 _ONE_BY_ONE_BYTES = 64 << 20
-"""Bytes of a call's arguments and results above which untimed calls are made one by one on the CPU: a block would save
+"""Bytes of a call's arguments and results above which untimed calls are made one by one on the CPU. A block would save
 hardly any time. On a device the limit is the size of an arena."""
 _TIMED_CASE_WEAR_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
 """Time of a timed case's further calls, which must not change kept results, by device type. How many calls fit follows
