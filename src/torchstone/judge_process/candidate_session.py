@@ -20,7 +20,7 @@ from torchstone import schema
 from torchstone.chain import Chain
 from torchstone.judge_process import verdict_wording
 from torchstone.judge_process.block_guards import BLOCK_GUARDS
-from torchstone.judge_process.block_outputs import BlockResults
+from torchstone.judge_process.block_results import BlockResults
 from torchstone.judge_process.bound_worker import BoundWorker
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_builds import keep_build
@@ -46,8 +46,8 @@ from torchstone.judging import (
     agrees_about_nothing,
     agrees_on_plain_memory,
     agrees_with_itself,
+    arithmetic_device_of,
     compare_many,
-    desk_of,
     draw_calls,
     is_hidden,
     planted_calls,
@@ -143,7 +143,9 @@ class CandidateSession:
     @contextmanager
     def standing(self, case: schema.Case, layout: CallLayout, sets: int) -> Iterator[BoundWorker]:
         """Bind the candidate to a case. After an exception inside, its worker is ended."""
-        bound = BoundWorker(self.worker, case, layout, sets, self.room.device, desk_of(case, self.room.device))
+        bound = BoundWorker(
+            self.worker, case, layout, sets, self.room.device, arithmetic_device_of(case, self.room.device)
+        )
         bound.has_stated_shapes_only = self.job.shapes == "stated"
         self.outcome.results = self.worker.results
         try:
@@ -184,7 +186,7 @@ class CandidateSession:
         """
         calls = _fresh_calls(reference, self.randomness.draw(), count)
         seed = self.randomness.draw()
-        if reference.lottery is not None:  # a random operator: what can be planted depends on its results
+        if reference.random_results is not None:  # a random operator: what can be planted depends on its results
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planted_calls(expected[0], seed, non_finite=non_finite)
         else:
@@ -243,15 +245,13 @@ class CandidateSession:
         return schema.Disagrees(self.clock.stage, found.reason, message, found.errors, replay, found.wrong)
 
     def call_and_verify_chained(self, bound: BoundWorker, series: Series, chain: Chain) -> tuple[int, int]:
-        """Like :meth:`call_and_verify`, for calls whose arguments are made from the result of the call before. The
-        judge computes them from the results. The values of the series must have been drawn.
-        """
+        """Like :meth:`call_and_verify`, for chained calls. The values of the series must have been drawn."""
         calls = series.calls()
         block = self._checked_block(bound, calls, lambda index: series.reference.expect_many([calls[index]])[0], chain)
         rows = range(len(calls))
         outputs = [torch.stack(leaves) for leaves in zip(*map(block.outputs, rows), strict=True)]
         inputs_after = [torch.stack(storages) for storages in zip(*map(block.inputs_after, rows), strict=True)]
-        series.follow(chain, outputs)
+        series.follow(chain, outputs)  # recomputes the calls' arguments from the results, and evaluates torch on them
         match series.compare(outputs, inputs_after):
             case Mismatch(reason=reason, message=message, errors=errors, wrong=wrong):
                 # No replay: the arguments of a chained call do not follow from its seed alone.
@@ -311,7 +311,9 @@ class CandidateSession:
     def wear(self, bound: BoundWorker, budget_ns: int, meanwhile: Meanwhile | None = None) -> None:
         """Make calls whose results are not compared, while the worker keeps results of earlier ones."""
         if bound.keeps_results and bound.can_wear(budget_ns):
-            calls = draw_calls(self.job.case, secrets.randbits(63), min(_MOST_WEAR_BLOCK_CALLS, bound.sets), bound.desk)
+            calls = draw_calls(
+                self.job.case, secrets.randbits(63), min(_MOST_WEAR_BLOCK_CALLS, bound.sets), bound.arithmetic_device
+            )
             self.allow(lambda deadline: bound.wear(calls, budget_ns, deadline, meanwhile))
             self.clock.give_back(0.0 if meanwhile is None else meanwhile.seconds)
 
@@ -320,7 +322,7 @@ class CandidateSession:
 
         If not, a hidden variant is skipped, because no user asked for it; a stated case raises ReferenceFailure.
         """
-        case, places = failed.call.case, (bound.device, bound.desk)
+        case, places = failed.call.case, (bound.device, bound.arithmetic_device)
         repeats = not bound.on_device or (
             agrees_with_itself(failed, *places) and not (_is_slight(errors) and says_it_races(failed, *places))
         )
@@ -386,7 +388,7 @@ def _no_calls() -> Sequence[DrawnCall]:
 
 def _fresh_calls(reference: Reference, seed: int, count: int) -> list[DrawnCall]:
     calls = draw_calls(reference.case, seed, count, reference.device)
-    return calls if reference.lottery is None else reference.lottery.with_repeats(calls)
+    return calls if reference.random_results is None else reference.random_results.with_repeats(calls)
 
 
 def _is_slight(errors: schema.ErrorStatistics) -> bool:

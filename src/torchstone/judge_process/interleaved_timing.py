@@ -1,7 +1,7 @@
 """Times the candidate, the reference and an empty call (the shim) in turn, alone on the device.
 
-:func:`measure` is the entry for every device. ``measuring/experiment_design.py`` decides the order and the number of
-blocks. This module provides the parties on a GPU; those on the CPU are in ``short_block_timing.py``.
+:func:`measure` is the entry for every device. ``measuring/long_block_experiment.py`` decides the order and the number
+of blocks. This module provides the parties on a GPU; those on the CPU are in ``short_block_timing.py``.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from torchstone.judge_process.measured_parties import (
     lost,
 )
 from torchstone.judge_process.measurement_guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
+from torchstone.judge_process.reference_eager_or_compiled import baseline_of, compile_ahead
 from torchstone.judge_process.short_block_timing import ShortBlockTiming
 from torchstone.judge_process.stage_clock import HOUSEKEEPING_SECONDS
-from torchstone.judge_process.timed_reference import baseline_of, compile_ahead
 from torchstone.judging import Reference, UncapturableError, Work
-from torchstone.measuring import experiment_design, is_precise_enough, needs_confirmation
+from torchstone.measuring import is_precise_enough, long_block_experiment, needs_confirmation
 from torchstone.measuring.device_state import Watch
 from torchstone.measuring.repeated_calls import repeated_call_ns
 from torchstone.protocol.commands import Load
 
-Parties = dict[schema.Party, experiment_design.Contestant]
+Parties = dict[schema.Party, long_block_experiment.Contestant]
 _MOST_CALLS_IN_CHAIN = 256
 """Most calls of a chained block."""
 _LEAST_CALLS_FOR_CALL_TIME, _MOST_CALLS_FOR_CALL_TIME = 4, 16
@@ -178,7 +178,7 @@ def _differentiating_ns(case: schema.Case, device: torch.device) -> float | None
 class _InterleavedTiming:
     """Runs the blocks of one measurement on a GPU."""
 
-    method = experiment_design.METHOD
+    method = long_block_experiment.METHOD
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class _InterleavedTiming:
         reference: Reference,
     ) -> None:
         self.other, self.reference = other, reference
-        self._plan = experiment_design.TIMING_PLANS[session.job.effort]
+        self._plan = long_block_experiment.TIMING_PLANS[session.job.effort]
         self._order = random.Random(secrets.randbits(64))
         self.bound = bound
         draws = FreshCalls(session, reference)
@@ -245,7 +245,7 @@ class _InterleavedTiming:
         call_ns = self._known_call_ns.get(self._key_of(self._graph_parties))
         if call_ns is None:
             return
-        long_calls = experiment_design.long_block(call_ns, self.bound.sets, self._plan)
+        long_calls = long_block_experiment.long_block(call_ns, self.bound.sets, self._plan)
         with suppress(UncapturableError):  # hold() meets the same error and handles it
             for party in self._recordable.values():
                 party.record(long_calls)
@@ -275,8 +275,8 @@ class _InterleavedTiming:
         else:
             blocks = self._rounds_with_confirmations(self._graph_parties, lengths)
         calls, rounds = self._calls_for_call_time(), self._plan.rounds // 2
-        inspections = experiment_design.Inspections(rounds, self._candidate_calls.inspection)
-        blocks += experiment_design.some_rounds(
+        inspections = long_block_experiment.Inspections(rounds, self._candidate_calls.inspection)
+        blocks += long_block_experiment.some_rounds(
             self._call_parties, (calls,), rounds, self._order, 1 + blocks[-1].round, inspections
         )
         return blocks, lengths[1]
@@ -310,8 +310,8 @@ class _InterleavedTiming:
         """Calls in a short block and in a long one. The reference's call time is measured once per case and judge."""
         known, key = self._known_call_ns, self._key_of(parties)
         if key not in known:
-            known[key] = experiment_design.reference_call_ns(parties, self.bound.sets)
-        return experiment_design.block_lengths(parties, self.bound.sets, self._plan, known[key])
+            known[key] = long_block_experiment.reference_call_ns(parties, self.bound.sets)
+        return long_block_experiment.block_lengths(parties, self.bound.sets, self._plan, known[key])
 
     def _key_of(self, parties: Parties) -> str:
         return schema.content_key(self.reference.case, parties["reference"].way, self._cache, self._baseline)
@@ -325,7 +325,7 @@ class _InterleavedTiming:
         blocks, long_calls = self._time_calls()
         other_parties: Parties = {party: runs for party, runs in self._graph_parties.items() if party != "candidate"}
         count = len({block.round for block in blocks if block.calls == long_calls})
-        return blocks + experiment_design.some_rounds(
+        return blocks + long_block_experiment.some_rounds(
             other_parties, (long_calls,), count, self._order, 1 + blocks[-1].round
         ), long_calls
 
@@ -337,7 +337,7 @@ class _InterleavedTiming:
         with suppress(UncapturableError):  # then it stays unconfirmed
             for party in self._chain_parties.values():
                 party.run(calls)
-            experiment_design.confirmations(
+            long_block_experiment.confirmations(
                 self._chain_parties, blocks, calls, self._plan, self._order, needs_confirmation
             )
 
@@ -345,19 +345,21 @@ class _InterleavedTiming:
         """Run the rounds, then further rounds of single calls as long as the speed needs confirmation."""
         blocks = self._rounds(parties, lengths)
         inspections = self._inspections(parties)
-        experiment_design.confirmations(parties, blocks, 1, self._plan, self._order, needs_confirmation, inspections)
+        long_block_experiment.confirmations(
+            parties, blocks, 1, self._plan, self._order, needs_confirmation, inspections
+        )
         return blocks
 
     def _rounds(self, parties: Parties, lengths: tuple[int, ...]) -> list[schema.Block]:
         inspections = self._inspections(parties)
-        return experiment_design.rounds(
+        return long_block_experiment.rounds(
             parties, lengths, self._plan, self._order, is_precise_enough, self.watch, inspections
         )
 
-    def _inspections(self, parties: Parties) -> experiment_design.Inspections:
+    def _inspections(self, parties: Parties) -> long_block_experiment.Inspections:
         """The candidate's inspected blocks. Chained calls have none: their arguments come from earlier results."""
         candidate = self._candidate_calls if parties is self._call_parties else self._candidate_graphs
-        return experiment_design.Inspections(self._plan.rounds, candidate.inspection)
+        return long_block_experiment.Inspections(self._plan.rounds, candidate.inspection)
 
 
 def _examine(

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from torchstone import operators, schema
-from torchstone.judge_process.block_outputs import BlockResults
+from torchstone.judge_process.block_results import BlockResults
 from torchstone.judge_process.bound_worker import BoundWorker
 from torchstone.judge_process.candidate_failures import FAILURES
 from torchstone.judge_process.candidate_session import CandidateSession
@@ -33,16 +33,16 @@ from torchstone.judge_process.measured_parties import (
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judge_process.stage_clock import HOUSEKEEPING_SECONDS
 from torchstone.judging import DrawnCall, Expected, Reference, UncapturableError
-from torchstone.measuring import needs_single_calls, short_block_schedule, short_blocks
+from torchstone.measuring import needs_single_calls, short_block_experiment, short_blocks
 from torchstone.measuring.device_state import Watch
-from torchstone.measuring.experiment_design import Contestant, Inspections, Times
+from torchstone.measuring.long_block_experiment import Contestant, Inspections, Times
 from torchstone.measuring.repeated_calls import repeated_pairs
 
 WARM_BYTES = 16 << 20
 """Most bytes of arguments and results of a block on warm caches. They fit into a core's own cache and its part of the
 next level."""
 
-ShortBlockParties = Mapping[schema.Party, short_block_schedule.ShortBlockContestant]
+ShortBlockParties = Mapping[schema.Party, short_block_experiment.ShortBlockContestant]
 
 
 class BurstDraws:
@@ -158,9 +158,9 @@ def most_calls(bound: BoundWorker, cache: schema.Cache) -> int:
     return bound.sets if cache == "cold" else min(bound.sets, max(1, WARM_BYTES // bound.layout.footprint_bytes))
 
 
-def alone_in(lane: MeasuringLane) -> short_block_schedule.Alone:
+def alone_in(lane: MeasuringLane) -> short_block_experiment.Alone:
     """Gives each burst the lane alone. The time of waiting for it does not count in a measurement's budget."""
-    return short_block_schedule.Alone(lane.exclusive, lambda: time.monotonic() - lane.waited_seconds)
+    return short_block_experiment.Alone(lane.exclusive, lambda: time.monotonic() - lane.waited_seconds)
 
 
 def own_parties(burst: BurstDraws, reference_worker: BoundWorker, shim_worker: BoundWorker) -> ShortBlockParties:
@@ -181,7 +181,7 @@ def known_reference_ns(session: CandidateSession, case: schema.Case, parties: Sh
     known, job = session.room.reference_call_ns, session.job
     key = schema.content_key(case, short_blocks.METHOD, job.cache, job.baseline)
     if key not in known:
-        known[key] = short_block_schedule.reference_call_ns(parties, most, warm=job.cache == "warm")
+        known[key] = short_block_experiment.reference_call_ns(parties, most, warm=job.cache == "warm")
     return known[key]
 
 
@@ -202,7 +202,7 @@ class ShortBlockTiming:
     ) -> None:
         self.bound, self.other, self.reference = bound, other, reference
         self._session, self._shim_worker = session, shim_worker
-        self._plan = short_block_schedule.SHORT_BLOCK_PLANS[session.job.effort]
+        self._plan = short_block_experiment.SHORT_BLOCK_PLANS[session.job.effort]
         self._order = random.Random(secrets.randbits(64))
         self._draws = FreshCalls(session, reference)
         burst = BurstDraws(self._draws)
@@ -236,9 +236,9 @@ class ShortBlockTiming:
         with alone.held():
             calls = self._calls_in_block()
         inspections = Inspections(
-            -(-self._plan.pairs // short_block_schedule.PAIRS_IN_BURST), self._candidate.inspection
+            -(-self._plan.pairs // short_block_experiment.PAIRS_IN_BURST), self._candidate.inspection
         )
-        blocks = short_block_schedule.short_rounds(
+        blocks = short_block_experiment.short_rounds(
             self._parties, calls, self._plan, self._order, self.watch, inspections, alone
         )
         if needs_single_calls(blocks):
@@ -247,7 +247,7 @@ class ShortBlockTiming:
             blocks += self._repeated_blocks(alone, 1 + max(block.round for block in blocks))
         return blocks, calls
 
-    def _repeated_blocks(self, alone: short_block_schedule.Alone, first: int) -> list[schema.Block]:
+    def _repeated_blocks(self, alone: short_block_experiment.Alone, first: int) -> list[schema.Block]:
         """Blocks that show how long a call of the reference takes on warm caches, when it is made again and again."""
         known_ns = known_reference_ns(self._session, self.reference.case, self._parties, 1)
         with alone.held():
@@ -257,9 +257,9 @@ class ShortBlockTiming:
         """How many calls a block has. The reference's call time is measured once per case and judge."""
         most = most_calls(self.bound, self._session.job.cache)
         reference_ns = known_reference_ns(self._session, self.reference.case, self._parties, most)
-        return short_block_schedule.calls_in_block(self._parties, most, self._plan, reference_ns)
+        return short_block_experiment.calls_in_block(self._parties, most, self._plan, reference_ns)
 
-    def _confirm(self, blocks: list[schema.Block], calls: int, alone: short_block_schedule.Alone) -> None:
+    def _confirm(self, blocks: list[schema.Block], calls: int, alone: short_block_experiment.Alone) -> None:
         """Add pairs of chained calls, each of which waits for the one before, or of single calls."""
         draws = self._draws
         parties: Mapping[schema.Party, Contestant] = {
@@ -279,6 +279,6 @@ class ShortBlockTiming:
             with alone.held():
                 for contestant in parties.values():
                     contestant.run(calls)
-            short_block_schedule.short_confirmations(
+            short_block_experiment.short_confirmations(
                 parties, blocks, calls, self._plan, self._order, needs_single_calls, alone
             )
