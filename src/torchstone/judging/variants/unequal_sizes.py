@@ -77,7 +77,7 @@ def uneven(case: schema.Case, random_: random.Random) -> list[schema.Case]:
 def _with_uneven_lists(case: schema.Case, random_: random.Random) -> schema.Case:
     """The case with one of the repeated integers of each list changed by one, as far as torch accepts that.
 
-    Nothing changes if scales are stated beside sizes: torch does not check that they agree (:func:`with_another_scale`).
+    Nothing changes if scales are stated beside sizes: torch does not check both (:func:`with_another_scale`).
     """
     if _scales(case):
         return case
