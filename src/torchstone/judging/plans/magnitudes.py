@@ -33,7 +33,7 @@ _POINTWISE_EXPONENT_SHARE = 0.9
 _COMPLEX_EXPONENT_SHARE = 0.45
 """The same for each part of a complex number, whose magnitude honest kernels compute by squares."""
 _FLOAT16_EXPONENT_SHARE = 0.75
-"""The same for float16, where squares overflow at 256. Where torch itself gives infinity, several results are accepted."""
+"""The same for float16, where squares overflow at 256. Where torch gives infinity, several results are accepted."""
 _TOP_EXPONENTS = (4.0, 4.0, 10.0, 128.0)
 """Exponents of two: one of them, drawn, bounds a call's magnitudes; pointwise operators get the last. Where elements
 are combined, as in a softmax, larger magnitudes would hide values between 6 and 16."""
