@@ -1,7 +1,7 @@
-"""Gives a varied call its own enumeration arguments back (`mode`, `reduction`), which must not be varied as sizes are.
+"""Restores enumeration arguments (`mode`, `reduction`) in a hidden variant.
 
-Hidden variants must not change them like sizes, even where the number equals a size. For a number outside the
-enumeration torch computes something and raises no error.
+A variant changes integer arguments that equal a size. It must not change enumerations, even if their number equals a
+size: for a number outside the enumeration, torch computes something and raises no error.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import msgspec
 
 from torchstone import operators, schema
 
-_MODES = ("mode", "reduction")
-"""How the names of such arguments end."""
+_ENUMERATION_ENDINGS = ("mode", "reduction")
+"""Endings of the names of enumeration arguments."""
 
 
 def with_modes_of(case: schema.Case, variant: schema.Case) -> schema.Case:
-    """The variant with the case's own modes."""
+    """The variant with the enumeration arguments of the case."""
     names = operators.argument_names(case.operator)
     named = zip(names, case.args, variant.args, strict=False)
-    args = tuple(old if name.endswith(_MODES) else new for name, old, new in named)
-    kwargs = {name: case.kwargs[name] if name.endswith(_MODES) else new for name, new in variant.kwargs.items()}
+    args = tuple(old if name.endswith(_ENUMERATION_ENDINGS) else new for name, old, new in named)
+    kwargs = {
+        name: case.kwargs[name] if name.endswith(_ENUMERATION_ENDINGS) else new for name, new in variant.kwargs.items()
+    }
     return msgspec.structs.replace(variant, args=args + variant.args[len(args) :], kwargs=kwargs)
