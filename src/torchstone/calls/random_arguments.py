@@ -87,8 +87,8 @@ def draw_call(case: schema.Case, seed: int, device: torch.device) -> DrawnCall:
 def draw_calls(case: schema.Case, seed: int, count: int, device: torch.device) -> list[DrawnCall]:
     """``count`` calls, drawn together at little cost: one generator call per tensor recipe fills the storages of all.
 
-    The calls are independent of one another. Call k of n is not the call that ``draw_call`` gives for the same seed:
-    to replay it, draw n calls again and use the k-th.
+    The calls are independent of one another. Call k of n is not the call that ``draw_call`` gives for the same seed.
+    To replay it, draw n calls again and use the k-th.
     """
     return calls_on(case, draw_storages(case, seed, count, device), seed, count, device)
 

@@ -1,7 +1,7 @@
 """Tells which exceptions mean that torch refuses a call, and whether a lack of device memory counts.
 
 A candidate on the same device can take memory. So a judge must not treat "out of memory" as a refusal without checking
-which process holds the memory: otherwise a candidate could cause checks to be skipped. Code that handles a refusal
+which process holds the memory. Otherwise a candidate could cause checks to be skipped. Code that handles a refusal
 catches :func:`operator_errors`.
 """
 

@@ -2,8 +2,8 @@
 
 :mod:`torchstone.calls.random_arguments` draws values by recipes. This module gets drawn values ``(calls, elements)``
 and changes about one in sixteen of them in place. Most elements keep the declared distribution, so that results stay
-representable and honest kernels well conditioned. A kernel can no longer rely on properties of plain draws: a mean of
-about 0, no two equal values, nothing beyond five sigma, the end distributed like the beginning.
+representable and honest kernels well conditioned. A kernel can no longer rely on properties of plain draws. These are a
+mean of about 0, no two equal values, nothing beyond five sigma, the end distributed like the beginning.
 
 Windows (short runs of elements that are changed) never overlap and never reach from one call into another. So the order
 of writes does not matter, and calls stay independent. The positions of windows come from the device's generator, their

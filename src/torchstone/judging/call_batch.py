@@ -29,8 +29,8 @@ from torchstone.judging.planting.planted_calls import plant_some
 from torchstone.judging.reference.case_reference import Reference
 
 _LEAST_RELATIVE_RANGE, _RANGE_MARGIN = 0.25, 0.125
-"""For chained calls with uniform values: the least width of their range as a share of its larger bound, and the share
-of the width that is left out at either end."""
+"""For chained calls with uniform values. The first is the least width of their range as a share of its larger bound.
+The second is the share of the width that is left out at either end."""
 
 _FLOAT64_INTEGER_LIMIT = 1 << 52
 """Integers of a chained argument are below this: float64 represents them exactly."""
@@ -121,9 +121,9 @@ class Series:
     def chain(self, seed: int) -> Chain | None:
         """A chain: the arguments of each call depend on the results of the call before. None: not possible.
 
-        Every argument that differs from call to call must take part, a model's weights included: a kernel could
-        compute what depends on another argument alone for all calls together. For a gradient, cotangents alone do not
-        suffice, because the forward results do not depend on them.
+        Every argument that differs from call to call must take part, a model's weights included. Otherwise a kernel
+        could compute what depends on the other arguments alone for all calls together. For a gradient, cotangents alone
+        do not suffice, because the forward results do not depend on them.
         """
         operator, recipes = self.reference.case.operator, self.reference.evaluator.recipes
         first = operators.tensor_count(self.reference.case.args[0]) if schema.is_gradient(operator) else 0

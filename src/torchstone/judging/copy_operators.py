@@ -1,10 +1,11 @@
 """Finds operators that only move values (copies, gathers), and zeros in their results that have lost their sign.
 
 Numbers are compared by value, so -0.0 equals 0.0: after arithmetic, the sign of a zero depends on the formula. But a
-copy that loses the sign is wrong, whether it is returned or written to an argument. To find out whether an operator
-only moves values, torch's operator is called with the bit patterns of its inputs as integers: it must give the same
-bits. An operator that compares or computes (``amax``, ``relu``) does not. For it, zeros, infinities and NaN of either
-sign among the inputs show a difference.
+copy that loses the sign is wrong, whether it is returned or written to an argument.
+
+A test shows whether an operator only moves values. With the bit patterns of its inputs as integers, torch's operator
+must give the same bits. An operator that compares or computes (``amax``, ``relu``) does not. For it,
+zeros, infinities and NaN of either sign among the inputs show a difference.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ a sign bit is negative."""
 def only_moves(evaluator: Evaluator, call: DrawnCall) -> bool | None:
     """Whether torch's own results of a call are moved bits of its arguments. None: no result is floating-point.
 
-    The drawn values are tried first, and test values only if these show no difference: on a GPU, a value outside an
+    The drawn values are tried first, and test values only if these show no difference. On a GPU, a value outside an
     operator's domain may end the process.
     """
     storages = [tensor.storage for tensor in call.tensors]

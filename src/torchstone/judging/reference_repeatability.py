@@ -1,8 +1,8 @@
 """Tests whether torch's operator, called again, stays within the error bound that a candidate must meet.
 
-On a GPU some of torch's operators add by atomics, in a varying order; if terms cancel, results differ much. And some
-are wrong for memory layouts that only a hidden variant of a case uses (attention on the CPU, if the last dimension is
-not contiguous). If torch disagrees with itself on a call, the call is skipped. This is checked only after a mismatch,
+On a GPU some of torch's operators add by atomics, in a varying order; if terms cancel, results differ much. Some are
+wrong for memory layouts that only hidden variants use (attention on the CPU, if the last dimension is not contiguous).
+If torch disagrees with itself on a call, the call is skipped. This is checked only after a mismatch,
 and without the candidate, so that no candidate can cause it.
 """
 

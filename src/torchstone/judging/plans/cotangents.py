@@ -1,8 +1,8 @@
 """Input plans (special values written into test inputs): cotangents (incoming gradients) of 0, and large ones.
 
 Drawn cotangents are of the order of 1, and hardly ever 0. In training they are 0 at padded, masked or ignored
-elements, and a loss scaled for float16 makes them up to 65 536 times as large. Gradients are linear in cotangents, so
-torch's own result is always reliable.
+elements. A loss that is scaled for float16 makes them up to 65 536 times as large. Gradients are linear in cotangents,
+so torch's own result is always reliable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Input plans (special values written into test inputs): scores masked with -inf, padding masks at row ends.
 
-Scores (of softmax, a loss or attention) become -inf, or the lowest number of the dtype, in some elements of a row and
-in all elements of a few rows. A padding mask excludes the beginning or the end of rows, but never a whole row. So a
+Some elements of a row, and all elements of a few rows, become -inf or the lowest number of the dtype. These are scores
+of softmax, a loss or attention. A padding mask excludes the beginning or the end of rows, but never a whole row. So a
 kernel that works block by block must handle a block in which everything is masked.
 """
 

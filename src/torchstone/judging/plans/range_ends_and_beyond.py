@@ -28,8 +28,8 @@ _EVERY, _EVERY_POINTWISE = 4, 2
 _FRACTIONS = tuple(sign * 2.0**-k for k in (1, 2, 4, 6) for sign in (1.0, -1.0))
 """Division by these is exact: no quotient is rounded to just above or below an integer."""
 _OTHER_ARGUMENT_VALUES = (0.0, 0.0, 0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, 1.5)
-"""Values for another tensor of a pointwise operator, if it has no range: the power of a negative number is defined only
-for an integer exponent."""
+"""Values for another tensor of a pointwise operator, if it has no range. Powers of negative numbers are defined only
+for integer exponents."""
 _LARGE = (16.0, 40.0)
 """Magnitudes of large values."""
 _EXPONENT_SHARE = 0.9

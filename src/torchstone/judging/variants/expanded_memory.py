@@ -1,7 +1,7 @@
 """Hidden variants with expanded arguments (stride 0): all slices along a dimension share the same memory.
 
-Models often make such arguments (masks, positions, states of a beam search), and a kernel that assumes distinct memory
-for each slice is wrong for them. But a reduction over identical elements gives only rounding errors. So a dimension is
+Models often make such arguments (masks, positions, states of a beam search). A kernel that assumes distinct memory for
+each slice is wrong for them. But a reduction over identical elements gives only rounding errors. So a dimension is
 expanded only if the operator treats its slices alike and separately. This is tested by calling torch's operator: if
 everything but one slice changes, the same slice of each result must not change. The first and the last slice are
 tested, because a running sum leaves one of them unchanged.

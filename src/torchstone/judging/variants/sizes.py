@@ -71,9 +71,9 @@ def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schem
 def large_options(case: schema.Case, random_: random.Random) -> list[list[schema.Case]]:
     """Two variants of about the stated size; none for a case that is small enough for the other kinds.
 
-    All sizes grow or shrink by one: in one variant in memory as stated, for which a kernel's fastest path is made, in
-    the other in other memory. Drawn integers may be indices, and without a trial their target is unknown. So with drawn
-    integers, sizes only grow and index ranges stay, which keeps every index valid; in other memory sizes stay.
+    All sizes grow or shrink by one. The first variant has memory as stated, for which a kernel's fastest path is made;
+    the second has other memory. Drawn integers may be indices, and without a trial their target is unknown. So with
+    drawn integers, sizes only grow and index ranges stay, which keeps every index valid; in other memory sizes stay.
     """
     distinct = _distinct_sizes(case)
     if not distinct or not _too_large(case, {size: size for size in distinct}):

@@ -5,7 +5,7 @@ triangle. A kernel can write such parts into its own memory before its time is m
 after call. Its results are right and its time is too short, which looks like a fast kernel. So a speedup counts only as
 far as it exceeds what could be saved that way.
 
-Parts that are the same in most calls count too: for a gradient that is zero except in a few varying rows, a kernel
+Parts that are the same in most calls count too. For a gradient that is zero except in a few varying rows, a kernel
 needs to write only those rows. Memory is written in lines of 64 bytes; single constant elements save nothing.
 """
 
