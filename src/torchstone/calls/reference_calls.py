@@ -84,17 +84,17 @@ def _rows_of(whole: Evaluation, first: int, count: int) -> Evaluation:
 class Evaluator:
     """Calls one case's operator in the dtype of the case, or in float64.
 
-    The desk is the device where the caller has its tensors: arguments come from there and results go there. Calls in
-    the dtype of the case are made on ``device``, float64 calls on the desk.
+    The arithmetic device is the device where the caller has its tensors: arguments come from there and results go
+    there. Calls in the dtype of the case are made on ``device``, float64 calls on the arithmetic device.
     """
 
-    def __init__(self, case: schema.Case, device: torch.device, desk: torch.device | None = None) -> None:
+    def __init__(self, case: schema.Case, device: torch.device, arithmetic_device: torch.device | None = None) -> None:
         self.case = case
         self.contract = operators.contract_of(case)
         self.recipes = schema.tensors_of(case)
         self.operator = operators.resolve(case.operator)
         self._device = device
-        self._desk = device if desk is None else desk
+        self._arithmetic_device = device if arithmetic_device is None else arithmetic_device
         self._float64_case = _with_float64_dtypes(case)
         self.foreseen = PrecomputedResults()
 
@@ -104,9 +104,9 @@ class Evaluator:
         return self._device
 
     @property
-    def desk(self) -> torch.device:
+    def arithmetic_device(self) -> torch.device:
         """The device of the caller's tensors: arguments come from it and results are copied to it."""
-        return self._desk
+        return self._arithmetic_device
 
     def is_written(self, position: int) -> bool:
         """Whether the operator writes to this tensor argument."""
@@ -169,7 +169,7 @@ class Evaluator:
     def _evaluations(
         self, results: list[list[Any]], storages: Sequence[torch.Tensor], slices: Sequence[slice]
     ) -> list[Evaluation]:
-        """One evaluation for each slice of calls, all copied to the desk with one wait."""
+        """One evaluation for each slice of calls, all copied to the arithmetic device with one wait."""
         found = [
             Evaluation(
                 results[part],
@@ -178,32 +178,35 @@ class Evaluator:
             )
             for part in slices
         ]
-        return found if self._desk == self._device else self._moved_to_desk(found)
+        return found if self._arithmetic_device == self._device else self._brought(found)
 
-    def _moved_to_desk(self, found: Sequence[Evaluation]) -> list[Evaluation]:
-        """Copy all evaluations to the desk at once. There, contiguous outputs are rows of the stacked tensors."""
+    def _brought(self, found: Sequence[Evaluation]) -> list[Evaluation]:
+        """Copy all evaluations to the arithmetic device at once.
+
+        There, contiguous outputs are rows of the stacked tensors.
+        """
         resolved = [[[_resolved(leaf) for leaf in row] for row in each.results] for each in found]
         not_contiguous = [leaf for rows in resolved for row in rows for leaf in row if _is_not_contiguous(leaf)]
         collected = [tensor for each in found for tensor in each.tensors.values()]
-        brought = iter(bring([*collected, *map(_memory_of, not_contiguous)], self._desk))
+        brought = iter(bring([*collected, *map(_memory_of, not_contiguous)], self._arithmetic_device))
         tensors = [dict(zip(each.tensors, brought, strict=False)) for each in found]
         return [
-            Evaluation(self._leaves_at_desk(rows, there, brought), there, each.shared)
+            Evaluation(self._leaves_brought(rows, there, brought), there, each.shared)
             for rows, there, each in zip(resolved, tensors, found, strict=True)
         ]
 
-    def _leaves_at_desk(
+    def _leaves_brought(
         self, rows: Sequence[Sequence[Any]], tensors: Tensors, memories: Iterator[torch.Tensor]
     ) -> list[list[Any]]:
         return [
             [
-                self._leaf_at_desk(leaf, tensors.get(ResultPosition("output", i)), call, memories)
+                self._leaf_brought(leaf, tensors.get(ResultPosition("output", i)), call, memories)
                 for i, leaf in enumerate(row)
             ]
             for call, row in enumerate(rows)
         ]
 
-    def _leaf_at_desk(
+    def _leaf_brought(
         self, leaf: Any, brought: torch.Tensor | None, call: int, memories: Iterator[torch.Tensor]
     ) -> Any:
         if _is_not_contiguous(leaf):
@@ -211,17 +214,20 @@ class Evaluator:
         return leaf if brought is None else brought[call]
 
     def wide(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
-        """One call in float64, made on the desk: returned tensors and written storages. Raises torch's errors."""
+        """One call in float64, made on the arithmetic device: the returned tensors and the written storages.
+
+        Raises torch's errors.
+        """
         with _float64_as_default():
-            return self._single_call(self._float64_case, storages, views, self._desk)
+            return self._single_call(self._float64_case, storages, views, self._arithmetic_device)
 
     def once(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
         """One call in the dtype of the case, made on the device: as :meth:`wide`."""
-        if self._desk != self._device:
+        if self._arithmetic_device != self._device:
             storages = bring(storages, self._device)
             views = [operators.view_of(storage, self.recipes[place]) for place, storage in enumerate(storages)]
         found = self._single_call(self.case, storages, views, self._device)
-        return dict(zip(found, bring(found.values(), self._desk), strict=True))
+        return dict(zip(found, bring(found.values(), self._arithmetic_device), strict=True))
 
     def _single_call(
         self,
@@ -235,11 +241,11 @@ class Evaluator:
         return {place: tensor[0] for place, tensor in found.items()}
 
     def on(self, tensors: Sequence[torch.Tensor], case: schema.Case) -> list[Any]:
-        """The leaves that the operator returns for the case's arguments with these tensors, which lie on the desk.
+        """The leaves that the operator returns for the case's arguments with these tensors.
 
-        Raises torch's errors.
+        The tensors lie on the arithmetic device. Raises torch's errors.
         """
-        return self._call(case, tensors, self._desk)
+        return self._call(case, tensors, self._arithmetic_device)
 
     def _call(self, case: schema.Case, tensors: Sequence[torch.Tensor], device: torch.device) -> list[Any]:
         args, kwargs = operators.build_arguments(case, tensors, device)

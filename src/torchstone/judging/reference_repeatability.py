@@ -31,10 +31,10 @@ _NOT_DETERMINISTIC_TEXT = "does not have a deterministic implementation"
 """Part of torch's error message."""
 
 
-def agrees_with_itself(expected: Expected, device: torch.device, desk: torch.device) -> bool:
+def agrees_with_itself(expected: Expected, device: torch.device, arithmetic_device: torch.device) -> bool:
     """Whether torch, called four more times, agrees with the expected result by the rules for candidates."""
-    reference = Reference(expected.call.case, device, desk)
-    if reference.lottery is not None:
+    reference = Reference(expected.call.case, device, arithmetic_device)
+    if reference.random_results is not None:
         return True  # random results are not expected to repeat
     for _ in range(_REPEATED_CALLS):
         (again,) = reference.expect_many([expected.call], with_bounds=False)
@@ -44,7 +44,7 @@ def agrees_with_itself(expected: Expected, device: torch.device, desk: torch.dev
     return True
 
 
-def says_it_races(expected: Expected, device: torch.device, desk: torch.device) -> bool:
+def says_it_races(expected: Expected, device: torch.device, arithmetic_device: torch.device) -> bool:
     """Whether torch declares that it has no deterministic implementation for a call: threads add in any order.
 
     Then two results may differ, even if several calls happen to agree.
@@ -52,7 +52,7 @@ def says_it_races(expected: Expected, device: torch.device, desk: torch.device) 
     call, before = expected.call, torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
-        Reference(call.case, device, desk).expect_many([call], with_bounds=False)
+        Reference(call.case, device, arithmetic_device).expect_many([call], with_bounds=False)
     except ReferenceFailure as failure:
         return _NOT_DETERMINISTIC_TEXT in str(failure)
     finally:
@@ -60,7 +60,7 @@ def says_it_races(expected: Expected, device: torch.device, desk: torch.device) 
     return False
 
 
-def agrees_on_plain_memory(expected: Expected, device: torch.device, desk: torch.device) -> bool:
+def agrees_on_plain_memory(expected: Expected, device: torch.device, arithmetic_device: torch.device) -> bool:
     """Whether torch, called with the same values in contiguous memory, agrees by the rules for candidates.
 
     Random results are compared by distribution. An operator that reads out of bounds looks random too. If its results
@@ -70,7 +70,7 @@ def agrees_on_plain_memory(expected: Expected, device: torch.device, desk: torch
     plain = on_plain_memory(call.case)
     if plain == call.case:
         return True
-    reference = Reference(plain, device, desk)
+    reference = Reference(plain, device, arithmetic_device)
     tensors = tuple(map(_with_recipe, call.tensors, schema.tensors_of(plain)))
     (again,) = reference.expect_many([replace(call, case=plain, tensors=tensors)], with_bounds=False)
     if draws_nothing(again) and not draws_nothing(expected):

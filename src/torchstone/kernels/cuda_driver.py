@@ -1,6 +1,7 @@
 """Calls the CUDA driver through ctypes: loads kernels, asks for their occupancy, enters torch's context of a device.
 
-The driver is there wherever torch has a GPU, so that nothing else need be installed. `launching` launches by it.
+The driver is there wherever torch has a GPU, so that nothing else need be installed. The
+module `compile_and_launch_cuda` launches by it.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class OpInfoSuite:
     def _catalogue(self, query: CaseQuery, dtype: str) -> Catalogue:
         prepared = self._prepared(query, dtype)
         wanted = [part for operator, part in prepared.parts.items() if selects(query, operator)]
-        return assembled(wanted, [entry for entry in prepared.index.entries if _concerns(query, entry)])
+        return assembled(wanted, [entry for entry in prepared.index.entries if _may_give_cases(query, entry)])
 
     def _prepared(self, query: CaseQuery, dtype: str) -> Prepared:
         """The index, and at least the parts that the query needs."""
@@ -120,7 +120,7 @@ def _dtypes(query: CaseQuery) -> tuple[str, ...]:
     return query.dtypes or (DEFAULT_DTYPES.get(query.device_type, _OTHER_DEVICES),)
 
 
-def _concerns(query: CaseQuery, entry: Entry) -> bool:
+def _may_give_cases(query: CaseQuery, entry: Entry) -> bool:
     """Whether samples of this entry could give cases of a requested operator: by their calls or the entry's name."""
     if query.operators is None or any(selects(query, operator) for operator in entry.operators):
         return True

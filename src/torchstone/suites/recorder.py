@@ -1,9 +1,9 @@
 """Records calls of ATen operators as they happen: their arguments, and ranges and other properties of their values.
 
 A :class:`Recorder` watches a block of code from below autograd and dispatch, where every model consists of calls of
-ATen overloads. Calls that differ only in values are one, with a count; the facts about their values (range, order,
+ATen overloads. Calls that differ only in values are one, with a count; the properties of their values (range, order,
 definite matrices) are joined. Calls that cannot be described by shapes, dtypes and plain values are counted, with the
-reason. Which values such a call may get later is found out by :mod:`torchstone.suites.case_of_recorded_call`.
+reason. Which values such a call may get later is found out by :mod:`torchstone.suites.case_from_recorded_call`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Unrecordable(Exception):  # noqa: N818 - not an error: a call that cannot 
     """Why a call cannot be written down."""
 
 
-class Facts(msgspec.Struct, frozen=True):
+class ValueProperties(msgspec.Struct, frozen=True):
     """Properties of the values of one tensor argument, over all equal calls."""
 
     seen: bool = False
@@ -52,11 +52,11 @@ class Facts(msgspec.Struct, frozen=True):
     values: tuple[bool | int | float, ...] | None = None
     """The values in the first call, if they are few."""
 
-    def joined(self, other: Facts) -> Facts:
-        """The facts that hold for both."""
+    def joined(self, other: ValueProperties) -> ValueProperties:
+        """The properties that hold for both."""
         if not other.seen or not self.seen:
             return self if self.seen else other
-        return Facts(
+        return ValueProperties(
             seen=True,
             least=min(self.least, other.least),
             greatest=max(self.greatest, other.greatest),
@@ -66,7 +66,7 @@ class Facts(msgspec.Struct, frozen=True):
         )
 
 
-_NOT_SEEN = Facts()
+_NOT_SEEN = ValueProperties()
 
 
 class RecordedCall(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class RecordedCall(msgspec.Struct, frozen=True):
     operator: str
     args: tuple[schema.Argument, ...]
     kwargs: dict[str, schema.Argument]
-    facts: tuple[Facts, ...]
+    properties: tuple[ValueProperties, ...]
     """Of the tensor arguments in their order, lists flattened."""
     count: int = 1
     unnumbered: float = 0.0
@@ -142,9 +142,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if self._most_variants is not None and written.key not in self.calls:
             written = self._limited(written, self._most_variants)
-        facts = self._facts(written)
+        properties = self._properties(written)
         result = func(*args, **kwargs)
-        self._keep(written, facts, result)
+        self._keep(written, properties, result)
         return result
 
     def _limited(self, written: Written, most: int) -> Written:
@@ -158,29 +158,29 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             keys.append(written.key)
         return written
 
-    def _facts(self, written: Written) -> tuple[Facts, ...]:
-        """The facts about the arguments. To be called before the call is made, which may write to them."""
+    def _properties(self, written: Written) -> tuple[ValueProperties, ...]:
+        """The properties of the arguments' values. To be called before the call is made, which may write to them."""
         known = self.calls.get(written.key)
         seen = known.count if known is not None else 0
         return tuple(
-            facts_of(tensor, listed=seen == 0)
+            properties_of(tensor, listed=seen == 0)
             if self._looks and (seen < self._float_looks or _is_whole(tensor))
             else _NOT_SEEN
             for tensor in written.tensors
         )
 
-    def _keep(self, written: Written, facts: tuple[Facts, ...], result: Any) -> None:
+    def _keep(self, written: Written, properties: tuple[ValueProperties, ...], result: Any) -> None:
         with self._lock:
             known = self.calls.get(written.key)
             if known is not None:
-                facts = tuple(a.joined(b) for a, b in zip(known.facts, facts, strict=True))
-                self.calls[written.key] = msgspec.structs.replace(known, facts=facts, count=known.count + 1)
+                properties = tuple(a.joined(b) for a, b in zip(known.properties, properties, strict=True))
+                self.calls[written.key] = msgspec.structs.replace(known, properties=properties, count=known.count + 1)
                 return
             self.first[written.key] = self._made
             share = _share_of_nan(operators.flatten_outputs(result)) if self._looks else 0.0
             device = next((tensor.device.type for tensor in written.tensors if tensor.device.type != "cpu"), "cpu")
             self.calls[written.key] = msgspec.structs.replace(
-                written.call, facts=facts, unnumbered=share, device=device
+                written.call, properties=properties, unnumbered=share, device=device
             )
 
     def _count_unrecorded(self, operator: str, reason: str) -> None:
@@ -278,7 +278,7 @@ def _is_whole(tensor: torch.Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
 
 
-def facts_of(tensor: torch.Tensor, *, listed: bool = True) -> Facts:
+def properties_of(tensor: torch.Tensor, *, listed: bool = True) -> ValueProperties:
     """Looks at the values; on a device this waits for them. ``listed``: keep the values themselves if they are few."""
     if not _can_be_read(tensor) or not tensor.numel():
         return _NOT_SEEN
@@ -290,8 +290,8 @@ def facts_of(tensor: torch.Tensor, *, listed: bool = True) -> Facts:
     known = _listed(plain) if listed else None
     ends = _finite_ends(plain)
     if ends is None:
-        return Facts(seen=True, values=known)
-    return Facts(
+        return ValueProperties(seen=True, values=known)
+    return ValueProperties(
         seen=True,
         least=ends[0],
         greatest=ends[1],

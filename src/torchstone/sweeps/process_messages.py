@@ -20,7 +20,7 @@ class Open(msgspec.Struct, frozen=True, tag=True):
     implementations: tuple[str, ...]
     threads: int
     seed: int
-    stage_file: str
+    last_step_file: str
     """Where the process notes which implementation it is about to call, for when it does not come back."""
     ceilings_folder: str | None
 

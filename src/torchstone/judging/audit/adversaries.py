@@ -200,8 +200,8 @@ def _for_each_output(change: Callable[[torch.Tensor], torch.Tensor]) -> Adversar
 
 def _another_answer(scene: Scene) -> Outputs | None:
     """The outputs of another call. None for random results: another draw is right too."""
-    lottery = scene.reference.lottery
-    return scene.other if lottery is None or lottery.idle else None
+    random_results = scene.reference.random_results
+    return scene.other if random_results is None or random_results.idle else None
 
 
 def _mean(scene: Scene) -> Outputs:
