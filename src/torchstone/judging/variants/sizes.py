@@ -12,8 +12,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import torch
-
 from torchstone import schema
 from torchstone.calls.resizing import Sizes, resized
 from torchstone.judging.variant_tag import hidden
@@ -29,7 +27,6 @@ _MOST_SIZE_PRODUCT = 1 << 22
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 61, 67, 97, 127, 131, 257, 509, 521, 1021, 1031, 2039)
 _NON_INDEX_FILLS = (schema.Normal, schema.Uniform, schema.Booleans)
 """Fills whose values cannot be indices."""
-_CPU = torch.device("cpu")
 
 Kind = Callable[[Sizes, random.Random], Sizes]
 """Maps the sizes of a case, which is small enough or was shrunk, to those of a variant."""

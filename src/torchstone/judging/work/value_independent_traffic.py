@@ -40,18 +40,15 @@ def preparable_share(reference: Reference) -> float:
         return 0.0
     sizes = [tensor.numel() * tensor.element_size() for tensor in results[0]]
     constant = sum(size * _constant_share(tensors) for size, *tensors in zip(sizes, *results, strict=True))
-    written, read = (
-        sum(sizes),
-        sum(tensor.storage.numel() * tensor.storage.element_size() for tensor in calls[0].tensors),
-    )
+    written = sum(sizes)
+    read = sum(tensor.storage.numel() * tensor.storage.element_size() for tensor in calls[0].tensors)
     if not constant:
         return 0.0
     if constant == written and _is_independent_of_inputs(reference, results[0]):
         return 1.0
     if all(tensor.is_floating_point() for tensor in results[0]):
-        read = int(
-            read * (1 - constant / written)
-        )  # inputs of constant results need not be read, except by comparisons
+        # Inputs of constant results need not be read, except by comparisons.
+        read = int(read * (1 - constant / written))
     found = constant / (written + read)
     return found if found > _NEGLIGIBLE_SHARE else 0.0
 
