@@ -16,13 +16,14 @@ from torchstone import operators
 from torchstone.protocol.tensor_places import MOST_KEPT, Output
 
 _GARBAGE_VALUE = -3.0517578125e13
-_BYTES_PER_SIZE = 1 << 20
-"""Bounds the number of pieces of one size: together they have half of this, or there is one piece only."""
+_BYTES_PER_SIZE = 512 << 10
+"""Garbage that :func:`soil_heap` writes per size: as many pieces as fill these bytes, or one piece if it is larger."""
 _SIZES_ELEMENTS = (4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 22)
 """From sizes that the allocator keeps in lists by size to sizes that it takes from the end of its heap."""
 _SMALL_ELEMENTS = 4096
 """Most elements of a result for which :func:`soil_for` writes garbage."""
 _ITEM_BYTES = 4
+"""Bytes of an element of the garbage, which is float32."""
 _MOST_TOTAL_BYTES, _MOST_SPARE_BYTES = 256 << 20, 64 << 20
 """Most memory of :func:`have_ready` in all, and beyond the results of the calls: a candidate's memory is limited."""
 _SPARE_RESULTS = 4
@@ -32,7 +33,8 @@ _SPARE_RESULTS = 4
 def soil_heap() -> None:
     """Fill free memory with garbage in the zygote, for all workers that it forks."""
     for elements in _SIZES_ELEMENTS:
-        pieces = [torch.full((elements,), _GARBAGE_VALUE) for _ in range(max(1, _BYTES_PER_SIZE // (8 * elements)))]
+        count = max(1, _BYTES_PER_SIZE // (_ITEM_BYTES * elements))
+        pieces = [torch.full((elements,), _GARBAGE_VALUE) for _ in range(count)]
         del pieces
 
 
