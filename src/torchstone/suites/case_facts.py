@@ -10,7 +10,7 @@ from torchstone.schema import Case, Tensor, tensors_of
 
 
 class CaseFacts(msgspec.Struct, frozen=True):
-    """What the author of a kernel may know of the cases."""
+    """Facts about the cases of an operator that the author of a kernel may see."""
 
     count: int
     timed: int

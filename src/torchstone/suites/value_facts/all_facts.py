@@ -21,16 +21,16 @@ FACTS: dict[str, Fact] = {
     **number_domains.FACTS,
     **comparisons.FACTS,
 }
-"""By base name. A fact holds for every overload and for the in-place variant."""
-_NOTHING = Fact((), lambda call: {})
+"""Base name of an operator -> fact, which holds for every overload and for the in-place variant."""
+_NO_FACT = Fact((), lambda call: {})
 
 
 def is_known(operator: str) -> bool:
     """Whether the tables say anything about the values of the operator's arguments."""
-    return fact_of(operator) is not _NOTHING
+    return fact_of(operator) is not _NO_FACT
 
 
 def fact_of(operator: str) -> Fact:
     """The fact about an operator (``aten.embedding.default``); one without arguments if there is none."""
     base = base_name(operator) if "." in operator else operator
-    return FACTS.get(base) or FACTS.get(base.removesuffix("_")) or _NOTHING
+    return FACTS.get(base) or FACTS.get(base.removesuffix("_")) or _NO_FACT
