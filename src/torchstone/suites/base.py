@@ -114,8 +114,10 @@ def selects(query: CaseQuery, operator: str) -> bool:
 
 
 def names_operator(name: str, operator: str) -> bool:
-    """Whether a name that a user wrote means this overload: the full name, the name without namespace, the base name,
-    or of a KernelBench problem the folder (``level1``), path or stem (``19_ReLU``) of its file.
+    """Whether a name that a user wrote means this overload.
+
+    It may be the full name, the name without namespace, or the base name. For a KernelBench problem it may also be the
+    folder (``level1``), path or stem (``19_ReLU``) of its file.
     """
     operator = forward_operator(operator)
     namespace, _, overload_name = operator.partition(".")

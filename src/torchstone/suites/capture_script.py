@@ -1,7 +1,7 @@
 """Runs a user's program for ``torchstone capture`` and records its operator calls, in a process of its own.
 
 Started as ``python -m torchstone.suites.capture_script ORDER``. The program runs as Python would run it (its arguments,
-its import path, its ``__main__``), inside a recorder, and this process ends with the program's exit code. One thing
+its import path, its ``__main__``), inside a recorder. This process ends with the program's exit code. One thing
 differs: torch is imported before the program's first line.
 """
 

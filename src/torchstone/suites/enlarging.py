@@ -1,8 +1,8 @@
 """Makes large variants of small cases for timing: samples made for correctness are too small.
 
-Every size grows to a power of two, all by about the same factor, as far as torch accepts the call, gives the same bits
-each time, and stays fast. Integer arguments that equal a size are first left as they are. If that does not reach the
-size, they grow as well: nothing here knows which of them are sizes.
+Every size grows to a power of two, all by about the same factor. They grow while torch accepts the call, gives the same
+bits each time, and stays fast. Integer arguments that equal a size are first left unchanged. If that does not reach the
+wanted size, they grow as well: it is not known which of them are sizes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes a test case of an operator's gradient from a test case of the operator.
 
-A forward pass in torch shows how many results there are and which have a derivative: on the meta device, or with values
-on the CPU if the operator needs them.
+A forward pass in torch shows how many results there are and which have a derivative. It runs on the meta device, or
+with values on the CPU if the operator needs them.
 """
 
 from __future__ import annotations

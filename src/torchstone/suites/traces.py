@@ -24,8 +24,8 @@ from torchstone.suites.uninformative_calls import excuse
 from torchstone.suites.value_facts import fills_for
 
 TIMED_BYTES = 1 << 20
-"""Bytes of all arguments below which a call is not timed. Most smaller calls of the dataset took less than three starts
-of an empty kernel (H100), so their speed shows the cost of starting, not of the kernel."""
+"""Bytes of all arguments below which a call is not timed. Most smaller calls of the dataset took less than three
+launches of an empty kernel (H100). Their time is that of launching, not of the kernel."""
 SAME_CALL = "the same call as an earlier row, which counts for both"
 SYNTHETIC = "synthetic: seen in no model"
 UNEXPLAINED = "the source leaves it out and does not say why"

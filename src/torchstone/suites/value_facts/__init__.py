@@ -1,7 +1,7 @@
 """Chooses valid values for the arguments of recorded calls, of which only shapes, strides and dtypes were recorded.
 
 An index must lie within what it indexes, a variance is not negative, a logarithm needs positive numbers. A fact is such
-knowledge about one operator: names of arguments, and a function from the sizes of a call to the fills of those
+knowledge about one operator. It has names of arguments, and a function from the sizes of a call to the fills of those
 arguments (how their values are drawn). Tables hold the facts by operator. Other arguments are filled by their dtype.
 Facts need shapes only and do not import torch.
 
