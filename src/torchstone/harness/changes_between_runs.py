@@ -1,7 +1,7 @@
 """Compares two runs over the same benchmark pairs: which got slower or faster, and which fail now.
 
-A later run may find the whole machine slower. So a pair counts as slower only if its optimized side takes longer and
-its speedup over the baseline of the same run is lower, both by their whole intervals.
+A later run may find the whole machine slower. So a pair counts as slower only under two conditions. Its
+optimized side takes longer, and its speedup over the baseline of the same run is lower, both by whole intervals.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ _FIRST_PROTOCOL_DESCRIPTOR = 200
 def main() -> None:
     requests = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
-    # By default, malloc returns memory to the system depending on where its heap ends. The same benchmark then takes half
-    # as long again in one process as in another, for as long as both live.
+    # By default, malloc returns memory to the system depending on where its heap ends. The same benchmark then takes
+    # half as long again in one process as in another, for as long as both live.
     linux_calls.keep_freed_memory()
     _import_all(sys.argv[2], sys.argv[3], profiles="profiles" in sys.argv[4:])
     gc.freeze()

@@ -196,7 +196,7 @@ def _tell_notes(
 
 
 def _prepare_folder(folder: Path, journal: Journal[PairRecord], plan: PairsPlan) -> None:
-    """Move records out of the journal that the plan does not count, store the plan, delete files of unfinished pairs."""
+    """Move records that the plan does not count out of the journal, store the plan, clear unfinished pairs."""
     with folders.writing_to(folder):
         journal.compact(plan.keys)
         write_atomically(folder / PLAN, encode(StoredPlan(plan.planned, plan.problems)))

@@ -126,7 +126,7 @@ class TraceSuite:
 
 
 class WholeTraceSuite(TraceSuite):
-    """Every operator call of torchbench's dataset, also those that it excludes from its benchmark."""
+    """Every operator call of torchbench's dataset, whatever it says about the call."""
 
     name = "torchbench-all"
     whole = True

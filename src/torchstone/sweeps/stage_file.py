@@ -9,18 +9,18 @@ _BYTES = 256
 
 
 class StageFile:
-    """Written by one process in one system call, read by another after the first has ended."""
+    """Writer of the file. Each write is one system call; the parent reads the file after this process has ended."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
 
     def write(self, stage: str) -> None:
-        """Replace what it holds."""
+        """Replace the content of the file."""
         os.pwrite(self._descriptor, stage.encode("utf-8", "replace")[:_BYTES].ljust(_BYTES, b"\0"), 0)
 
 
 def read_stage(path: Path) -> str:
-    """What was written last; empty: nothing."""
+    """The text that was written last; empty if there is none."""
     try:
         return path.read_bytes().rstrip(b"\0").decode("utf-8", "replace")
     except FileNotFoundError:
