@@ -32,14 +32,14 @@ from torchstone.judge_process import candidate_session, cuda_graph_calls, interl
 from torchstone.judge_process.candidate_session import CandidateSession
 from torchstone.judge_process.job_retries import judge
 from torchstone.judge_process.measuring_lane import MeasuringLane
-from torchstone.judge_process.reference_before_after import Beforehand
+from torchstone.judge_process.reference_timed_without_candidate import Beforehand
 from torchstone.judge_process.resources import JudgeResources
 from torchstone.judge_process.staged_job import StagedJob
-from torchstone.measuring import experiment_design
+from torchstone.measuring import long_block_experiment
 from torchstone.measuring.ceilings import DeviceCeilings
 from torchstone.measuring.device_state import DeviceProbe
-from torchstone.measuring.experiment_design import Inspections
 from torchstone.measuring.kept_ceilings import KeptCeilings
+from torchstone.measuring.long_block_experiment import Inspections
 from torchstone.schema import (
     Agrees,
     Block,
@@ -140,9 +140,9 @@ def rounds_of(blocks: Iterable[Block]) -> int:
 
 def stages(room: JudgeResources, case: Case, device: str, rounds: int) -> dict[str, float]:
     """How many seconds each stage took, and all of it."""
-    as_many = msgspec.structs.replace(experiment_design.TIMING_PLANS["normal"], most_rounds=rounds)
+    as_many = msgspec.structs.replace(long_block_experiment.TIMING_PLANS["normal"], most_rounds=rounds)
     with (
-        mock.patch.dict(experiment_design.TIMING_PLANS, normal=as_many),
+        mock.patch.dict(long_block_experiment.TIMING_PLANS, normal=as_many),
         mock.patch.object(interleaved_timing, "is_precise_enough", return_value=False),
         mock.patch.object(Worker, "check_silence"),  # who does not stand still answers at once what was sent ahead
     ):

@@ -61,7 +61,7 @@ from torchstone.redteam import Fixture, read_corpus
 from torchstone.redteam.fixture_inputs import CASES
 from torchstone.suites.base import CaseQuery
 from torchstone.suites.smoke import SmokeSuite
-from torchstone.suites.traces import TraceSuite
+from torchstone.suites.torchbench import TraceSuite
 from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 from torchstone.worker.loading import load
 
@@ -377,7 +377,7 @@ def caught_by(fixture: Fixture, name: str) -> set[str]:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         reference = Reference(case, CPU)  # registers models and gradients
         candidate = Candidate(fixture, case, Path(folder))
-        if reference.lottery is not None:
+        if reference.random_results is not None:
             return _caught_by_random_checks(reference, candidate)
         usual = reference.expect(draw_call(case, 1, CPU))
         for seed in range(_PLAIN_CALLS):
@@ -439,8 +439,8 @@ def _caught_by_random_checks(reference: Reference, candidate: Candidate) -> set[
             stack.enter_context(mock.patch.object(owner, method, seen_by(name, getattr(owner, method))))
         for block in range(_RANDOM_BLOCKS):
             calls = draw_calls(reference.case, block, 4, CPU)
-            assert reference.lottery is not None
-            expected = reference.expect_many(reference.lottery.with_repeats(calls), with_bounds=True)
+            assert reference.random_results is not None
+            expected = reference.expect_many(reference.random_results.with_repeats(calls), with_bounds=True)
             if candidate.is_caught(expected):
                 found.add("random others")
             planted = planting.planted_calls(expected[0], block)

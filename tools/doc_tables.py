@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import get_args
 
 from field_tables import field_rows
-from torchstone.calls.determinism import FEW_RANDOM_ELEMENTS
+from torchstone.calls.random_or_undefined_results import FEW_RANDOM_ELEMENTS
 from torchstone.gym import EvaluatorConfig, RewardSettings, TurnResult
 from torchstone.judging import BUDGETS, calls_against_guessing
 from torchstone.judging.effort_budget import CheckBudget
@@ -29,8 +29,8 @@ from torchstone.judging.reference import bounds
 from torchstone.judging.stochastic import distribution, reused_draws, value_rates
 from torchstone.judging.variants import sizes
 from torchstone.measuring import confirmation, long_blocks, paired_speedup, short_blocks, speedup
-from torchstone.measuring.experiment_design import TIMING_PLANS
-from torchstone.measuring.short_block_schedule import SHORT_BLOCK_PLANS, ShortBlockPlan
+from torchstone.measuring.long_block_experiment import TIMING_PLANS
+from torchstone.measuring.short_block_experiment import SHORT_BLOCK_PLANS, ShortBlockPlan
 from torchstone.schema import Deadlines, Effort, Limits
 
 ROOT = Path(__file__).resolve().parents[1]

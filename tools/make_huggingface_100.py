@@ -38,9 +38,9 @@ from transformers.initialization import no_init_weights
 
 from huggingface_models import MODELS, Model
 from torchstone import operators
+from torchstone.suites.recorded_call_from_case import Untraceable, traced
+from torchstone.suites.recorded_call_text import format_call, parse_call
 from torchstone.suites.recorder import RecordedCall, Recorder
-from torchstone.suites.trace_form import Untraceable, traced
-from torchstone.suites.trace_text import format_call, parse_call
 
 DATA = Path(__file__).resolve().parent.parent / "src" / "torchstone" / "suites" / "data"
 CALLS, TABLE = "huggingface_100.jsonl.gz", "huggingface_100_models.json"

@@ -17,7 +17,7 @@ import made_records as making
 from golden import require_golden
 from torchstone.backends import Problem
 from torchstone.cli.model import _print
-from torchstone.installing.comparison import Difference, ModelComparison, OperatorUse, Times
+from torchstone.installing.training_comparison import Difference, ModelComparison, OperatorUse, Times
 from torchstone.reports import make_report
 from torchstone.reports.console import make_console
 from torchstone.reports.render import render

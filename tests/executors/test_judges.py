@@ -14,7 +14,7 @@ import pytest
 
 from torchstone.executors import ExecutorOptions
 from torchstone.executors.local import JudgeProcess, LocalExecutor
-from torchstone.executors.workload import Workload
+from torchstone.executors.worker_setup_for_jobs import WorkerSetup
 from torchstone.schema import (
     Agrees,
     Case,
@@ -122,8 +122,8 @@ def test_a_judge_that_dies_costs_only_its_job_another_try(monkeypatch: pytest.Mo
 def test_a_judge_that_does_not_start_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     start = JudgeProcess.start
 
-    def start_and_kill(self: JudgeProcess, workload: Workload, fork_server: ZygoteForkServer | None) -> None:
-        start(self, workload, fork_server)
+    def start_and_kill(self: JudgeProcess, setup: WorkerSetup, fork_server: ZygoteForkServer | None) -> None:
+        start(self, setup, fork_server)
         if self._place == 1:
             assert self._process is not None
             self._process.kill()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from torchstone.executors.devices import Device
 from torchstone.executors.queue import JobQueue
-from torchstone.executors.workload import workload_of
+from torchstone.executors.worker_setup_for_jobs import worker_setup_for
 from torchstone.judge_process.process import share_cores
 from torchstone.schema import (
     Agrees,
@@ -168,10 +168,10 @@ def test_of_several_judges_one_begins_with_the_most_work() -> None:
 def test_devices_are_opened_the_quick_way_unless_somebody_is_timed_with_care() -> None:
     quick = job(1, 1)
     timed = msgspec.structs.replace(quick.case, timed=True)
-    assert workload_of([quick]).few_queues
+    assert worker_setup_for([quick]).few_queues
     for effort, measured, careful in (("quick", True, False), ("normal", False, False), ("normal", True, True)):
         one = msgspec.structs.replace(quick, case=timed, effort=effort, measured=measured)
-        assert workload_of([quick, one]).few_queues is not careful
+        assert worker_setup_for([quick, one]).few_queues is not careful
 
 
 def test_workers_find_imported_what_their_kernels_use() -> None:
@@ -182,12 +182,14 @@ def test_workers_find_imported_what_their_kernels_use() -> None:
     packaged = msgspec.structs.replace(
         source, implementation=msgspec.structs.replace(source.implementation, package="p")
     )
-    assert workload_of([aten]).preload == "torch"
-    assert workload_of([packaged]).preload == "triton"
-    assert workload_of([aten, job(2, 1)]).preload == "triton"
+    assert worker_setup_for([aten]).preload == "torch"
+    assert worker_setup_for([packaged]).preload == "triton"
+    assert worker_setup_for([aten, job(2, 1)]).preload == "triton"
     compiling = SourceFiles((SourceFile("kernel.py", "kernel = torch.compile(torch.relu)"),), "kernel")
     asked = msgspec.structs.replace(source.implementation, origin=compiling)
-    assert workload_of([aten, job(2, 1), msgspec.structs.replace(source, implementation=asked)]).preload == "compiler"
+    assert (
+        worker_setup_for([aten, job(2, 1), msgspec.structs.replace(source, implementation=asked)]).preload == "compiler"
+    )
 
 
 def test_a_judge_begins_with_a_case_that_it_knows_among_candidates_with_as_much_to_do() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchstone.errors import UsageError
-from torchstone.generation.conversation import Shown, evolving, refining
+from torchstone.generation.attempt_messages import Shown, evolving, refining
 from torchstone.generation.strategies import Ask, Goal, best_of, strategy_named
 from torchstone.prompting import LANGUAGES
 from torchstone.schema.generation import Attempt, Judged, NoCode, Outcome, ProviderFailed, Strategy

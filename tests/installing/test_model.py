@@ -15,11 +15,11 @@ from msgspec.structs import replace
 import torchstone
 from torchstone.cli import main
 from torchstone.errors import InfrastructureError, KernelError, UsageError
-from torchstone.installing.comparison import compare_files, compare_losses, times_of
 from torchstone.installing.model import ModelRequest, compare
 from torchstone.installing.model_training import Script, ScriptError, Training, rounded_once_more
-from torchstone.installing.training_messages import ModelOrder, Step
+from torchstone.installing.training_comparison import compare_files, compare_losses, times_of
 from torchstone.installing.training_process import Side
+from torchstone.installing.training_process_messages import ModelOrder, Step
 
 WriteKernel = Callable[..., Path]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "training_kernels"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchstone.judge_process import block_outputs
+from torchstone.judge_process import block_results
 from torchstone.judge_process.block_guards import BandGuard, OwnMemoryGuard, ViewGuard
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judging import Reference, draw_calls
@@ -22,15 +22,15 @@ TRANSPOSE = Case("test", "aten.transpose.int", (X, Scalar(0), Scalar(1)))
 MAXIMUM = Case("test", "aten.max.dim", (X, Scalar(1)))
 
 
-def told(case: Case, *calls: tuple[ResultAddress, ...]) -> block_outputs.BlockResults:
+def told(case: Case, *calls: tuple[ResultAddress, ...]) -> block_results.BlockResults:
     """What the judge would hold if a worker had said that the results of these calls lie there."""
     drawn = draw_calls(case, 1, 1, CPU)
     layout = CallLayout(case, Reference(case, CPU).expect_many(drawn, with_bounds=False)[0])
     row = torch.randint(0, 256, (layout.pitch_bytes,), dtype=torch.uint8)
-    return block_outputs.BlockResults(layout, Done("t", 1, calls), len(calls), row.repeat(len(calls)), ARENA, row)
+    return block_results.BlockResults(layout, Done("t", 1, calls), len(calls), row.repeat(len(calls)), ARENA, row)
 
 
-def begin(found: block_outputs.BlockResults, call: int = 0) -> int:
+def begin(found: block_results.BlockResults, call: int = 0) -> int:
     """Where the argument of a call lies, as the worker sees it."""
     return ARENA + call * found.layout.pitch_bytes + found.layout.input_placements()[0].offset_bytes
 

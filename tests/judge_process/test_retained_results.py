@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchstone.judge_process import block_outputs as told
+from torchstone.judge_process import block_results as told
 from torchstone.judge_process.block_guards import OwnMemoryGuard
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_session import CandidateSession

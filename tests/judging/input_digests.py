@@ -113,7 +113,7 @@ def _planted(case: schema.Case, seed: int, names: Iterable[str]) -> Iterator[byt
 
 def _scheduled(variant: schema.Case, usual: Expected, seed: int) -> bytes:
     reference = Reference(variant, _CPU, stated=usual.batch.reference)
-    like = reference.expect(draw_call(variant, seed, _CPU)) if reference.lottery is not None else usual
+    like = reference.expect(draw_call(variant, seed, _CPU)) if reference.random_results is not None else usual
     return b"".join(_bits(call) for call in Planting(reference, like, seed).calls)
 
 

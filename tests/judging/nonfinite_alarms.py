@@ -58,7 +58,7 @@ def _is_pointwise(case: Case) -> bool:
 def _judge(case: Case, seed: int, counts: Counter[str], compiling: bool) -> None:
     reference = Reference(case, CPU)
     (usual,) = reference.expect_many(draw_calls(case, seed, 1, CPU))
-    if reference.lottery is not None or not NonFiniteInputs().applies(facts_of(case, usual)):
+    if reference.random_results is not None or not NonFiniteInputs().applies(facts_of(case, usual)):
         return
     (expected,) = reference.expect_many([plant(draw_calls(case, seed + 1, 1, CPU)[0], NonFiniteInputs.name)])
     for way, kernel in _honest(case, compiling):

@@ -103,7 +103,7 @@ def judge(case: Case, dtype: str, seed: int, counts: Counter[str], with_compiled
     """Count what becomes of every honest way, and print what is refused."""
     try:
         reference = Reference(case, CPU)
-        if reference.lottery is not None or reference.contract.mutated:
+        if reference.random_results is not None or reference.contract.mutated:
             return
         (expected,) = reference.expect_many(draw_calls(case, seed, 1, CPU), with_bounds=True)
     except ReferenceFailure:

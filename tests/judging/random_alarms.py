@@ -102,10 +102,10 @@ KINDS: dict[str, tuple[Make, tuple[str, ...]]] = {
 def trial(wanted: Case, calls: int, seed: int, device: torch.device) -> tuple[int, str | None]:
     """Judge torch's own draws until one is refused: how many were judged, and what was said."""
     reference = Reference(wanted, device)
-    assert reference.lottery is not None
+    assert reference.random_results is not None
     for begin in range(0, calls, BLOCK):
         drawn = draw_calls(wanted, seed * calls + begin, min(BLOCK, calls - begin), device)
-        for index, call in enumerate(reference.lottery.with_repeats(drawn), begin):
+        for index, call in enumerate(reference.random_results.with_repeats(drawn), begin):
             (expected,) = reference.expect_many([call], with_bounds=index % 25 == 0)
             outputs, after = called(reference, call)
             found = compare_many([expected], [outputs], [after])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchstone.calls.reference_calls import Evaluator
-from torchstone.judging import Agreement, Reference, compare, desk_of, draw_call
+from torchstone.judging import Agreement, Reference, arithmetic_device_of, compare, draw_call
 from torchstone.schema import Case, Normal, Scalar, Tensor
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -17,7 +17,7 @@ TURNED = Tensor((5, 7), "float32", Normal(), strides=(1, 5))
 
 
 @pytest.mark.parametrize(
-    ("case", "desk"),
+    ("case", "arithmetic_device"),
     [
         (Case("x", "aten.relu.default", (SMALL,)), CPU),
         (Case("x", "aten.relu.default", (SMALL,), timed=True), GPU),
@@ -26,9 +26,9 @@ TURNED = Tensor((5, 7), "float32", Normal(), strides=(1, 5))
         (Case("x", "torchstone_grad.relu.default", (SMALL,)), GPU),
     ],
 )
-def test_small_cases_that_are_not_timed_are_worked_on_by_the_host(case: Case, desk: torch.device) -> None:
-    assert desk_of(case, GPU) == desk
-    assert desk_of(case, CPU) == CPU
+def test_small_cases_that_are_not_timed_are_worked_on_by_the_host(case: Case, arithmetic_device: torch.device) -> None:
+    assert arithmetic_device_of(case, GPU) == arithmetic_device
+    assert arithmetic_device_of(case, CPU) == CPU
 
 
 @pytest.mark.parametrize("tensor", [SMALL, TURNED])
@@ -36,7 +36,7 @@ def test_small_cases_that_are_not_timed_are_worked_on_by_the_host(case: Case, de
 def test_results_lie_at_the_desk_as_torch_left_them(operator: str, tensor: Tensor) -> None:
     case = Case("x", operator, (tensor,))
     calls = [draw_call(case, seed, CPU) for seed in (1, 2)]
-    plain, brought = (Evaluator(case, CPU, desk).native(calls) for desk in (CPU, ELSEWHERE))
+    plain, brought = (Evaluator(case, CPU, arithmetic_device).native(calls) for arithmetic_device in (CPU, ELSEWHERE))
     assert plain is not None
     assert brought is not None
     for ours, theirs in zip(brought.results, plain.results, strict=True):

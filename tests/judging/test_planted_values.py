@@ -370,7 +370,7 @@ def test_operators_that_might_draw_and_do_not_are_planted_before_and_after_a_cal
     assert _plans(_dropout(0.5, train=False), 0) == {"numbers", "hundreds", "magnitudes", "moved", "flat", ""}
     assert _plans(_dropout(0.5, train=True), 0) == set()
     usual = _usual(RNN, 1)
-    usual.batch.reference.lottery.idle = True  # type: ignore[union-attr]
+    usual.batch.reference.random_results.idle = True  # type: ignore[union-attr]
     assert planted_calls(usual, 0)
 
 

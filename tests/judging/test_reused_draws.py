@@ -200,14 +200,14 @@ def test_numbers_that_are_drawn_for_some_values_only_are_random_from_then_on() -
     """rrelu draws for negative elements: calls without any say nothing about the next."""
     wanted = case("aten.rrelu_with_noise.default", tensor(32), tensor(32), 0.1, 0.3, True)
     reference = Reference(wanted, CPU)
-    assert reference.lottery is not None
+    assert reference.random_results is not None
     for seed, sign in enumerate((1.0, 1.0, -1.0, -1.0)):
         call = draw_call(wanted, seed, CPU)
         call.tensors[0].storage.abs_().mul_(sign)
         (expected,) = reference.expect_many([call], with_bounds=seed == 0)
         outputs, after = called(reference, call)
         assert not isinstance(compare_many([expected], [outputs], [after]), Mismatch)
-        assert reference.lottery.idle is (sign > 0)
+        assert reference.random_results.idle is (sign > 0)
     wrong = [torch.full_like(outputs[0], 5.0), *outputs[1:]]
     assert isinstance(compare_many([expected], [wrong], [after]), Mismatch)
 

@@ -64,7 +64,7 @@ def judged(case: Case, decomposed: Any, seed: int) -> str | None:
     """What is wrong with the decomposition's answer to a call; None: nobody knows."""
     with contextlib.suppress(ReferenceFailure):
         reference = Reference(case, CPU)
-        if reference.lottery is not None:
+        if reference.random_results is not None:
             return None
         (expected,) = reference.expect_many(draw_calls(case, seed, 1, CPU))
         views = [operators.view_of(t.storage.clone(), t.recipe) for t in expected.call.tensors]

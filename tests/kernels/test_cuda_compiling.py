@@ -14,14 +14,14 @@ import pytest
 pytest.importorskip("torch")
 
 from torchstone.atomic_files import cache_folder
-from torchstone.kernels import compiled_cache, nvrtc
+from torchstone.kernels import compiled_cache, cuda_compilers
+from torchstone.kernels.compile_and_launch_cuda import CudaKernel
+from torchstone.kernels.cuda_compilers import Compiled, Compiler
 from torchstone.kernels.cuda_launch_geometry import plan_rows
 from torchstone.kernels.cuda_resources import ARCHITECTURES, resources_of, variants
-from torchstone.kernels.launching import CudaKernel
-from torchstone.kernels.nvrtc import Compiled, Compiler
 
-needs_nvrtc = pytest.mark.skipif(nvrtc.nvrtc_compiler() is None, reason="NVRTC is not installed (extra 'cuda')")
-needs_nvcc = pytest.mark.skipif(nvrtc.nvcc_compiler() is None, reason="nvcc is not on PATH")
+needs_nvrtc = pytest.mark.skipif(cuda_compilers.nvrtc_compiler() is None, reason="no NVRTC (extra 'cuda')")
+needs_nvcc = pytest.mark.skipif(cuda_compilers.nvcc_compiler() is None, reason="nvcc is not on PATH")
 
 SOURCE = 'extern "C" __global__ void fill(float* x) { x[threadIdx.x] = VALUE; }\n'
 
@@ -31,7 +31,7 @@ class CountingCompiler:
 
     def __init__(self) -> None:
         self.calls = 0
-        self._real = nvrtc.compiler()
+        self._real = cuda_compilers.compiler()
         self.as_compiler = Compiler(self._real.version, self._compile)
 
     def _compile(self, source: str, architecture: str, options: Sequence[str]) -> Compiled:
@@ -56,7 +56,7 @@ def entries() -> list[Path]:
 
 def kernels_in_files() -> set[CudaKernel]:
     """All that the kernel files define, but for `add_columns`, which the fused file has in common with another."""
-    folder = Path(nvrtc.__file__).parent
+    folder = Path(cuda_compilers.__file__).parent
     names = [f"cuda.{path.stem}.{path.stem}" for path in folder.glob("cuda/*/*.py")] + ["fused.layer_norm_gelu_cuda"]
     modules = [importlib.import_module(f"torchstone.kernels.{name}") for name in names]
     found = {item for module in modules for item in vars(module).values() if isinstance(item, CudaKernel)}
@@ -86,7 +86,7 @@ def test_every_kernel_compiles_without_spills() -> None:
 
 @needs_nvcc
 def test_nvcc_compiles_the_same_sources() -> None:
-    by = nvrtc.nvcc_compiler()
+    by = cuda_compilers.nvcc_compiler()
     assert by is not None
     variant = next(variant for variant in variants() if variant.name.startswith("native_layer_norm short_rows"))
     done = by.compile(variant.kernel.text(variant.constants), "sm_90", ())
@@ -96,8 +96,8 @@ def test_nvcc_compiles_the_same_sources() -> None:
 
 @needs_nvrtc
 def test_a_source_with_an_error_is_quoted() -> None:
-    with pytest.raises(nvrtc.CompilationError, match=r"sm_90.*no_such_name"):
-        nvrtc.compiler().compile("__global__ void f() { no_such_name; }", "sm_90", ())
+    with pytest.raises(cuda_compilers.CompilationError, match=r"sm_90.*no_such_name"):
+        cuda_compilers.compiler().compile("__global__ void f() { no_such_name; }", "sm_90", ())
 
 
 @pytest.mark.parametrize(
@@ -174,12 +174,12 @@ def test_without_a_compiler_the_message_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['cuda'] = None\n"
         "from torchstone.errors import MissingExtraError\n"
-        "from torchstone.kernels import nvrtc\n"
-        "print(nvrtc.why_unavailable())\n"
-        "try:\n    nvrtc.compiler()\n"
+        "from torchstone.kernels import cuda_compilers\n"
+        "print(cuda_compilers.why_unavailable())\n"
+        "try:\n    cuda_compilers.compiler()\n"
         "except MissingExtraError as error:\n    print(error)\n"
     )
     given = {"PATH": "", "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], env=given, capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines() == [nvrtc.NOT_INSTALLED] * 2, done.stderr
-    assert "torchstone[cuda]" in nvrtc.NOT_INSTALLED
+    assert done.stdout.splitlines() == [cuda_compilers.NOT_INSTALLED] * 2, done.stderr
+    assert "torchstone[cuda]" in cuda_compilers.NOT_INSTALLED

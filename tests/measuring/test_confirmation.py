@@ -11,7 +11,7 @@ import pytest
 
 from torchstone.measuring import needs_confirmation, timing
 from torchstone.measuring.confirmation import as_if_warm, charged, finding, own_times_ns, ratio_interval
-from torchstone.measuring.experiment_design import Times, TimingPlan, confirmations, rounds
+from torchstone.measuring.long_block_experiment import Times, TimingPlan, confirmations, rounds
 from torchstone.measuring.long_blocks import speedup_in_long_blocks
 from torchstone.measuring.speedup import FAR, NOISE_BAND
 from torchstone.schema import Block, Measurement, Party, Way

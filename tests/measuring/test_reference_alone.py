@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from torchstone.measuring import rests_on_the_judges_clock, timing
-from torchstone.measuring.per_call import NOTHING, ratio_alone
+from torchstone.measuring.times_per_call import NOTHING, ratio_alone
 from torchstone.schema import Block, Measurement, Party, Way
 
 CALLS, SHIM_NS = 8, 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchstone.measuring.per_call import less_revealing, per_call
+from torchstone.measuring.times_per_call import less_revealing, per_call
 from torchstone.schema import Block, Party
 
 ROUNDS, CALLS = 12, 16

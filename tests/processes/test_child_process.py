@@ -15,10 +15,10 @@ import pytest
 
 from torchstone.processes import (
     BoundedLog,
+    ChildEndedError,
+    ChildProcess,
     Ends,
-    Peer,
-    PeerEndedError,
-    PeerOverranError,
+    ReplyTimeoutError,
     ending_in_words,
     receive,
     send,
@@ -30,7 +30,7 @@ Answer = Callable[[int, int, int], None]
 
 
 @contextlib.contextmanager
-def peer(answer: Answer) -> Iterator[Peer]:
+def child(answer: Answer) -> Iterator[ChildProcess]:
     """A forked process that does `answer(requests, replies, log)`; its status is written when it has ended."""
     (their_requests, requests), (replies, their_replies), (log, their_log), (status, their_status), (_, leash) = (
         os.pipe() for _ in range(5)
@@ -48,7 +48,7 @@ def peer(answer: Answer) -> Iterator[Peer]:
         os.close(descriptor)
     ended = threading.Thread(target=lambda: os.write(their_status, STATUS.pack(os.waitpid(pid, 0)[1])))
     ended.start()
-    made = Peer(Ends(requests, replies, log, status, leash), BoundedLog())
+    made = ChildProcess(Ends(requests, replies, log, status, leash), BoundedLog())
     try:
         yield made
     finally:
@@ -83,7 +83,7 @@ def test_a_request_is_answered_and_prints_go_to_the_log() -> None:
                 os.write(log, b"printed\n" * 100_000)
                 send(outgoing, number + 1)
 
-    with peer(answer) as found:
+    with child(answer) as found:
         assert found.ask(1, int, soon()) == 2
         assert found.ask(2, int, soon()) == 3
         assert found.log.total_bytes >= 8 * 100_000
@@ -91,15 +91,15 @@ def test_a_request_is_answered_and_prints_go_to_the_log() -> None:
 
 
 def test_no_answer_before_the_deadline_is_told() -> None:
-    with peer(lambda *_: time.sleep(30)) as found:
+    with child(lambda *_: time.sleep(30)) as found:
         began = time.monotonic()
-        with pytest.raises(PeerOverranError):
+        with pytest.raises(ReplyTimeoutError):
             found.ask(1, int, time.monotonic() + 0.3)
         assert time.monotonic() - began < 3
 
 
 def test_an_end_without_an_answer_is_told_in_words() -> None:
-    with peer(lambda *_: None) as found, pytest.raises(PeerEndedError, match="ended with exit code 5"):
+    with child(lambda *_: None) as found, pytest.raises(ChildEndedError, match="ended with exit code 5"):
         found.ask(1, int, soon())
 
 

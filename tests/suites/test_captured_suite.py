@@ -193,7 +193,7 @@ def test_floats_are_looked_at_in_the_first_calls_and_whole_numbers_in_all() -> N
         for number in (1, 2, 3):
             torch.full((4,), float(number)).index_select(0, torch.tensor([number]))
     (call,) = [call for call in recorder.calls.values() if call.operator == "aten.index_select.default"]
-    values, index = call.facts
+    values, index = call.properties
     assert (values.greatest, index.greatest) == (2.0, 3.0)
     assert call.count == 3
 

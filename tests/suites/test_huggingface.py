@@ -22,9 +22,9 @@ from torchstone.suites import CaseQuery, input_bytes, select_cases
 from torchstone.suites.cuda_attention import BACKWARD, FORWARD, on_cuda
 from torchstone.suites.huggingface import CALLS_FILE, MODELS_FILE, HuggingFaceSuite
 from torchstone.suites.recorded_call_files import Recorded, read_source
-from torchstone.suites.trace_text import TracedCall, TracedTensor
-from torchstone.suites.traces import TIMED_BYTES
-from torchstone.suites.value_facts import fills_for
+from torchstone.suites.recorded_call_text import TracedCall, TracedTensor
+from torchstone.suites.torchbench import TIMED_BYTES
+from torchstone.suites.valid_values import fills_for
 
 CPU = torch.device("cpu")
 MOST_BYTES = 4 << 20

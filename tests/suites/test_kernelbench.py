@@ -630,7 +630,7 @@ def test_a_problem_that_needs_more_memory_than_there_is_is_not_read_again_until_
     arriving = KernelBenchSuite().arriving(query)
     assert (len(arriving.ready), arriving.awaited) == (1, ())
     for figure in ("host_bytes", "usable_host_bytes"):
-        monkeypatch.setattr(f"torchstone.suites.problem_file_memory.{figure}", lambda: 1 << 50)
+        monkeypatch.setattr(f"torchstone.suites.problem_memory_reservation.{figure}", lambda: 1 << 50)
     assert KernelBenchSuite().arriving(query).awaited == ("kernelbench.p2_Huge.default",)
 
 

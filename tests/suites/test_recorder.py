@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchstone.schema import Complex, DType, JudgedDevice, MemoryFormat, NonFinite, Scalar, Sequence, Tensor
-from torchstone.suites.recorder import Facts, RecordedCall, Recorder, facts_of
+from torchstone.suites.recorder import RecordedCall, Recorder, ValueProperties, properties_of
 
 
 def calls_of(recorder: Recorder, operator: str) -> list[RecordedCall]:
@@ -23,7 +23,7 @@ def only(recorder: Recorder, operator: str) -> RecordedCall:
     return call
 
 
-def test_calls_alike_are_one_with_a_count_and_joined_facts() -> None:
+def test_calls_alike_are_one_with_a_count_and_joined_properties() -> None:
     with Recorder() as recorder:
         torch.relu(torch.tensor([1.0, 2.0]))
         torch.relu(torch.tensor([-3.0, 0.5]))
@@ -31,7 +31,7 @@ def test_calls_alike_are_one_with_a_count_and_joined_facts() -> None:
     two, three = sorted(calls_of(recorder, "aten.relu.default"), key=lambda call: -call.count)
     assert (two.count, three.count) == (2, 1)
     assert two.args == (Tensor((2,), "float32", two.args[0].fill),)  # type: ignore[union-attr]
-    assert (two.facts[0].least, two.facts[0].greatest) == (-3.0, 2.0)
+    assert (two.properties[0].least, two.properties[0].greatest) == (-3.0, 2.0)
 
 
 def test_a_model_comes_down_to_overloads_forward_and_backward() -> None:
@@ -46,7 +46,7 @@ def test_values_are_looked_at_before_the_call_writes_to_them() -> None:
     tensor = torch.tensor([1.0, 2.0])
     with Recorder() as recorder:
         tensor.mul_(100)
-    assert only(recorder, "aten.mul_.Tensor").facts[0].greatest == 2.0
+    assert only(recorder, "aten.mul_.Tensor").properties[0].greatest == 2.0
     assert tensor.tolist() == [100.0, 200.0]
 
 
@@ -101,10 +101,10 @@ def test_the_wanted_operators_alone() -> None:
     assert [call.operator for call in recorder.calls.values()] == ["aten.relu.default"]
 
 
-def test_tensors_without_data_have_no_facts() -> None:
+def test_tensors_without_data_have_no_properties() -> None:
     with FakeTensorMode(), Recorder() as recorder:
         torch.relu(torch.ones(2))
-    assert only(recorder, "aten.relu.default").facts == (Facts(),)
+    assert only(recorder, "aten.relu.default").properties == (ValueProperties(),)
 
 
 @pytest.mark.parametrize(
@@ -118,19 +118,24 @@ def test_tensors_without_data_have_no_facts() -> None:
     ],
 )
 def test_ranges_and_order(values: torch.Tensor, least: float, greatest: float, increasing: bool) -> None:
-    facts = facts_of(values)
-    assert (facts.seen, facts.least, facts.greatest, facts.increasing) == (True, least, greatest, increasing)
+    properties = properties_of(values)
+    assert (properties.seen, properties.least, properties.greatest, properties.increasing) == (
+        True,
+        least,
+        greatest,
+        increasing,
+    )
 
 
 def test_a_positive_definite_matrix_is_known_as_one() -> None:
     factor = torch.randn(5, 5)
-    assert facts_of(factor @ factor.T + torch.eye(5)).definite
-    assert not facts_of(factor).definite
-    assert not facts_of(-torch.eye(5)).definite
+    assert properties_of(factor @ factor.T + torch.eye(5)).definite
+    assert not properties_of(factor).definite
+    assert not properties_of(-torch.eye(5)).definite
 
 
 FACTS = st.builds(
-    Facts,
+    ValueProperties,
     seen=st.booleans(),
     least=st.floats(-5, 0),
     greatest=st.floats(0, 5),
@@ -140,6 +145,6 @@ FACTS = st.builds(
 
 
 @given(FACTS, FACTS, FACTS)
-def test_the_order_of_calls_does_not_matter(a: Facts, b: Facts, c: Facts) -> None:
+def test_the_order_of_calls_does_not_matter(a: ValueProperties, b: ValueProperties, c: ValueProperties) -> None:
     assert a.joined(b.joined(c)) == a.joined(b).joined(c)
     assert a.joined(b) == b.joined(a) or not (a.seen or b.seen)

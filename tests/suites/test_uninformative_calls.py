@@ -11,7 +11,7 @@ import torch
 from torchstone.judging.audit.adversaries import audit
 from torchstone.schema import Case
 from torchstone.suites import CaseQuery
-from torchstone.suites.traces import TraceSuite
+from torchstone.suites.torchbench import TraceSuite
 from torchstone.suites.uninformative_calls import (
     ANY,
     CONSTANT,

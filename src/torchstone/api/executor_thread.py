@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from torchstone.api.in_flight import InFlight
-from torchstone.api.submission import Submission
+from torchstone.api.jobs_for_kernels import Submission
+from torchstone.api.jobs_in_progress import JobsInProgress
 from torchstone.errors import InfrastructureError, TorchstoneError
 from torchstone.executors import Session
 from torchstone.schema import Job
@@ -17,7 +17,7 @@ class ExecutorThread:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = threading.Lock()
-        self._in_flight = InFlight()
+        self._in_progress = JobsInProgress()
         self.ended = False
         self.thread = threading.Thread(target=self._serve, name="torchstone-judge", daemon=True)
         self.thread.start()
@@ -26,19 +26,19 @@ class ExecutorThread:
         """False: the session has ended, and the submission needs another."""
         with self._lock:
             if not self.ended:
-                self._session.submit(self._in_flight.add(submission))
+                self._session.submit(self._in_progress.add(submission))
             return not self.ended
 
     def withdraw(self, submission: Submission) -> None:
         with self._lock:
-            unwanted: list[Job] = self._in_flight.remove(submission)
+            unwanted: list[Job] = self._in_progress.remove(submission)
             if unwanted and not self.ended:
                 self._session.withdraw(unwanted)
 
     def close(self) -> None:
         with self._lock:
             self.ended = True
-            waiting = self._in_flight.clear()
+            waiting = self._in_progress.clear()
         self._session.close()
         if threading.current_thread() is not self.thread:
             self.thread.join()
@@ -50,7 +50,7 @@ class ExecutorThread:
         try:
             for job, record in self._session:
                 with self._lock:
-                    complete = self._in_flight.answer(job, record)
+                    complete = self._in_progress.answer(job, record)
                 for submission in complete:
                     submission.resolve()
             return
@@ -60,7 +60,7 @@ class ExecutorThread:
             failure = InfrastructureError(f"the judges cannot go on ({type(error).__name__}: {error}).")
         with self._lock:
             self.ended = True
-            waiting = self._in_flight.clear()
+            waiting = self._in_progress.clear()
         self._session.close()
         for submission in waiting:
             if submission.future.set_running_or_notify_cancel():

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from torchstone.api.evaluation import Evaluation
+from torchstone.api.jobs_for_kernels import Purpose
 from torchstone.api.judge import Judge
-from torchstone.api.submission import Purpose
 from torchstone.backends import BackendOptions, Problem, folder_name
 from torchstone.backends.directory import DirectoryBackend
 from torchstone.errors import MissingExtraError, TorchstoneError, UsageError

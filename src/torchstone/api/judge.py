@@ -22,10 +22,7 @@ from torchstone import registry
 from torchstone.api.context_manager_base import ContextManagerBase
 from torchstone.api.evaluation import Evaluation
 from torchstone.api.executor_thread import ExecutorThread
-from torchstone.api.kernel_argument import Kernel, as_implementation
-from torchstone.api.operator_argument import OperatorName, written_name
-from torchstone.api.settings import OF_PROCESSES, Settings, changed, executor_options
-from torchstone.api.submission import (
+from torchstone.api.jobs_for_kernels import (
     Purpose,
     Submission,
     has_cases,
@@ -35,6 +32,9 @@ from torchstone.api.submission import (
     submissions_for,
     unused_in,
 )
+from torchstone.api.kernel_argument import Kernel, as_implementation
+from torchstone.api.operator_argument import OperatorName, written_name
+from torchstone.api.settings import OF_PROCESSES, Settings, changed, executor_options
 from torchstone.api.submission_slots import Places
 from torchstone.api.verdict_cache import VerdictCache, cache_key
 from torchstone.backends import Backend, Problem

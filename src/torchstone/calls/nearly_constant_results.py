@@ -27,7 +27,7 @@ Argument = tuple[schema.Tensor, torch.Tensor]
 """A recipe and the view of its values in one call."""
 
 
-def concern(operator: str) -> bool:
+def applies_to(operator: str) -> bool:
     """Whether :func:`vary` changes calls of this operator."""
     traits = operators.traits(operator)
     return traits.classifies or traits.compares or traits.compares_whole or traits.reduces_flags

@@ -103,7 +103,7 @@ def draw_storages(case: schema.Case, seed: int, count: int, device: torch.device
     for recipe, storage in zip(recipes, storages, strict=True):
         if isinstance(recipe.fill, schema.AsMade):
             batched_view(storage, recipe).copy_(model_operators.weight_as_made(case, recipe.fill.weight))
-    if nearly_constant_results.concern(case.operator):
+    if nearly_constant_results.applies_to(case.operator):
         for row in _views(recipes, storages, count):
             own = [(recipe, view) for recipe, view in zip(recipes, row, strict=True) if not overlaps(recipe)]
             nearly_constant_results.vary(case.operator, own, dice)

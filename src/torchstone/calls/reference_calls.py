@@ -83,17 +83,17 @@ def _part(whole: Evaluation, first: int, count: int) -> Evaluation:
 class Evaluator:
     """Calls one case's operator in the dtype of the case, or in float64.
 
-    The desk is the device where the caller has its tensors: arguments come from there and results go there. Calls in
-    the dtype of the case are made on ``device``, float64 calls on the desk.
+    The arithmetic device is the device where the caller has its tensors: arguments come from there and results go
+    there. Calls in the dtype of the case are made on ``device``, float64 calls on the arithmetic device.
     """
 
-    def __init__(self, case: schema.Case, device: torch.device, desk: torch.device | None = None) -> None:
+    def __init__(self, case: schema.Case, device: torch.device, arithmetic_device: torch.device | None = None) -> None:
         self.case = case
         self.contract = operators.contract_of(case)
         self.recipes = schema.tensors_of(case)
         self.operator = operators.resolve(case.operator)
         self._device = device
-        self._desk = device if desk is None else desk
+        self._arithmetic_device = device if arithmetic_device is None else arithmetic_device
         self._wide_case = _widened(case)
         self.foreseen = PrecomputedResults()
 
@@ -103,9 +103,9 @@ class Evaluator:
         return self._device
 
     @property
-    def desk(self) -> torch.device:
+    def arithmetic_device(self) -> torch.device:
         """Where arguments come from and results go."""
-        return self._desk
+        return self._arithmetic_device
 
     def is_written(self, position: int) -> bool:
         """Whether the operator writes to this tensor argument."""
@@ -168,7 +168,7 @@ class Evaluator:
     def _evaluations(
         self, results: list[list[Any]], storages: Sequence[torch.Tensor], stretches: Sequence[slice]
     ) -> list[Evaluation]:
-        """One for each stretch of calls. Brought to the desk with one wait for all."""
+        """One for each stretch of calls. Brought to the arithmetic device with one wait for all."""
         found = [
             Evaluation(
                 results[part],
@@ -177,32 +177,32 @@ class Evaluator:
             )
             for part in stretches
         ]
-        return found if self._desk == self._device else self._at_desk(found)
+        return found if self._arithmetic_device == self._device else self._brought(found)
 
-    def _at_desk(self, found: Sequence[Evaluation]) -> list[Evaluation]:
-        """Copy all evaluations to the desk at once. Contiguous outputs become rows of the stacked tensors."""
+    def _brought(self, found: Sequence[Evaluation]) -> list[Evaluation]:
+        """Copy all evaluations to the arithmetic device at once. Contiguous outputs become rows of stacked tensors."""
         resolved = [[[_resolved(leaf) for leaf in row] for row in each.results] for each in found]
         scattered = [leaf for rows in resolved for row in rows for leaf in row if _is_scattered(leaf)]
         collected = [tensor for each in found for tensor in each.tensors.values()]
-        brought = iter(bring([*collected, *map(_memory_of, scattered)], self._desk))
+        brought = iter(bring([*collected, *map(_memory_of, scattered)], self._arithmetic_device))
         tensors = [dict(zip(each.tensors, brought, strict=False)) for each in found]
         return [
-            Evaluation(self._leaves_at_desk(rows, there, brought), there, each.shared)
+            Evaluation(self._leaves_brought(rows, there, brought), there, each.shared)
             for rows, there, each in zip(resolved, tensors, found, strict=True)
         ]
 
-    def _leaves_at_desk(
+    def _leaves_brought(
         self, rows: Sequence[Sequence[Any]], tensors: Tensors, memories: Iterator[torch.Tensor]
     ) -> list[list[Any]]:
         return [
             [
-                self._leaf_at_desk(leaf, tensors.get(ResultPosition("output", i)), call, memories)
+                self._leaf_brought(leaf, tensors.get(ResultPosition("output", i)), call, memories)
                 for i, leaf in enumerate(row)
             ]
             for call, row in enumerate(rows)
         ]
 
-    def _leaf_at_desk(
+    def _leaf_brought(
         self, leaf: Any, brought: torch.Tensor | None, call: int, memories: Iterator[torch.Tensor]
     ) -> Any:
         if _is_scattered(leaf):
@@ -212,15 +212,15 @@ class Evaluator:
     def wide(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
         """One call in float64: what it returns, and the given storages that it wrote to. Passes on torch's errors."""
         with _float64_as_default():
-            return self._once(self._wide_case, storages, views, self._desk)
+            return self._once(self._wide_case, storages, views, self._arithmetic_device)
 
     def once(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
         """One call in the dtype of the case, likewise, on the device."""
-        if self._desk != self._device:
+        if self._arithmetic_device != self._device:
             storages = bring(storages, self._device)
             views = [operators.view_of(storage, self.recipes[place]) for place, storage in enumerate(storages)]
         found = self._once(self.case, storages, views, self._device)
-        return dict(zip(found, bring(found.values(), self._desk), strict=True))
+        return dict(zip(found, bring(found.values(), self._arithmetic_device), strict=True))
 
     def _once(
         self,
@@ -234,11 +234,12 @@ class Evaluator:
         return {place: tensor[0] for place, tensor in found.items()}
 
     def on(self, tensors: Sequence[torch.Tensor], case: schema.Case) -> list[Any]:
-        """What the operator returns for these, which lie on the desk, in the places of a case's tensor arguments.
+        """What the operator returns for these tensors, in the places of a case's tensor arguments.
 
+        The tensors lie on the arithmetic device.
         Passes on torch's errors.
         """
-        return self._call(case, tensors, self._desk)
+        return self._call(case, tensors, self._arithmetic_device)
 
     def _call(self, case: schema.Case, tensors: Sequence[torch.Tensor], device: torch.device) -> list[Any]:
         args, kwargs = operators.build_arguments(case, tensors, device)

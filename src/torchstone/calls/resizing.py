@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from torchstone import schema
-from torchstone.calls.kept_modes import with_modes_of
+from torchstone.calls.enumeration_arguments import with_enumeration_arguments_of
 
 Sizes = Mapping[int, int]
 """Old size -> new size."""
@@ -18,7 +18,9 @@ def resized(case: schema.Case, sizes: Sizes, *, numbers: bool, ranges: bool = Tr
     drawn indices do.
     """
     followed = sizes if ranges else {}
-    return with_modes_of(case, mapped(case, lambda argument: _resized_argument(argument, sizes, numbers, followed)))
+    return with_enumeration_arguments_of(
+        case, mapped(case, lambda argument: _resized_argument(argument, sizes, numbers, followed))
+    )
 
 
 def mapped(case: schema.Case, change: Callable[[schema.Argument], schema.Argument]) -> schema.Case:

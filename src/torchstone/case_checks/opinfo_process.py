@@ -24,7 +24,7 @@ from torchstone.judging import ReferenceFailure, draw_call
 from torchstone.judging.audit.adversaries import audit
 from torchstone.suites.base import CaseQuery, selects
 from torchstone.suites.case_cache import Exclusion
-from torchstone.suites.case_of_recorded_call import Domains, Unfit, domains_of, fit
+from torchstone.suites.case_from_recorded_call import Domains, Unfit, domains_of, fit
 from torchstone.suites.enlarging import enlarged, repeats_itself
 from torchstone.suites.opinfo_catalogue import CRASHES, Begun, Found, Names, Reply, Sample, SamplingOrder
 from torchstone.suites.recorder import RecordedCall, Recorder, is_bookkeeping

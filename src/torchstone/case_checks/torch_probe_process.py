@@ -25,7 +25,7 @@ def main() -> None:
     import torch._refs
 
     import torchstone.judging
-    import torchstone.suites.case_of_recorded_call  # noqa: F401 - before forking, so that each fork has it
+    import torchstone.suites.case_from_recorded_call  # noqa: F401 - before forking, so that each fork has it
 
     torch.set_num_threads(1)
     while True:
@@ -55,7 +55,7 @@ def _answered(question: Question) -> Answer:
     from torchstone.calls.reference_calls import OPERATOR_ERRORS, ReferenceFailure
     from torchstone.errors import UsageError
     from torchstone.judging.variants.validity import is_valid
-    from torchstone.suites.case_of_recorded_call import excuse, share_of_nan
+    from torchstone.suites.case_from_recorded_call import excuse, share_of_nan
 
     cpu = torch.device("cpu")
     case, seed = question.case, question.seed

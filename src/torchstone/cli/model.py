@@ -14,7 +14,7 @@ from torchstone.cli.parameters import split_commas
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from torchstone.installing.comparison import ModelComparison, Times
+    from torchstone.installing.training_comparison import ModelComparison, Times
 
 _SECONDS_BETWEEN_LINES = 5.0
 _MOST_LOSSES = 6

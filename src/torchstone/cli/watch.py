@@ -33,7 +33,7 @@ def watch(kernels_dir: Path, **given: Any) -> int:
     """
     from torchstone.api import Judge
     from torchstone.api.folder_watch import FolderWatch, changes_of
-    from torchstone.api.submission import Purpose
+    from torchstone.api.jobs_for_kernels import Purpose
     from torchstone.cli.closed_pipes import is_closed_pipe
     from torchstone.cli.run import deadlines_of
     from torchstone.cli.watch_view import view_for

@@ -20,7 +20,7 @@ import msgspec
 from torchstone.atomic_files import cache_folder, keeps_kernels_of_torch
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.devices import Device
-from torchstone.executors.workload import Workload
+from torchstone.executors.worker_setup_for_jobs import WorkerSetup
 from torchstone.judge_process.process import Announcement, JudgeSettings, Opened, receive, send
 from torchstone.protocol.worker_environment import FEW_QUEUES, clean_environment
 from torchstone.schema import Job, Record, decode
@@ -65,7 +65,7 @@ class JudgeProcess:
         self.device = device
         self._options = options
         self._place, self._places = place, places
-        self.workload = Workload()
+        self.worker_setup = WorkerSetup()
         """What its process was set up for."""
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
@@ -83,9 +83,9 @@ class JudgeProcess:
         self.cases: set[str] = set()
         """That its process has had a job of."""
 
-    def start(self, workload: Workload | None = None, fork_server: ZygoteForkServer | None = None) -> None:
+    def start(self, setup: WorkerSetup | None = None, fork_server: ZygoteForkServer | None = None) -> None:
         """Start it; it announces itself when its device is open. A fork server forks its zygote; else it starts one."""
-        self.workload = workload or Workload()
+        self.worker_setup = setup or WorkerSetup()
         self.connection, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
@@ -121,8 +121,8 @@ class JudgeProcess:
             ceilings_folder=None if ceilings is None else str(ceilings),
             place=self._place,
             places=self._places,
-            preload=self.workload.preload,
-            few_queues=self.workload.few_queues,
+            preload=self.worker_setup.preload,
+            few_queues=self.worker_setup.few_queues,
             slot=self.device.slot,
             slots=self.device.slots,
             results=options.results,

@@ -21,7 +21,7 @@ from torchstone.executors.devices import Device, cpu_slots, find_devices
 from torchstone.executors.judge_handle import JudgeProcess, where_on
 from torchstone.executors.queue import JobQueue
 from torchstone.executors.session_loop import LASTING, MOST_UNJUDGED_IN_A_ROW, SessionLoop, error_named
-from torchstone.executors.workload import Workload, workload_of
+from torchstone.executors.worker_setup_for_jobs import WorkerSetup, worker_setup_for
 from torchstone.judge_process.process import Closed, Judged
 from torchstone.schema import Job, Record
 from torchstone.supervisor.zygote_fork_server import ZygoteForkServer
@@ -64,10 +64,10 @@ class LocalSession(SessionLoop):
         ]
         worker_seconds = _WORKER_SECONDS["cpu" if self._judges[0].device.kind == "cpu" else "cuda"]
         super().__init__(options, JobQueue(heaviest_first=places > 1, worker_seconds=worker_seconds))
-        self._workload: Workload | None = None
+        self._worker_setup: WorkerSetup | None = None
         """What suits every job that came so far."""
         self._fork_server: ZygoteForkServer | None = None
-        self._nursed: Workload | None = None
+        self._nursed: WorkerSetup | None = None
         self._idle_since = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -77,8 +77,8 @@ class LocalSession(SessionLoop):
 
     def submit(self, jobs: Iterable[Job]) -> None:
         listed = tuple(jobs)
-        needed = workload_of(listed)
-        self._workload = needed if self._workload is None else self._workload.joined(needed)
+        needed = worker_setup_for(listed)
+        self._worker_setup = needed if self._worker_setup is None else self._worker_setup.joined(needed)
         super().submit(listed)
 
     def close(self) -> None:
@@ -174,19 +174,19 @@ class LocalSession(SessionLoop):
                 free += 1
 
     def _start(self, judge: JudgeProcess) -> None:
-        assert self._workload is not None
+        assert self._worker_setup is not None
         judge.stop()  # one that was let go may still be ending
-        judge.start(self._workload, self._fork_server_for(self._workload))
+        judge.start(self._worker_setup, self._fork_server_for(self._worker_setup))
         self._selector.register(judge.connection, selectors.EVENT_READ, judge)
 
-    def _fork_server_for(self, workload: Workload) -> ZygoteForkServer | None:
+    def _fork_server_for(self, setup: WorkerSetup) -> ZygoteForkServer | None:
         """The one that serves all judges; None if there is only one judge."""
         if len(self._judges) == 1:
             return None
-        if self._fork_server is None or self._nursed is None or not self._nursed.covers(workload):
+        if self._fork_server is None or self._nursed is None or not self._nursed.covers(setup):
             if self._fork_server is not None:
                 self._fork_server.stop()
-            self._fork_server, self._nursed = ZygoteForkServer(self._judges[0].device.kind, workload.preload), workload
+            self._fork_server, self._nursed = ZygoteForkServer(self._judges[0].device.kind, setup.preload), setup
         return self._fork_server
 
     def _end(self, judge: JudgeProcess) -> None:
@@ -215,7 +215,7 @@ class LocalSession(SessionLoop):
         if waiting is None:
             return
         job, lost = waiting
-        if judge.device.kind == "cpu" or judge.workload.covers(workload_of((job,))):
+        if judge.device.kind == "cpu" or judge.worker_setup.covers(worker_setup_for((job,))):
             judge.give(job, lost)
             return
         self._queue.put_back(job, lost)  # its process was set up for other jobs: start it again

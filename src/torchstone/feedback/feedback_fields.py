@@ -122,7 +122,7 @@ class CasePerformance(msgspec.Struct, frozen=True, omit_defaults=True):
     bound: str = ""
     """What sets that limit: ``memory``, ``compute`` or ``latency``."""
     notes: tuple[str, ...] = ()
-    """Facts about the code: spilled registers, launches, memory."""
+    """Properties of the code: spilled registers, launches, memory."""
 
 
 class ProfiledWork(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -56,14 +56,14 @@ def _notes(found: Attribution) -> Iterator[str]:
 
 
 def _code(code: KernelCode) -> str:
-    facts = (
+    figures = (
         (code.registers_per_thread, "{} registers"),
         (code.spilled_registers or None, "{} spilled"),
         (code.shared_memory_bytes or None, "{} bytes of shared memory"),
         (code.warps, "{} warps"),
         (code.occupancy_percent, "occupancy {:.0f} %"),
     )
-    told = ", ".join(form.format(value) for value, form in facts if value is not None)
+    told = ", ".join(form.format(value) for value, form in figures if value is not None)
     return f"{one_line(code.name, _NAME_CHARACTERS)}: {told}" if told else ""
 
 

@@ -14,8 +14,8 @@ from typing import Protocol
 import msgspec
 
 from torchstone.generation.ask_with_retries import Asker, NoAnswerError
+from torchstone.generation.attempt_messages import Shown, evolving, refining
 from torchstone.generation.budget import BudgetSpentError
-from torchstone.generation.conversation import Shown, evolving, refining
 from torchstone.generation.kernel_judge import KernelJudge, feedback_from
 from torchstone.generation.profiling_attempts import AttemptProfiler
 from torchstone.generation.providers import ModelRequest

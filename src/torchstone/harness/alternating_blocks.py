@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from torchstone.benchmarks import BenchmarkMode
-from torchstone.harness.messages import Block, EndMeasurement, Measured, TakeBlock, TakeTurn
+from torchstone.harness.benchmark_process_messages import Block, EndMeasurement, Measured, TakeBlock, TakeTurn
 from torchstone.harness.side_run import SideRun
 from torchstone.harness.timing_stats import block_means
 from torchstone.measuring.block_ratio import CPU_QUANTILE, CUDA_QUANTILE, block_ratio

@@ -18,8 +18,8 @@ from torchstone.benchmarks import BenchmarkConfig, BenchmarkDefaults, BenchmarkM
 from torchstone.benchmarks.loading import missing_methods
 from torchstone.benchmarks.parse_get_config import ConfigError, read_config
 from torchstone.errors import UsageError
+from torchstone.harness.benchmark_process_messages import FileSource
 from torchstone.harness.fork_server import shared_fork_server
-from torchstone.harness.messages import FileSource
 from torchstone.harness.object_transfer import CannotCrossError, source_of
 from torchstone.harness.pair_session import Circumstances, Session, SideOrder
 from torchstone.harness.results import BenchmarkResult, BenchmarkRun, Comparison, Side

@@ -17,13 +17,13 @@ from typing import Literal
 
 from torchstone.benchmarks import BenchmarkConfig
 from torchstone.executors.devices import find_devices
-from torchstone.harness.messages import Block, Done, Load, Loaded, Reply, Request, TakeBlock
+from torchstone.harness.benchmark_process_messages import Block, Done, Load, Loaded, Reply, Request, TakeBlock
 from torchstone.harness.pair_comparison import compare_sides
 from torchstone.harness.pair_runner import PairOrder
 from torchstone.harness.results import BenchmarkResult, Comparison, Side
 from torchstone.harness.side_run import Layers, SideRun
 from torchstone.judge_process.measuring_lane import MeasuringLane
-from torchstone.processes import BoundedLog, PeerEndedError, PeerOverranError, ending_in_words
+from torchstone.processes import BoundedLog, ChildEndedError, ReplyTimeoutError, ending_in_words
 
 RUNS = 10
 """Timed runs of each program, if no layer sets iterations. Each starts CUDA, which takes most of a second."""
@@ -84,7 +84,7 @@ class ProgramTransport:
             try:
                 code = process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                raise PeerOverranError from None
+                raise ReplyTimeoutError from None
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -93,7 +93,7 @@ class ProgramTransport:
                 printed = output.read()
                 self._log.write(printed)
         if code != 0:
-            raise PeerEndedError(f"({Path(command[0]).name}) {ending_in_words(code)}")
+            raise ChildEndedError(f"({Path(command[0]).name}) {ending_in_words(code)}")
         return printed
 
     def limit_memory(self, limit_bytes: int | None) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Self
 
 from torchstone.errors import InfrastructureError
-from torchstone.processes import BoundedLog, Ends, Peer
+from torchstone.processes import BoundedLog, ChildProcess, Ends
 from torchstone.processes.child_process import PIPE_BYTES
 from torchstone.protocol.worker_environment import start_apart
 
@@ -53,7 +53,7 @@ class ForkServer:
 
     def start_side(
         self, log: BoundedLog, watch: Callable[[int], None] | None = None, deterministic: bool = False
-    ) -> Peer:
+    ) -> ChildProcess:
         """Fork a new process, in which no benchmark is loaded yet."""
         for _ in range(2):  # a fork server that was killed is replaced once
             with self._lock:
@@ -69,10 +69,10 @@ class ForkServer:
             finally:
                 for descriptor in theirs:
                     os.close(descriptor)
-            peer = Peer(ends, log, watch)
-            if peer.wait_until_born(time.monotonic() + _START_SECONDS):
-                return peer
-            peer.end()
+            child = ChildProcess(ends, log, watch)
+            if child.wait_until_born(time.monotonic() + _START_SECONDS):
+                return child
+            child.end()
             self._discard_server(requests)
         raise InfrastructureError("the process that starts benchmarks ends at once. Try 'python -c \"import torch\"'.")
 

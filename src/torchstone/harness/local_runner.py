@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Self
 
 from torchstone.benchmarks.config import merge
+from torchstone.harness.benchmark_process_messages import FileSource
 from torchstone.harness.cuda_files import compare_cuda_files
 from torchstone.harness.fork_server import ForkServer
-from torchstone.harness.messages import FileSource
 from torchstone.harness.pair_runner import PairOrder
 from torchstone.harness.pair_session import Circumstances, Session, SideOrder
 from torchstone.harness.results import BenchmarkResult, Comparison, Side

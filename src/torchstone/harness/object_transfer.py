@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torchstone.benchmarks.loading import make_importable
-from torchstone.harness.messages import ObjectSource
+from torchstone.harness.benchmark_process_messages import ObjectSource
 
 _MAIN_ALIAS = "torchstone_caller_main"
 _ARGUMENTS = "_constructor_arguments"

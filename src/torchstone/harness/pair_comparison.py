@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from torchstone.benchmarks import BenchmarkMode
-from torchstone.harness.messages import Outputs
+from torchstone.harness.benchmark_process_messages import Outputs
 from torchstone.harness.results import Comparison, OutputComparison
 from torchstone.harness.side_run import SideRun
 from torchstone.harness.timing_stats import block_means

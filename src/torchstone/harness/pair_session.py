@@ -21,7 +21,7 @@ from torchstone.benchmarks.config import merge
 from torchstone.errors import DeviceUnavailableError
 from torchstone.executors.devices import Device, find_devices, visible_uuids
 from torchstone.harness.alternating_blocks import take_turns
-from torchstone.harness.messages import Done, Load, Setup, Source, Validate, Warmed, Warmup
+from torchstone.harness.benchmark_process_messages import Done, Load, Setup, Source, Validate, Warmed, Warmup
 from torchstone.harness.pair_comparison import choose_clock, compare_outputs, compare_sides, sides_on_another_clock
 from torchstone.harness.results import Comparison, OutputComparison, Side
 from torchstone.harness.side_run import Layers, SideRun

@@ -19,16 +19,16 @@ import msgspec
 from torchstone.benchmarks import BenchmarkDefaults
 from torchstone.errors import TorchstoneError
 from torchstone.executors.devices import Device, find_devices
+from torchstone.harness.benchmark_process_messages import Failed, FileSource, Load, Reply, Trace
 from torchstone.harness.fork_server import ForkServer
-from torchstone.harness.host_memory import OverMemoryError
-from torchstone.harness.messages import Failed, FileSource, Load, Reply, Trace
+from torchstone.harness.host_memory_limit import OverMemoryError
 from torchstone.harness.pair_runner import PairOrder
 from torchstone.harness.pair_session import device_variables
 from torchstone.harness.profiler_metrics import metrics_of
 from torchstone.harness.results import BenchmarkResult, Comparison, Side, StageWatch
 from torchstone.harness.side_transports import ProcessTransport
 from torchstone.judge_process.measuring_lane import MeasuringLane
-from torchstone.processes import PeerEndedError, PeerOverranError
+from torchstone.processes import ChildEndedError, ReplyTimeoutError
 from torchstone.profiling import BenchmarkFile, Subject
 from torchstone.profiling.chrome_trace import NotATraceError, kernels_of
 from torchstone.profiling.nsight import profile_with
@@ -187,10 +187,10 @@ def _trace(run: _Run, fork_server: ForkServer, lane: MeasuringLane) -> _Profiled
             with lane.exclusive(), _elapsed_seconds() as tracing:
                 reply = transport.ask(_order(run), time.monotonic() + max(0.0, limit - spent))
             spent += tracing[0]
-    except PeerOverranError:
+    except ReplyTimeoutError:
         return _Profiled(_failed(f"no end within {limit:g} s. Raise {_LIMITS['torch']}."), limit, overran=True)
-    except (PeerEndedError, OverMemoryError) as error:
-        return _Profiled(_failed(f"its process {error}" if isinstance(error, PeerEndedError) else str(error)), spent)
+    except (ChildEndedError, OverMemoryError) as error:
+        return _Profiled(_failed(f"its process {error}" if isinstance(error, ChildEndedError) else str(error)), spent)
     finally:
         transport.end()
     return _Profiled(_read(reply, run), spent)

@@ -9,12 +9,23 @@ import msgspec
 
 from torchstone.benchmarks import BenchmarkConfig, BenchmarkDefaults
 from torchstone.benchmarks.config import merge
-from torchstone.harness.host_memory import OverMemoryError
-from torchstone.harness.messages import Block, Done, Failed, Load, Loaded, Measured, Reply, Request, Teardown, Warmed
+from torchstone.harness.benchmark_process_messages import (
+    Block,
+    Done,
+    Failed,
+    Load,
+    Loaded,
+    Measured,
+    Reply,
+    Request,
+    Teardown,
+    Warmed,
+)
+from torchstone.harness.host_memory_limit import OverMemoryError
 from torchstone.harness.results import BenchmarkResult, MemoryStats, Side, SideStatus, Stage, StageWatch
 from torchstone.harness.side_transports import Transport
 from torchstone.harness.timing_stats import inference_stats, timing_stats
-from torchstone.processes import PeerEndedError, PeerOverranError
+from torchstone.processes import ChildEndedError, ReplyTimeoutError
 
 _LOG_TAIL_CHARACTERS = 4000
 _LIMITS: dict[Stage, str] = {
@@ -117,10 +128,10 @@ class SideRun:
         began = time.monotonic()
         try:
             reply = self._transport.ask(request, began + max(0.0, limit - before))
-        except PeerOverranError:
+        except ReplyTimeoutError:
             self._time_out(stage, before + time.monotonic() - began, limit)
             return None
-        except PeerEndedError as error:
+        except ChildEndedError as error:
             self._fail(stage, f"its process {error} in {stage}", before + time.monotonic() - began)
             self.end()
             return None

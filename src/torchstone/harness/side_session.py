@@ -22,8 +22,7 @@ from torchstone.benchmarks.profiled_calls import marked, trace_calls
 from torchstone.benchmarks.protocol import SkipBenchmark
 from torchstone.benchmarks.seeding import be_deterministic, seed_everything
 from torchstone.harness import process_state
-from torchstone.harness.captured_outputs import capture_outputs
-from torchstone.harness.messages import (
+from torchstone.harness.benchmark_process_messages import (
     Block,
     Done,
     EndMeasurement,
@@ -47,6 +46,7 @@ from torchstone.harness.messages import (
 from torchstone.harness.object_transfer import restore
 from torchstone.harness.reported_metrics import ReportedMetrics
 from torchstone.harness.requirements import unmet_requirement
+from torchstone.harness.saved_outputs import save_output
 from torchstone.harness.timers import CallTimer, take_pytorch_samples, take_triton_samples
 
 SKIPPED = "SKIPPED:"
@@ -194,7 +194,7 @@ class SideSession:
         self._calls += 1
         if self._calls == 1 and self._outputs_path:
             held = torch.cuda.memory_allocated() if self._is_cuda else 0
-            self._outputs = capture_outputs(self._benchmark, returned, Path(self._outputs_path))
+            self._outputs = save_output(self._benchmark, returned, Path(self._outputs_path))
             if self._is_cuda:  # copies that a benchmark keeps of its output are not its own memory
                 self._kept_bytes = max(0, torch.cuda.memory_allocated() - held)
 

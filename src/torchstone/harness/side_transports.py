@@ -8,17 +8,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from torchstone.harness.benchmark_process_messages import Reply, Request
 from torchstone.harness.fork_server import ForkServer
-from torchstone.harness.host_memory import MemoryLimit
-from torchstone.harness.messages import Reply, Request
-from torchstone.processes import BoundedLog, PeerOverranError
+from torchstone.harness.host_memory_limit import MemoryLimit
+from torchstone.processes import BoundedLog, ReplyTimeoutError
 
 if TYPE_CHECKING:
     from torchstone.harness.side_session import SideSession
 
 
 class Transport(Protocol):
-    """Sends requests to one side. `ask` raises `PeerEndedError`, `PeerOverranError` or `OverMemoryError`."""
+    """Sends requests to one side. `ask` raises `ChildEndedError`, `ReplyTimeoutError` or `OverMemoryError`."""
 
     execution: Literal["process", "thread"]
 
@@ -46,16 +46,16 @@ class ProcessTransport:
         self._log_path = log_path
         self._memory = MemoryLimit()
         self._log = BoundedLog(log_path)
-        self._peer = fork_server.start_side(self._log, lambda keeper: self._memory(keeper), deterministic)
+        self._child = fork_server.start_side(self._log, lambda keeper: self._memory(keeper), deterministic)
 
     def ask(self, request: Request, deadline: float) -> Reply:
-        return self._peer.ask(request, Reply, deadline)  # type: ignore[arg-type]  # a union
+        return self._child.ask(request, Reply, deadline)  # type: ignore[arg-type]  # a union
 
     def limit_memory(self, limit_bytes: int | None) -> None:
         self._memory = MemoryLimit(limit_bytes)
 
     def end(self) -> None:
-        self._peer.end()
+        self._child.end()
 
     @property
     def log_tail(self) -> str:
@@ -91,7 +91,7 @@ class ThreadTransport:
         try:
             return self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
-            raise PeerOverranError from None
+            raise ReplyTimeoutError from None
 
     def limit_memory(self, limit_bytes: int | None) -> None:
         """Do nothing: the memory of the caller's process is not limited."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchstone.harness.messages import Block
+from torchstone.harness.benchmark_process_messages import Block
 
 Call = Callable[[], Any]
 Report = Callable[[Any], None]

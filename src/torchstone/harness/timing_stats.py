@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchstone.harness.messages import Block
+from torchstone.harness.benchmark_process_messages import Block
 from torchstone.harness.results import InferenceStats, LatencyStats, TimingStats
 from torchstone.measuring import distribution
 

@@ -171,8 +171,8 @@ class _Wanted:
     def includes(self, operator: str) -> bool:
         return self.names is None or any(names_operator(name, operator) for name in self.names)
 
-    def concerns(self, problem: Problem) -> bool:
-        """Whether it is about a folder of such an operator."""
+    def includes_folder_of(self, problem: Problem) -> bool:
+        """Whether the problem is that of a folder of such an operator."""
         return self.includes(_operator_of(problem))
 
     def check(self, offers: Sequence[Implementation], problems: Sequence[Problem], known: Sequence[str]) -> None:
@@ -189,7 +189,7 @@ def _operator_of(problem: Problem) -> str:
 
 def _unusable(backend: DirectoryBackend, wanted: _Wanted) -> Iterator[Problem]:
     """Folders that cannot be read, and those whose names mean no operator."""
-    yield from (problem for problem in backend.problems() if wanted.concerns(problem))
+    yield from (problem for problem in backend.problems() if wanted.includes_folder_of(problem))
     for found in backend.operators():
         if wanted.includes(found) and not _overloads(found):
             yield Problem(folder_name(found), f"torch {torch.__version__} has no such operator or overload")

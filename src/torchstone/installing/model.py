@@ -21,7 +21,7 @@ import msgspec
 
 from torchstone.backends.torchstone_kernels import is_built_in
 from torchstone.errors import InfrastructureError, UsageError
-from torchstone.installing.comparison import (
+from torchstone.installing.training_comparison import (
     Difference,
     ModelComparison,
     OperatorUse,
@@ -29,7 +29,7 @@ from torchstone.installing.comparison import (
     compare_losses,
     times_of,
 )
-from torchstone.installing.training_messages import (
+from torchstone.installing.training_process_messages import (
     Counted,
     Failed,
     Finish,

@@ -18,7 +18,7 @@ from torchstone.backends.directory import DirectoryBackend
 from torchstone.errors import UsageError
 from torchstone.operators.documentation import documentation, memory_notes, parameters, schema_text
 from torchstone.schema import Case
-from torchstone.suites.case_facts import facts_of
+from torchstone.suites.case_overview import overview_of
 
 _WIDTH = 110
 _MOST_CALLS = 12
@@ -114,17 +114,17 @@ def _create(path: Path, text: str) -> None:
 
 
 def _cases(cases: Sequence[Case]) -> str:
-    facts = facts_of(cases)
+    overview = overview_of(cases)
     lines = [
-        f"dtypes: {', '.join(facts.dtypes) or 'no tensors'}",
-        f"tags: {', '.join(facts.tags) or 'none'}",
-        f"edge cases: {', '.join(facts.edges) or 'none'}",
+        f"dtypes: {', '.join(overview.dtypes) or 'no tensors'}",
+        f"tags: {', '.join(overview.tags) or 'none'}",
+        f"edge cases: {', '.join(overview.edges) or 'none'}",
         "The judge also calls with other sizes and layouts, which nobody is told beforehand.",
         "Calls, T(shape, dtype):",
     ]
     text = "\n".join(_indented(line) for line in lines)
-    calls = [f"        {call}" for call in facts.calls[:_MOST_CALLS]]
-    more = [f"        and {facts.count - _MOST_CALLS} more"] if facts.count > _MOST_CALLS else []
+    calls = [f"        {call}" for call in overview.calls[:_MOST_CALLS]]
+    more = [f"        and {overview.count - _MOST_CALLS} more"] if overview.count > _MOST_CALLS else []
     return "\n".join([text, *calls, *more])
 
 

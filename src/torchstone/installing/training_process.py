@@ -17,7 +17,7 @@ import torch
 from torchstone.errors import KernelError, UsageError
 from torchstone.installing.enabling import Installation, enable
 from torchstone.installing.model_training import Script, ScriptError, Training
-from torchstone.installing.training_messages import (
+from torchstone.installing.training_process_messages import (
     Counted,
     Failed,
     ModelOrder,

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 
 from torchstone import operators
-from torchstone.judge_process.block_outputs import BlockResults
+from torchstone.judge_process.block_results import BlockResults
 from torchstone.protocol.tensor_places import same_steps
 
 

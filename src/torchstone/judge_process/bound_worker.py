@@ -15,7 +15,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.chain import Chain
-from torchstone.judge_process.block_outputs import BlockResults, ResultStrides
+from torchstone.judge_process.block_results import BlockResults, ResultStrides
 from torchstone.judge_process.call_buffers import GARBAGE_SHIFT_BYTES, CallBuffers
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_failures import CandidateFailedError
@@ -28,8 +28,8 @@ from torchstone.protocol.replies import Attributed, Bound, Done, Failed, Reply
 from torchstone.protocol.shared_memory import Arenas, can_share
 from torchstone.protocol.tensor_places import KEPT_ARENA_BYTES
 from torchstone.schema import Attribution
-from torchstone.supervisor.result_copying import CopyingReader
 from torchstone.supervisor.result_reading import Copies, HostReader, Span, UnreadableError, open_reader
+from torchstone.supervisor.results_copied_by_worker import CopyingReader
 from torchstone.supervisor.worker_failures import BadReplyError, WorkerEndedError
 from torchstone.supervisor.worker_handle import Worker
 from torchstone.transfer import bring
@@ -41,8 +41,8 @@ _SMALL_BYTES = KEPT_ARENA_BYTES
 class BoundWorker:
     """A worker, a case, and the buffers of up to ``sets`` calls.
 
-    The *desk* is the device on which the judge draws and compares (:mod:`torchstone.judging.arithmetic_device`). What
-    is presented comes from there, and what was read goes there.
+    The judge draws and compares on the *arithmetic device* (:mod:`torchstone.judging.arithmetic_device`). What is
+    presented comes from there, and what was read goes there.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class BoundWorker:
         layout: CallLayout,
         sets: int,
         device: torch.device,
-        desk: torch.device | None = None,
+        arithmetic_device: torch.device | None = None,
     ) -> None:
         self.worker = worker
         self.sets = sets
@@ -65,8 +65,8 @@ class BoundWorker:
         self._is_copied = worker.results == "copied"
         memory = torch.device("cpu") if self._is_copied else device
         worker.arenas = worker.arenas or Arenas(memory)
-        self.desk = device if desk is None else desk
-        self.buffers = CallBuffers(worker.arenas, layout, sets, memory, self.desk)
+        self.arithmetic_device = device if arithmetic_device is None else arithmetic_device
+        self.buffers = CallBuffers(worker.arenas, layout, sets, memory, self.arithmetic_device)
         self._arena_address = 0
         self.is_bound = False
         """Whether the worker sees the buffers."""
@@ -266,7 +266,7 @@ class BoundWorker:
             return block
         read = self._read(block.spans, done) if block.spans else Copies((), (), ())
         if self.buffers.is_elsewhere:
-            block.arena, *pieces = bring([block.arena, *read.pieces], self.desk)
+            block.arena, *pieces = bring([block.arena, *read.pieces], self.arithmetic_device)
             read = read.in_pieces(pieces)
         else:
             block.arena = block.arena.clone()

@@ -29,34 +29,36 @@ def _garbage(size_bytes: int, device: torch.device) -> torch.Tensor:
 class CallBuffers:
     """Memory for the arguments of up to ``sets`` calls, shared with a worker.
 
-    The *desk* is the device on which the judge draws and compares (:mod:`torchstone.judging.arithmetic_device`). What
-    is written comes from there.
+    The judge draws and compares on the *arithmetic device* (:mod:`torchstone.judging.arithmetic_device`). What is
+    written comes from there.
     """
 
-    def __init__(self, arenas: Arenas, layout: CallLayout, sets: int, device: torch.device, desk: torch.device) -> None:
+    def __init__(
+        self, arenas: Arenas, layout: CallLayout, sets: int, device: torch.device, arithmetic_device: torch.device
+    ) -> None:
         """``device`` is where the buffers lie."""
         self._arenas, self._layout = arenas, layout
-        self.is_elsewhere = desk != device
+        self.is_elsewhere = arithmetic_device != device
         """Whether values are put together in other memory than the worker sees."""
         self.arena = arenas.take(sets * layout.pitch_bytes)
         try:
-            self._allocate(sets, desk)
+            self._allocate(sets, arithmetic_device)
         except BaseException:  # out of memory, for example: the caller has nothing to close
             arenas.give_back(self.arena)
             raise
 
-    def _allocate(self, sets: int, desk: torch.device) -> None:
+    def _allocate(self, sets: int, arithmetic_device: torch.device) -> None:
         """Everything that takes memory besides the arena."""
         arenas, layout = self._arenas, self._layout
         self._bytes = self.arena.tensor(0, sets * layout.pitch_bytes, torch.uint8)
-        self._written = torch.empty_like(self._bytes, device=desk) if self.is_elsewhere else self._bytes
-        """Where the judge puts arguments together: the buffers themselves, or memory at the desk."""
+        self._written = torch.empty_like(self._bytes, device=arithmetic_device) if self.is_elsewhere else self._bytes
+        """Where the judge puts arguments together: the buffers themselves, or memory on the arithmetic device."""
         self._slots = [layout.inputs_in(self._written, index) for index in range(sets)]
         most_bytes = max(layout.pitch_bytes, MOST_SPARSE * layout.largest_bytes)
-        self._desk_garbage = _garbage(most_bytes, desk)
-        self.garbage = arenas.garbage(most_bytes, _garbage) if self.is_elsewhere else self._desk_garbage
+        self._garbage_of_judge = _garbage(most_bytes, arithmetic_device)
+        self.garbage = arenas.garbage(most_bytes, _garbage) if self.is_elsewhere else self._garbage_of_judge
         """Random bytes to write over results, where these lie."""
-        self.row = self._desk_garbage
+        self.row = self._garbage_of_judge
         """What lies in the bands of each row since arguments were last written."""
 
     def write(self, calls: Sequence[DrawnCall]) -> None:
@@ -84,7 +86,7 @@ class CallBuffers:
     def _fill_bands(self, count: int) -> None:
         rows = self._written[: count * self._layout.pitch_bytes].view(count, self._layout.pitch_bytes)
         shift = secrets.randbelow(GARBAGE_SHIFT_BYTES)
-        self.row = self._desk_garbage[shift : shift + self._layout.pitch_bytes]
+        self.row = self._garbage_of_judge[shift : shift + self._layout.pitch_bytes]
         for start, end in self._layout.bands:
             rows[:, start:end] = self.row[start:end]
 

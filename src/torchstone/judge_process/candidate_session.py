@@ -20,7 +20,7 @@ from torchstone import schema
 from torchstone.chain import Chain
 from torchstone.judge_process import verdict_wording
 from torchstone.judge_process.block_guards import BLOCK_GUARDS
-from torchstone.judge_process.block_outputs import BlockResults
+from torchstone.judge_process.block_results import BlockResults
 from torchstone.judge_process.bound_worker import BoundWorker
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_builds import keep_build
@@ -46,8 +46,8 @@ from torchstone.judging import (
     agrees_about_nothing,
     agrees_on_plain_memory,
     agrees_with_itself,
+    arithmetic_device_of,
     compare_many,
-    desk_of,
     draw_calls,
     is_hidden,
     planted_calls,
@@ -142,7 +142,9 @@ class CandidateSession:
     @contextmanager
     def standing(self, case: schema.Case, layout: CallLayout, sets: int) -> Iterator[BoundWorker]:
         """The candidate bound to a case. If anything goes wrong inside, its worker is not used again."""
-        bound = BoundWorker(self.worker, case, layout, sets, self.room.device, desk_of(case, self.room.device))
+        bound = BoundWorker(
+            self.worker, case, layout, sets, self.room.device, arithmetic_device_of(case, self.room.device)
+        )
         bound.has_stated_shapes_only = self.job.shapes == "stated"
         self.outcome.results = self.worker.results
         try:
@@ -183,7 +185,7 @@ class CandidateSession:
         """
         calls = _fresh_calls(reference, self.randomness.draw(), count)
         seed = self.randomness.draw()
-        if reference.lottery is not None:  # then what there is to plant hangs on its own answers
+        if reference.random_results is not None:  # then what there is to plant hangs on its own answers
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planted_calls(expected[0], seed, non_finite=non_finite)
         else:
@@ -310,7 +312,9 @@ class CandidateSession:
     def wear(self, bound: BoundWorker, budget_ns: int, meanwhile: Meanwhile | None = None) -> None:
         """Calls that are not looked at, while the worker keeps results of earlier ones."""
         if bound.keeps_results and bound.can_wear(budget_ns):
-            calls = draw_calls(self.job.case, secrets.randbits(63), min(_WORN_TOGETHER, bound.sets), bound.desk)
+            calls = draw_calls(
+                self.job.case, secrets.randbits(63), min(_WORN_TOGETHER, bound.sets), bound.arithmetic_device
+            )
             self.allow(lambda deadline: bound.wear(calls, budget_ns, deadline, meanwhile))
             self.clock.give_back(0.0 if meanwhile is None else meanwhile.seconds)
 
@@ -319,7 +323,7 @@ class CandidateSession:
 
         A hidden variant without an agreed answer is skipped, because no user asked for it.
         """
-        case, places = failed.call.case, (bound.device, bound.desk)
+        case, places = failed.call.case, (bound.device, bound.arithmetic_device)
         repeats = not bound.on_device or (
             agrees_with_itself(failed, *places) and not (_is_slight(errors) and says_it_races(failed, *places))
         )
@@ -380,7 +384,7 @@ def _no_calls() -> Sequence[DrawnCall]:
 
 def _fresh_calls(reference: Reference, seed: int, count: int) -> list[DrawnCall]:
     calls = draw_calls(reference.case, seed, count, reference.device)
-    return calls if reference.lottery is None else reference.lottery.with_repeats(calls)
+    return calls if reference.random_results is None else reference.random_results.with_repeats(calls)
 
 
 def _is_slight(errors: schema.ErrorStatistics) -> bool:

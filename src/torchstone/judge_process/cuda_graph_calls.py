@@ -21,11 +21,11 @@ import torch
 
 from torchstone.chain import Chain
 from torchstone.judge_process.block_guards import PLACE_GUARDS, GuardFinding
-from torchstone.judge_process.block_outputs import BlockResults
+from torchstone.judge_process.block_results import BlockResults
 from torchstone.judge_process.bound_worker import BoundWorker
 from torchstone.judge_process.candidate_failures import CandidateFailedError
 from torchstone.judging import UncapturableError
-from torchstone.measuring.experiment_design import Times
+from torchstone.measuring.long_block_experiment import Times
 from torchstone.protocol.commands import Capture, Play
 from torchstone.protocol.replies import Armed, Done, Failed, Reply
 from torchstone.protocol.shared_memory import DeviceMemory
@@ -123,7 +123,7 @@ class Captured:
         The worker is woken first, and waits. Then the clock starts, and only then does the judge write the values
         where the worker can see them. So the worker never has the values while the clock stands still. The cost of
         waking, which varies, is off the clock. Writing the values is on it; its duration is reported beside the time
-        (:func:`torchstone.measuring.per_call.less_revealing`).
+        (:func:`torchstone.measuring.times_per_call.less_revealing`).
         """
         worker, bound = self._bound.worker, self._bound
         for results in self._results:

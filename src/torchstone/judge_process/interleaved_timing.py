@@ -1,6 +1,6 @@
 """Times the candidate, the reference and an empty call (the shim) in turn, alone on the device.
 
-``measuring/experiment_design.py`` decides the order and the number of blocks. This module provides the parties on a
+``measuring/long_block_experiment.py`` decides the order and the number of blocks. This module provides the parties on a
 GPU; those on the CPU are in ``short_block_timing.py``.
 """
 
@@ -35,16 +35,16 @@ from torchstone.judge_process.measured_parties import (
     lost,
 )
 from torchstone.judge_process.measurement_guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
+from torchstone.judge_process.reference_eager_or_compiled import baseline_of, compile_ahead
 from torchstone.judge_process.short_block_timing import ShortBlockTiming
 from torchstone.judge_process.stage_clock import HOUSEKEEPING_SECONDS
-from torchstone.judge_process.timed_reference import baseline_of, compile_ahead
 from torchstone.judging import Reference, UncapturableError, Work
-from torchstone.measuring import experiment_design, is_precise_enough, needs_confirmation
+from torchstone.measuring import is_precise_enough, long_block_experiment, needs_confirmation
 from torchstone.measuring.device_state import Watch
 from torchstone.measuring.repeated_calls import repeated_call_ns
 from torchstone.protocol.commands import Load
 
-Parties = dict[schema.Party, experiment_design.Contestant]
+Parties = dict[schema.Party, long_block_experiment.Contestant]
 _CALLS_IN_CHAIN = 256
 _LEAST_FOR_CALL_TIME, _CALLS_FOR_CALL_TIME = 4, 16
 """In a block that only serves to tell the time of a call with its start."""
@@ -169,7 +169,7 @@ def _differentiating_ns(case: schema.Case, device: torch.device) -> float | None
 class _InterleavedTiming:
     """The blocks of one measurement."""
 
-    method = experiment_design.METHOD
+    method = long_block_experiment.METHOD
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _InterleavedTiming:
         reference: Reference,
     ) -> None:
         self.other, self.reference = other, reference
-        self._plan = experiment_design.TIMING_PLANS[session.job.effort]
+        self._plan = long_block_experiment.TIMING_PLANS[session.job.effort]
         self._order = random.Random(secrets.randbits(64))
         self.bound = bound
         draws = FreshCalls(session, reference)
@@ -232,7 +232,7 @@ class _InterleavedTiming:
         call_ns = self._known_call_ns.get(self._key_of(self._graphs))
         if call_ns is None:
             return
-        long = experiment_design.long_block(call_ns, self.bound.sets, self._plan)
+        long = long_block_experiment.long_block(call_ns, self.bound.sets, self._plan)
         with suppress(UncapturableError):  # it will not be recorded later, either, and then something follows from it
             for party in self._recorded.values():
                 party.record(long)
@@ -261,8 +261,8 @@ class _InterleavedTiming:
         else:
             blocks = self._decide(self._graphs, lengths)
         few, rounds = self._calls_for_call_time(), self._plan.rounds // 2
-        inspections = experiment_design.Inspections(rounds, self._called.inspection)
-        blocks += experiment_design.some_rounds(
+        inspections = long_block_experiment.Inspections(rounds, self._called.inspection)
+        blocks += long_block_experiment.some_rounds(
             self._calls, (few,), rounds, self._order, 1 + blocks[-1].round, inspections
         )
         return blocks, lengths[1]
@@ -292,8 +292,8 @@ class _InterleavedTiming:
         """Of blocks. How long the reference's calls take is asked once for a case, however many candidates it has."""
         known, key = self._known_call_ns, self._key_of(parties)
         if key not in known:
-            known[key] = experiment_design.reference_call_ns(parties, self.bound.sets)
-        return experiment_design.block_lengths(parties, self.bound.sets, self._plan, known[key])
+            known[key] = long_block_experiment.reference_call_ns(parties, self.bound.sets)
+        return long_block_experiment.block_lengths(parties, self.bound.sets, self._plan, known[key])
 
     def _key_of(self, parties: Parties) -> str:
         return schema.content_key(self.reference.case, parties["reference"].way, self._cache, self._baseline)
@@ -307,7 +307,9 @@ class _InterleavedTiming:
         blocks, long = self._by_calls()
         theirs: Parties = {party: runs for party, runs in self._graphs.items() if party != "candidate"}
         count = len({block.round for block in blocks if block.calls == long})
-        return blocks + experiment_design.some_rounds(theirs, (long,), count, self._order, 1 + blocks[-1].round), long
+        return blocks + long_block_experiment.some_rounds(
+            theirs, (long,), count, self._order, 1 + blocks[-1].round
+        ), long
 
     def _confirm_by_chains(self, blocks: list[schema.Block], long: int) -> None:
         """Whether the speed is also there where each call waits for the one before."""
@@ -317,24 +319,28 @@ class _InterleavedTiming:
         with suppress(UncapturableError):  # then it stays unconfirmed
             for party in self._chains.values():
                 party.run(calls)
-            experiment_design.confirmations(self._chains, blocks, calls, self._plan, self._order, needs_confirmation)
+            long_block_experiment.confirmations(
+                self._chains, blocks, calls, self._plan, self._order, needs_confirmation
+            )
 
     def _decide(self, parties: Parties, lengths: tuple[int, int]) -> list[schema.Block]:
         blocks = self._rounds(parties, lengths)
         inspections = self._inspections(parties)
-        experiment_design.confirmations(parties, blocks, 1, self._plan, self._order, needs_confirmation, inspections)
+        long_block_experiment.confirmations(
+            parties, blocks, 1, self._plan, self._order, needs_confirmation, inspections
+        )
         return blocks
 
     def _rounds(self, parties: Parties, lengths: tuple[int, ...]) -> list[schema.Block]:
         inspections = self._inspections(parties)
-        return experiment_design.rounds(
+        return long_block_experiment.rounds(
             parties, lengths, self._plan, self._order, is_precise_enough, self.watch, inspections
         )
 
-    def _inspections(self, parties: Parties) -> experiment_design.Inspections:
+    def _inspections(self, parties: Parties) -> long_block_experiment.Inspections:
         """Chained calls are not inspected: what a call is given there is made of what the one before gave."""
         candidate = self._called if parties is self._calls else self._played
-        return experiment_design.Inspections(self._plan.rounds, candidate.inspection)
+        return long_block_experiment.Inspections(self._plan.rounds, candidate.inspection)
 
 
 def _examine(

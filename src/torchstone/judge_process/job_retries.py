@@ -17,7 +17,7 @@ from torchstone.judge_process.measured_parties import ReferenceLostError
 from torchstone.judge_process.measurement_guards import DeviceBusyError
 from torchstone.judge_process.memory_reservation import MoreMemoryNeededError
 from torchstone.judge_process.randomness_across_retries import RepeatableRandomness
-from torchstone.judge_process.reference_before_after import CameTooSoonError
+from torchstone.judge_process.reference_timed_without_candidate import CameTooSoonError
 from torchstone.judge_process.resources import JobOutcome, JudgeResources
 from torchstone.judge_process.sandboxed_reference_models import ModelLostError
 from torchstone.judge_process.staged_job import StagedJob

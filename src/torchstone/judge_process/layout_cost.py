@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 import torch
 
-from torchstone.judge_process.block_outputs import ResultStrides
+from torchstone.judge_process.block_results import ResultStrides
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judging import strides_like
 from torchstone.operators import contiguous_strides

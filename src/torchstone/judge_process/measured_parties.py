@@ -39,7 +39,7 @@ from torchstone.judging import (
     plans_among_timed,
     plant_some,
 )
-from torchstone.measuring.experiment_design import Times, Turn
+from torchstone.measuring.long_block_experiment import Times, Turn
 
 Sweep = Callable[[], None]
 

@@ -1,4 +1,4 @@
-"""Holds what all jobs of a judge share: workers, the device and its lock, memory, facts about cases and candidates."""
+"""Holds what all jobs of a judge share: workers, device and lock, memory, what is known of cases and candidates."""
 
 from __future__ import annotations
 

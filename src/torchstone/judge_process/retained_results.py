@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from torchstone.judge_process.block_outputs import BlockResults
+from torchstone.judge_process.block_results import BlockResults
 from torchstone.protocol.tensor_places import MOST_KEPT, Segment
 from torchstone.supervisor.result_reading import Reader, Span, UnreadableError
 

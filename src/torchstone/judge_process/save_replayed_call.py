@@ -14,7 +14,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.errors import InfrastructureError
-from torchstone.judge_process.block_outputs import BlockResults
+from torchstone.judge_process.block_results import BlockResults
 from torchstone.judging import Expected, ResultPosition
 
 _CPU = torch.device("cpu")

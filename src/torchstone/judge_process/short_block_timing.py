@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from torchstone import operators, schema
-from torchstone.judge_process.block_outputs import BlockResults
+from torchstone.judge_process.block_results import BlockResults
 from torchstone.judge_process.bound_worker import BoundWorker
 from torchstone.judge_process.candidate_failures import FAILURES
 from torchstone.judge_process.candidate_session import CandidateSession
@@ -33,15 +33,15 @@ from torchstone.judge_process.measured_parties import (
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judge_process.stage_clock import HOUSEKEEPING_SECONDS
 from torchstone.judging import DrawnCall, Expected, Reference, UncapturableError
-from torchstone.measuring import needs_single_calls, short_block_schedule, short_blocks
+from torchstone.measuring import needs_single_calls, short_block_experiment, short_blocks
 from torchstone.measuring.device_state import Watch
-from torchstone.measuring.experiment_design import Contestant, Inspections, Times
+from torchstone.measuring.long_block_experiment import Contestant, Inspections, Times
 from torchstone.measuring.repeated_calls import repeated_pairs
 
 WARM_BYTES = 16 << 20
 """Arguments and results of a block on warm caches: they lie in a core's own cache and in its part of the next."""
 
-ShortBlockParties = Mapping[schema.Party, short_block_schedule.ShortBlockContestant]
+ShortBlockParties = Mapping[schema.Party, short_block_experiment.ShortBlockContestant]
 
 
 class BurstDraws:
@@ -157,9 +157,9 @@ def most_calls(bound: BoundWorker, cache: schema.Cache) -> int:
     return bound.sets if cache == "cold" else min(bound.sets, max(1, WARM_BYTES // bound.layout.footprint_bytes))
 
 
-def alone_in(lane: MeasuringLane) -> short_block_schedule.Alone:
+def alone_in(lane: MeasuringLane) -> short_block_experiment.Alone:
     """Each burst has the lane alone. Waiting for it is no part of a measurement's budget."""
-    return short_block_schedule.Alone(lane.exclusive, lambda: time.monotonic() - lane.waited_seconds)
+    return short_block_experiment.Alone(lane.exclusive, lambda: time.monotonic() - lane.waited_seconds)
 
 
 def own_parties(burst: BurstDraws, own: BoundWorker, blank: BoundWorker) -> ShortBlockParties:
@@ -179,7 +179,7 @@ def known_reference_ns(session: CandidateSession, case: schema.Case, parties: Sh
     known, job = session.room.reference_call_ns, session.job
     key = schema.content_key(case, short_blocks.METHOD, job.cache, job.baseline)
     if key not in known:
-        known[key] = short_block_schedule.reference_call_ns(parties, most, warm=job.cache == "warm")
+        known[key] = short_block_experiment.reference_call_ns(parties, most, warm=job.cache == "warm")
     return known[key]
 
 
@@ -200,7 +200,7 @@ class ShortBlockTiming:
     ) -> None:
         self.bound, self.other, self.reference = bound, other, reference
         self._session, self._blank = session, blank
-        self._plan = short_block_schedule.SHORT_BLOCK_PLANS[session.job.effort]
+        self._plan = short_block_experiment.SHORT_BLOCK_PLANS[session.job.effort]
         self._order = random.Random(secrets.randbits(64))
         self._draws = FreshCalls(session, reference)
         burst = BurstDraws(self._draws)
@@ -234,9 +234,9 @@ class ShortBlockTiming:
         with alone.held():
             calls = self._calls()
         inspections = Inspections(
-            -(-self._plan.pairs // short_block_schedule.PAIRS_IN_BURST), self._candidate.inspection
+            -(-self._plan.pairs // short_block_experiment.PAIRS_IN_BURST), self._candidate.inspection
         )
-        blocks = short_block_schedule.short_rounds(
+        blocks = short_block_experiment.short_rounds(
             self._parties, calls, self._plan, self._order, self.watch, inspections, alone
         )
         if needs_single_calls(blocks):
@@ -245,7 +245,7 @@ class ShortBlockTiming:
             blocks += self._repeated(alone, 1 + max(block.round for block in blocks))
         return blocks, calls
 
-    def _repeated(self, alone: short_block_schedule.Alone, first: int) -> list[schema.Block]:
+    def _repeated(self, alone: short_block_experiment.Alone, first: int) -> list[schema.Block]:
         """Blocks that show how long a call takes on warm caches. Not for operators that write to their arguments."""
         known_ns = known_reference_ns(self._session, self.reference.case, self._parties, 1)
         with alone.held():
@@ -255,9 +255,9 @@ class ShortBlockTiming:
         """In a block. How long the reference's calls take is asked once for a case, however many candidates it has."""
         most = most_calls(self.bound, self._session.job.cache)
         reference_ns = known_reference_ns(self._session, self.reference.case, self._parties, most)
-        return short_block_schedule.calls_in_block(self._parties, most, self._plan, reference_ns)
+        return short_block_experiment.calls_in_block(self._parties, most, self._plan, reference_ns)
 
-    def _confirm(self, blocks: list[schema.Block], calls: int, alone: short_block_schedule.Alone) -> None:
+    def _confirm(self, blocks: list[schema.Block], calls: int, alone: short_block_experiment.Alone) -> None:
         """Whether the speed is also there where each call waits for the one before."""
         draws = self._draws
         parties: Mapping[schema.Party, Contestant] = {
@@ -277,6 +277,6 @@ class ShortBlockTiming:
             with alone.held():
                 for contestant in parties.values():
                     contestant.run(calls)
-            short_block_schedule.short_confirmations(
+            short_block_experiment.short_confirmations(
                 parties, blocks, calls, self._plan, self._order, needs_single_calls, alone
             )

@@ -39,7 +39,7 @@ from torchstone.judge_process.large_cases import (
 )
 from torchstone.judge_process.overlapped_work import Meanwhile
 from torchstone.judge_process.randomness_across_retries import RepeatableRandomness
-from torchstone.judge_process.reference_before_after import (
+from torchstone.judge_process.reference_timed_without_candidate import (
     Beforehand,
     reference_beforehand,
     with_reference_alone,
@@ -49,7 +49,16 @@ from torchstone.judge_process.save_replayed_call import save_call
 from torchstone.judge_process.short_block_timing import WARM_BYTES
 from torchstone.judge_process.stage_clock import HOUSEKEEPING_SECONDS
 from torchstone.judge_process.variant_checks import HiddenVariants
-from torchstone.judging import BUDGETS, DrawnCall, Expected, Reference, ReferenceFailure, desk_of, draw_calls, plant
+from torchstone.judging import (
+    BUDGETS,
+    DrawnCall,
+    Expected,
+    Reference,
+    ReferenceFailure,
+    arithmetic_device_of,
+    draw_calls,
+    plant,
+)
 from torchstone.protocol.replies import Failed
 
 _BESIDE_CHECKS = 6
@@ -160,8 +169,8 @@ class StagedJob:
         self._room.memory.hold(job.key, bytes_for_arguments(job.case))
         with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves it and comes back to it
             self._room.without_candidate_if_needed(lambda: require_memory_for_arguments(job.case, kind))
-            desk = desk_of(job.case, self._room.device)
-            reference = Reference(job.case, self._room.device, desk, effort=job.effort)
+            arithmetic_device = arithmetic_device_of(job.case, self._room.device)
+            reference = Reference(job.case, self._room.device, arithmetic_device, effort=job.effort)
             calls, expected = session.draw(reference, 1)
             work = self._room.work_of(expected[0]) if timed else None
             if work is not None:
@@ -171,7 +180,7 @@ class StagedJob:
             self._room.memory.require(job.key, bytes_for_call(job.case, first))
             self._room.without_candidate_if_needed(lambda: require_memory(job.case, first, layout, kind))
             checks = max(BUDGETS[job.effort].checked_calls, self._room.calls_to_tell(expected[0]))
-            sets = self._sets(layout, checks, timed, draws=reference.lottery is not None)
+            sets = self._sets(layout, checks, timed, draws=reference.random_results is not None)
             self._room.memory.require(job.key, bytes_for_job(job.case, first, layout, sets))
             self._room.plan_memory(job.case, sets * layout.footprint_bytes)
             before = reference_beforehand(session, layout, sets, reference) if work is not None else Beforehand()
@@ -252,10 +261,10 @@ class StagedJob:
         session, device = self._session, self._room.device
         self._room.memory.hold(self._job.key, bytes_for_arguments(replay.case))
         with self._room.place_in_lane():
-            desk = desk_of(replay.case, device)
-            reference = Reference(replay.case, device, desk)
+            arithmetic_device = arithmetic_device_of(replay.case, device)
+            reference = Reference(replay.case, device, arithmetic_device)
             made: list[schema.Replay | schema.BlockCall] = [replay, *replay.others]
-            calls = [_drawn_again(replay.case, each, desk) for each in made]
+            calls = [_drawn_again(replay.case, each, arithmetic_device) for each in made]
             expected = reference.expect_many(calls, with_bounds=len(calls) == 1)
             layout = CallLayout(replay.case, expected[0])
             session.take_worker()
@@ -285,7 +294,7 @@ class StagedJob:
         session = self._session
         with session.clock.in_stage("attribute", self._job.deadlines.check_seconds):
             if not has_arguments:
-                bound.present(draw_calls(self._job.case, secrets.randbits(63), 1, bound.desk))
+                bound.present(draw_calls(self._job.case, secrets.randbits(63), 1, bound.arithmetic_device))
             with_kernels = self._wants_kernels()
             found = session.allow(lambda deadline: bound.attribute(deadline, with_kernels))
             reference_bytes = self._room.reference_peak_bytes(self._job.case)

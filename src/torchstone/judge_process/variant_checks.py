@@ -22,7 +22,7 @@ from torchstone.judging import (
     Expected,
     Reference,
     ReferenceFailure,
-    desk_of,
+    arithmetic_device_of,
     has_the_kinds_of,
     hidden_cases,
     stated_size_cases,
@@ -108,7 +108,7 @@ class HiddenVariants:
         bounded = self._is_bounded and calls == 1
         try:
             device = session.room.device
-            reference = Reference(case, device, desk_of(case, device), stated.batch.reference)
+            reference = Reference(case, device, arithmetic_device_of(case, device), stated.batch.reference)
             expected = session.draw_with_planted(reference, calls, stated, bounded=bounded, most_planted=0)
         except (ReferenceFailure, UsageError):
             return None

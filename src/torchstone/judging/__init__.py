@@ -6,7 +6,7 @@ The worker is the untrusted process that runs the kernel.
 from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
 from torchstone.calls.reference_calls import ReferenceFailure, ResultPosition
 from torchstone.calls.resizing import strides_like
-from torchstone.judging.arithmetic_device import desk_of
+from torchstone.judging.arithmetic_device import arithmetic_device_of
 from torchstone.judging.call_batch import Series, UncapturableError
 from torchstone.judging.calls_against_guessing import calls_to_tell
 from torchstone.judging.compare.agreement import compare, compare_many
@@ -26,7 +26,7 @@ from torchstone.judging.reference_repeatability import (
 from torchstone.judging.variant_tag import is_hidden
 from torchstone.judging.variants.pool import hidden_cases, stated_size_cases, with_other_numbers
 from torchstone.judging.work.flops_and_bytes import Work, work_of
-from torchstone.judging.work.value_independent import preparable_share
+from torchstone.judging.work.value_independent_traffic import preparable_share
 
 __all__ = [
     "BUDGETS",
@@ -48,11 +48,11 @@ __all__ = [
     "agrees_about_nothing",
     "agrees_on_plain_memory",
     "agrees_with_itself",
+    "arithmetic_device_of",
     "batched_view",
     "calls_to_tell",
     "compare",
     "compare_many",
-    "desk_of",
     "draw_call",
     "draw_calls",
     "has_the_kinds_of",

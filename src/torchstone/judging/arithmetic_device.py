@@ -15,7 +15,7 @@ _FEW_ELEMENTS = 1 << 14
 _HOST = torch.device("cpu")
 
 
-def desk_of(case: schema.Case, device: torch.device) -> torch.device:
+def arithmetic_device_of(case: schema.Case, device: torch.device) -> torch.device:
     """The device that draws and compares calls of a case that is judged on ``device``."""
     if device.type == "cpu" or case.timed or not operators.runs_on_the_host(case.operator):
         return device

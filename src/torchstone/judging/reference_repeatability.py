@@ -30,10 +30,10 @@ _NOT_DETERMINISTIC = "does not have a deterministic implementation"
 """In torch's own words."""
 
 
-def agrees_with_itself(expected: Expected, device: torch.device, desk: torch.device) -> bool:
+def agrees_with_itself(expected: Expected, device: torch.device, arithmetic_device: torch.device) -> bool:
     """Make the same call in torch several more times, and compare each answer as a candidate's would be."""
-    reference = Reference(expected.call.case, device, desk)
-    if reference.lottery is not None:
+    reference = Reference(expected.call.case, device, arithmetic_device)
+    if reference.random_results is not None:
         return True  # random results are not expected to repeat
     for _ in range(_TIMES):
         (again,) = reference.expect_many([expected.call], with_bounds=False)
@@ -43,7 +43,7 @@ def agrees_with_itself(expected: Expected, device: torch.device, desk: torch.dev
     return True
 
 
-def says_it_races(expected: Expected, device: torch.device, desk: torch.device) -> bool:
+def says_it_races(expected: Expected, device: torch.device, arithmetic_device: torch.device) -> bool:
     """Whether torch declares that it has no deterministic implementation for a call: threads add in any order.
 
     Then no two results need be alike, even if several calls happen to agree.
@@ -51,7 +51,7 @@ def says_it_races(expected: Expected, device: torch.device, desk: torch.device) 
     call, before = expected.call, torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
-        Reference(call.case, device, desk).expect_many([call], with_bounds=False)
+        Reference(call.case, device, arithmetic_device).expect_many([call], with_bounds=False)
     except ReferenceFailure as failure:
         return _NOT_DETERMINISTIC in str(failure)
     finally:
@@ -59,7 +59,7 @@ def says_it_races(expected: Expected, device: torch.device, desk: torch.device) 
     return False
 
 
-def agrees_on_plain_memory(expected: Expected, device: torch.device, desk: torch.device) -> bool:
+def agrees_on_plain_memory(expected: Expected, device: torch.device, arithmetic_device: torch.device) -> bool:
     """Ask torch for the same values on contiguous memory, and compare its answer in full, as a candidate's would be.
 
     Random results are compared by distribution. An operator that reads beside its memory looks random, too. If it draws
@@ -69,7 +69,7 @@ def agrees_on_plain_memory(expected: Expected, device: torch.device, desk: torch
     plain = on_plain_memory(call.case)
     if plain == call.case:
         return True
-    reference = Reference(plain, device, desk)
+    reference = Reference(plain, device, arithmetic_device)
     tensors = tuple(map(_moved, call.tensors, schema.tensors_of(plain)))
     (again,) = reference.expect_many([replace(call, case=plain, tensors=tensors)], with_bounds=False)
     if draws_nothing(again) and not draws_nothing(expected):

@@ -74,9 +74,9 @@ def what_is_missing(impl: str) -> str | None:
     if impl == "triton" and importlib.util.find_spec("triton") is None:
         return "Triton is not installed. Install it: pip install 'torchstone[triton]'."
     if impl == "cuda":
-        if importlib.util.find_spec("torchstone.kernels.nvrtc") is None or not operators("cuda"):
+        if importlib.util.find_spec("torchstone.kernels.cuda_compilers") is None or not operators("cuda"):
             return "this version of Torchstone has no CUDA kernels. Use those in Triton."
-        reason: str | None = importlib.import_module("torchstone.kernels.nvrtc").why_unavailable()
+        reason: str | None = importlib.import_module("torchstone.kernels.cuda_compilers").why_unavailable()
         return reason
     return None
 

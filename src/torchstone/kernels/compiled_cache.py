@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchstone.atomic_files import cache_folder, write_atomically
-from torchstone.kernels.nvrtc import OPTIONS, Compiler, compiler
+from torchstone.kernels.cuda_compilers import OPTIONS, Compiler, compiler
 from torchstone.schema import content_key
 
 FOLDER = "cubins"

@@ -1,6 +1,7 @@
 """Calls the CUDA driver through ctypes: loads kernels, asks for their occupancy, enters torch's context of a device.
 
-The driver exists wherever torch can use a GPU, so nothing else must be installed. `launching` launches kernels with it.
+The driver exists wherever torch can use a GPU, so nothing else must be installed. The module
+`compile_and_launch_cuda` launches kernels with it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from torchstone.kernels.launching import Argument, Constant, CudaKernel, device_of, multiprocessors
+from torchstone.kernels.compile_and_launch_cuda import Argument, Constant, CudaKernel, device_of, multiprocessors
 
 LOAD_BYTES = 16
 """Bytes of the widest load of a thread."""

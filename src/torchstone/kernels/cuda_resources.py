@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import torch
 
+from torchstone.kernels.compile_and_launch_cuda import Constant, CudaKernel
+from torchstone.kernels.cuda_compilers import compiler
 from torchstone.kernels.cuda_launch_geometry import (
     ADD_THREADS,
     BYTES_OF_THREAD,
@@ -21,8 +23,6 @@ from torchstone.kernels.cuda_launch_geometry import (
     RowPlan,
     plan_rows,
 )
-from torchstone.kernels.launching import Constant, CudaKernel
-from torchstone.kernels.nvrtc import compiler
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 DTYPES = (torch.float32, torch.bfloat16)

@@ -1,7 +1,8 @@
 """CUDA C++ source text that the built-in kernels share. They are compiled without headers.
 
-All kernels need NUMBERS; the other parts build on it. Macros come from the launch (`launching.CudaKernel`): T and
-other dtypes, VEC elements per load, THREADS per block. For rows there are LANES threads per row with PACKS loads each.
+All kernels need NUMBERS; the other parts build on it. Macros come from the launch
+(`compile_and_launch_cuda.CudaKernel`): T and other dtypes, VEC elements per load, THREADS per block. For rows there are
+LANES threads per row with PACKS loads each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Measuring: runs rounds of timed calls, reads the device's state, computes times, speedups and their intervals."""
 
-from torchstone.measuring.autograd_overhead import timing
 from torchstone.measuring.block_ratio import BlockRatio, block_ratio
 from torchstone.measuring.long_blocks import is_precise_enough, needs_confirmation, rests_on_the_judges_clock
 from torchstone.measuring.measured_times import Distribution, Timing, distribution
@@ -8,6 +7,7 @@ from torchstone.measuring.paired_speedup import speedup_of_pairs
 from torchstone.measuring.short_blocks import needs_reference_alone, needs_single_calls
 from torchstone.measuring.speed_of_light import Attainment, Bound, limit_of
 from torchstone.measuring.speedup import NOISE_BAND, SpeedOutcome, Speedup, outcome_of
+from torchstone.measuring.timing_of_measurement import timing
 
 __all__ = [
     "NOISE_BAND",

@@ -1,4 +1,4 @@
-"""Computes a measurement's times; withholds a gradient's speedup if autograd's own overhead is more than noise.
+"""Withholds a gradient's speedup if autograd's own overhead in the reference's time is more than noise.
 
 A kernel is differentiated in its own process, which it can change. A kernel that computes results and gradients
 directly saves autograd's graph, which is in the reference's time. Where that is more than noise there is no speedup.
@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
-from torchstone.measuring import long_blocks, short_blocks
 from torchstone.measuring.measured_times import Timing
 from torchstone.measuring.speedup import NOISE_BAND
-from torchstone.schema import Measurement
 
 
-def timing(measurement: Measurement) -> Timing:
-    """Compute times per call and a paired speedup from the raw blocks of a measurement."""
-    by_short_blocks = measurement.method == short_blocks.METHOD
-    found = (short_blocks.timing_of_short_blocks if by_short_blocks else long_blocks.timing_of_long_blocks)(measurement)
-    differentiating_ns = measurement.differentiating_ns
+def withhold_speedup_of_graph(found: Timing, differentiating_ns: float | None) -> Timing:
+    """The timing, without its speedup if the graph explains it. ``differentiating_ns``: autograd's time per call."""
     if found.speedup is None or found.clocked != "calls" or differentiating_ns is None:
         return found
     if differentiating_ns <= NOISE_BAND * found.reference_ns:

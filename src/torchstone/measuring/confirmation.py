@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from torchstone.measuring.per_call import least_reference_ns, less_revealing
+from torchstone.measuring.times_per_call import least_reference_ns, less_revealing
 from torchstone.measuring.trimmed_means import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Party, Way
 
@@ -80,7 +80,7 @@ def _is_one_at_a_time(block: Block) -> bool:
 
 
 def charged(own: Floats, blocks: Sequence[Block]) -> Floats:
-    """The same, with the candidate charged for the part of call handling that it can avoid: see ``per_call.py``.
+    """The same, with the candidate charged for the part of call handling that it can avoid: see ``times_per_call.py``.
 
     In chained calls also for the links between them, which it could compute faster. The reference gains nothing from
     cold caches.

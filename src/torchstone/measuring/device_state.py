@@ -63,7 +63,7 @@ class DeviceProbe:
         """One full reading."""
         numbers = self._gpu.process_numbers() if self._gpu is not None else None
         return DeviceState(
-            **(self._gpu.facts() if self._gpu is not None else {}),
+            **(self._gpu.readings() if self._gpu is not None else {}),
             load_average=round(os.getloadavg()[0], 2),
             cpu_mhz=self._processor.clock_mhz(),
             processes=None if numbers is None else len(numbers),

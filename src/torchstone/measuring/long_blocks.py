@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torchstone.measuring import confirmation
 from torchstone.measuring.measured_times import Timing, distribution
 from torchstone.measuring.paired_speedup import LEAST_ROUNDS, WINSORISED_SHARE, dependence_factor, speedup_of_logs
-from torchstone.measuring.per_call import NOTHING, PerCall, paired, per_call, ratio_alone
 from torchstone.measuring.speed_of_light import Attainment, attainment, has_limit
 from torchstone.measuring.speedup import (
     DECISION_WIDTH,
@@ -36,6 +35,7 @@ from torchstone.measuring.speedup_caps import (
     unless_it_says_nothing,
 )
 from torchstone.measuring.student_t import student_t_95
+from torchstone.measuring.times_per_call import NOTHING, PerCall, paired, per_call, ratio_alone
 from torchstone.measuring.trimmed_means import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Measurement
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from torchstone.measuring.per_call import Clocked
 from torchstone.measuring.speed_of_light import Attainment
 from torchstone.measuring.speedup import Speedup
+from torchstone.measuring.times_per_call import Clocked
 
 
 class Distribution(msgspec.Struct, frozen=True):

@@ -71,7 +71,7 @@ class NvmlDevice:
         bits = self._tell(lambda: self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)) or 0
         return tuple(name for bit, name in _THROTTLE_BITS.items() if bits & bit)
 
-    def facts(self) -> dict[str, Any]:
+    def readings(self) -> dict[str, Any]:
         """What it is doing at this moment, under the names of ``DeviceState``."""
         nvml, handle = self._nvml, self._handle
         milliwatts = self._tell(lambda: nvml.nvmlDeviceGetPowerUsage(handle))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from torchstone.measuring.experiment_design import Times
+from torchstone.measuring.long_block_experiment import Times
 from torchstone.measuring.trimmed_means import low_third
 from torchstone.schema import Block, Way
 

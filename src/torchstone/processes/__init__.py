@@ -4,15 +4,15 @@ For the user's own trusted code, without a sandbox. Workers, which run untrusted
 """
 
 from torchstone.processes.bounded_log import BoundedLog
-from torchstone.processes.child_process import Ends, Peer, PeerEndedError, PeerOverranError, ending_in_words
+from torchstone.processes.child_process import ChildEndedError, ChildProcess, Ends, ReplyTimeoutError, ending_in_words
 from torchstone.processes.msgpack_framing import receive, send
 
 __all__ = [
     "BoundedLog",
+    "ChildEndedError",
+    "ChildProcess",
     "Ends",
-    "Peer",
-    "PeerEndedError",
-    "PeerOverranError",
+    "ReplyTimeoutError",
     "ending_in_words",
     "receive",
     "send",

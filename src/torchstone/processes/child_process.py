@@ -31,11 +31,11 @@ _GONE_SECONDS = 30.0
 T = TypeVar("T")
 
 
-class PeerEndedError(Exception):
+class ChildEndedError(Exception):
     """The process is gone; the message says how it ended."""
 
 
-class PeerOverranError(Exception):
+class ReplyTimeoutError(Exception):
     """No reply before the deadline."""
 
 
@@ -49,7 +49,7 @@ class Ends(NamedTuple):
     leash: int
 
 
-class Peer:
+class ChildProcess:
     """One process, from its start to its end. Not for several threads at once."""
 
     def __init__(self, ends: Ends, log: BoundedLog, watch: Callable[[int], None] | None = None) -> None:
@@ -82,7 +82,7 @@ class Peer:
             self._send(memoryview(frame(message)), deadline)
         except BrokenPipeError:
             self._wait_for_status()
-            raise PeerEndedError(self.ending) from None
+            raise ChildEndedError(self.ending) from None
         return self._reply(kind, deadline)
 
     def end(self) -> None:
@@ -115,7 +115,7 @@ class Peer:
                 view = view[os.write(self._ends.requests, view) :]
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise PeerOverranError from None
+                    raise ReplyTimeoutError from None
                 select.select([], [self._ends.requests], [], _WATCH_SECONDS)
                 self._drain_log(_LOG_READS)
 
@@ -126,10 +126,10 @@ class Peer:
             if data is not None:
                 return msgspec.msgpack.decode(data, type=kind)
             if self._wait_status is not None or self._gone:
-                raise PeerEndedError(self.ending)
+                raise ChildEndedError(self.ending)
             now = time.monotonic()
             if now >= deadline:
-                raise PeerOverranError
+                raise ReplyTimeoutError
             self._poll.poll(1000 * max(0.0, min(deadline - now, watch_again - now)))
             self._read_available()
             if time.monotonic() >= watch_again:

@@ -25,7 +25,7 @@ class DeviceLimits(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
 
     def lines(self) -> list[str]:
-        """The same in words, one fact each."""
+        """The same in words, a list of sentences."""
         return [*self._hardware(), *self._bounds()]
 
     def _hardware(self) -> list[str]:

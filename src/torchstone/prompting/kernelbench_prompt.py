@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from torchstone.prompting.device_limits import DeviceLimits
-from torchstone.prompting.entry_points import PROBLEM_ENTRY
+from torchstone.prompting.folder_and_function_names import PROBLEM_ENTRY
 from torchstone.prompting.languages import EXAMPLE_OPERATOR, NATIVE_RULES, Language, language_named
 from torchstone.schema import Case
 

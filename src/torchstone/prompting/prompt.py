@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from torchstone.errors import UsageError
 from torchstone.prompting.device_limits import DeviceLimits
-from torchstone.prompting.entry_points import entry_of, kernel_folder
+from torchstone.prompting.folder_and_function_names import entry_of, kernel_folder
 from torchstone.prompting.gradient import gradient_rules
 from torchstone.prompting.languages import EXAMPLE_OPERATOR, Language, language_named
 from torchstone.schema import (
@@ -22,7 +22,7 @@ from torchstone.schema import (
     is_model,
     tensors_of,
 )
-from torchstone.suites.case_facts import CaseFacts, facts_of
+from torchstone.suites.case_overview import CaseOverview, overview_of
 
 _MOST_CALLS = 24
 """Calls that are listed; more are counted. About 40 tokens each."""
@@ -61,7 +61,7 @@ def prompt_for(
         f"# Memory\n{memory_notes(operator)}",
         *([_section("Gradient", gradient_rules(operator, gradients, chosen))] if gradients else []),
         _section("How it is judged", _judging(cases, require_authored)),
-        _section("Calls that will be made", _calls(facts_of(cases), cases, shapes, non_finite)),
+        _section("Calls that will be made", _calls(overview_of(cases), cases, shapes, non_finite)),
         _section("Device", (device or DeviceLimits("cpu")).lines()),
         _section(f"Rules of {chosen.title}", chosen.rules),
         _example(chosen, differentiable=bool(gradients)),
@@ -98,13 +98,13 @@ def _judging(cases: Sequence[Case], require_authored: bool) -> Iterator[str]:
         yield "The work must be the kernel's own: work of torch or a library, copies included, is refused."
 
 
-def _calls(facts: CaseFacts, cases: Sequence[Case], shapes: Shapes, non_finite: NonFiniteInputs) -> Iterator[str]:
-    yield f"dtypes: {', '.join(facts.dtypes) or 'no tensors'}"
-    if facts.edges:
-        yield f"among them: {', '.join(facts.edges)}"
-    listed = [call for call in facts.calls if call.endswith("timed")]  # what the speed is about comes first
-    listed += [call for call in facts.calls if not call.endswith("timed")]
-    more = [f"and {facts.count - _MOST_CALLS} more"] if facts.count > _MOST_CALLS else []
+def _calls(overview: CaseOverview, cases: Sequence[Case], shapes: Shapes, non_finite: NonFiniteInputs) -> Iterator[str]:
+    yield f"dtypes: {', '.join(overview.dtypes) or 'no tensors'}"
+    if overview.edges:
+        yield f"among them: {', '.join(overview.edges)}"
+    listed = [call for call in overview.calls if call.endswith("timed")]  # what the speed is about comes first
+    listed += [call for call in overview.calls if not call.endswith("timed")]
+    more = [f"and {overview.count - _MOST_CALLS} more"] if overview.count > _MOST_CALLS else []
     yield "\n    ".join(["stated calls, T(shape, dtype):", *listed[:_MOST_CALLS], *more])
     if shapes == "near" and any(case.jitter or case.layouts for case in cases):
         yield from _other_calls()

@@ -117,7 +117,7 @@ def _disturbed(measured: Measurement) -> str:
 
 
 def _state(state: DeviceState) -> str:
-    facts = (
+    figures = (
         (state.sm_clock_mhz, "{} MHz"),
         (state.memory_clock_mhz, "memory {} MHz"),
         (state.temperature_celsius, "{} °C"),
@@ -125,7 +125,7 @@ def _state(state: DeviceState) -> str:
         (state.cpu_mhz, "CPU {} MHz"),
         (state.load_average, "load {:.2f}"),
     )
-    told = [form.format(value) for value, form in facts if value is not None]
+    told = [form.format(value) for value, form in figures if value is not None]
     return ", ".join([*told, *state.throttle_reasons])
 
 
@@ -150,7 +150,7 @@ def _share(kernel: KernelShare) -> str:
 
 
 def _code(code: KernelCode) -> str:
-    facts = (
+    figures = (
         (code.registers_per_thread, "{} registers"),
         (code.spilled_registers, "{} spilled"),
         (code.shared_memory_bytes, "{} B shared"),
@@ -160,7 +160,7 @@ def _code(code: KernelCode) -> str:
         (_extent(code.block), "block {}"),
         (code.occupancy_percent, "occupancy {:.0f} %"),
     )
-    told = [form.format(value) for value, form in facts if value is not None]
+    told = [form.format(value) for value, form in figures if value is not None]
     return f"{one_line(code.name, limit=_NAME_CHARACTERS)}: {', '.join(told) or 'nothing told'}"
 
 

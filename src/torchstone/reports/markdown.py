@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torchstone.reports.case_results import CaseResult
 from torchstone.reports.failures import FailureGroup, grouped
 from torchstone.reports.operator_summary import OperatorSummary
-from torchstone.reports.run_facts import fact_lines
+from torchstone.reports.run_circumstances import circumstance_lines
 from torchstone.reports.safe_text import counted, markdown_cell, microseconds, natural, of_limit, ratio
 from torchstone.reports.summary import BackendSummary, Scores, Summary
 
@@ -20,7 +20,7 @@ def overall_summary(summary: Summary, results: Sequence[CaseResult]) -> str:
     failures = [_failure(group, summary.compares) for group in grouped(results)]
     parts = [
         "# Torchstone run",
-        *_facts(summary),
+        *_circumstances(summary),
         _backends(summary) if summary.compares else _metrics(summary),
         _verdicts(summary),
         "## Operators",
@@ -62,10 +62,10 @@ def _with_backend(head: str, compares: bool) -> str:
     return f"{names.replace('| Operator |', '| Operator | Backend |', 1)}\n{rule.replace('|', '| --- |', 1)}"
 
 
-def _facts(summary: Summary) -> list[str]:
+def _circumstances(summary: Summary) -> list[str]:
     if summary.run is None:
         return []
-    lines = fact_lines(summary.run, summary.not_judged)
+    lines = circumstance_lines(summary.run, summary.not_judged)
     return ["\n".join((_FACT_HEAD, *(f"| {name} | {markdown_cell(text, _FACT_CHARACTERS)} |" for name, text in lines)))]
 
 

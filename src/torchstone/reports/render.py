@@ -21,7 +21,7 @@ from torchstone.reports.failures import FailureGroup, grouped
 from torchstone.reports.operator_summary import OperatorSummary
 from torchstone.reports.remarks import remarks
 from torchstone.reports.report import RunReport
-from torchstone.reports.run_facts import fact_lines
+from torchstone.reports.run_circumstances import circumstance_lines
 from torchstone.reports.safe_text import counted, microseconds, of_limit, one_line, over_bound, ratio
 from torchstone.reports.slowest_cases import seconds_of, slowest, stages_of
 from torchstone.reports.summary import Summary
@@ -82,7 +82,7 @@ def print_heading(summary: Summary, console: Console) -> None:
     """Date, machine, versions, command and cases that were not judged; nothing for records without a run."""
     if summary.run is None:
         return
-    for name, text in fact_lines(summary.run, summary.not_judged):
+    for name, text in circumstance_lines(summary.run, summary.not_judged):
         line = f"{name:<{_FACT_INDENT}}{one_line(text, _FACT_CHARACTERS)}"
         stopped = name == "not judged" and summary.not_judged
         style = _COLOURS["not judged"] if stopped else "default"

@@ -17,7 +17,7 @@ from torchstone.reports.case_results import CaseResult, counts_of, device_types,
 from torchstone.reports.fastest_backend import BackendSpeed, fastest
 from torchstone.reports.isolation import IsolationSummary, isolation_in_force
 from torchstone.reports.operator_summary import OperatorSummary, geomean, operator_summary
-from torchstone.reports.run_facts import RunFacts, backends_in, run_facts
+from torchstone.reports.run_circumstances import RunCircumstances, backends_in, circumstances_of
 from torchstone.reports.safe_text import natural
 from torchstone.schema import PlannedRun, Record, RunDescription
 
@@ -79,7 +79,7 @@ class Summary(Scores, frozen=True):
     """One for each backend where several are compared, otherwise empty."""
     device_types: dict[str, int] = {}
     """Cases by type of device. Speeds are never averaged over several types."""
-    run: RunFacts | None = None
+    run: RunCircumstances | None = None
     """When, where and by which command; None for records that come from no run folder."""
 
     @property
@@ -122,7 +122,7 @@ def fold(
         not_judged=None if planned is None else sum(item.not_judged for item in operators),
         left_out={} if planned is None else planned.left_out,
         backends=tuple(_backend(name, operators, results, p) for name in names) if len(names) > 1 else (),
-        run=None if description is None else run_facts(description, (item.record for item in results)),
+        run=None if description is None else circumstances_of(description, (item.record for item in results)),
     )
 
 

@@ -19,7 +19,7 @@ from torchstone.runs.failing_verdicts import fails
 from torchstone.runs.growing_plan import GrowingPlan
 from torchstone.runs.interruption import Interruption
 from torchstone.runs.journal import Journal
-from torchstone.runs.late_cases import LateCases, arrivals_of
+from torchstone.runs.judge_while_finding_cases import LateCases, arrivals_of
 from torchstone.runs.manifest import collect
 from torchstone.runs.plan import CASE_RECORDS, JobPlan, Terms
 from torchstone.runs.request import RunRequest, check, configuration

@@ -1,25 +1,25 @@
 """Judges kernels for other programs: `KernelService` knows no protocol, `mcp_server` offers it to agents over MCP."""
 
 from torchstone.serving.answers import (
-    CaseFacts,
+    CaseAnswer,
     Explanation,
     GivenKernel,
     JobAnswer,
     KernelAnswer,
-    OperatorFacts,
+    OperatorAnswer,
     ProfileAnswer,
     RecordName,
 )
 from torchstone.serving.service import KernelService, ServiceOptions
 
 __all__ = [
-    "CaseFacts",
+    "CaseAnswer",
     "Explanation",
     "GivenKernel",
     "JobAnswer",
     "KernelAnswer",
     "KernelService",
-    "OperatorFacts",
+    "OperatorAnswer",
     "ProfileAnswer",
     "RecordName",
     "ServiceOptions",

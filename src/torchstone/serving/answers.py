@@ -24,7 +24,7 @@ class GivenKernel(msgspec.Struct, frozen=True):
     """Name of the function; empty: found by its name."""
 
 
-class OperatorFacts(msgspec.Struct, frozen=True):
+class OperatorAnswer(msgspec.Struct, frozen=True):
     """An operator of a suite."""
 
     operator: str
@@ -32,7 +32,7 @@ class OperatorFacts(msgspec.Struct, frozen=True):
     timed_cases: int
 
 
-class CaseFacts(msgspec.Struct, frozen=True):
+class CaseAnswer(msgspec.Struct, frozen=True):
     """A case of an operator."""
 
     case: str

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from torchstone.api import Evaluation, Judge
-from torchstone.api.submission import Purpose
+from torchstone.api.jobs_for_kernels import Purpose
 from torchstone.errors import TorchstoneError, UsageError
 from torchstone.feedback import feedback_of
 from torchstone.reports.safe_text import one_line

@@ -24,7 +24,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent
 from pydantic import Field
 
-from torchstone.api.submission import Purpose
+from torchstone.api.jobs_for_kernels import Purpose
 from torchstone.errors import TorchstoneError
 from torchstone.executors.versions import own_version
 from torchstone.schema import Effort

@@ -12,7 +12,7 @@ import msgspec
 from torchstone import registry
 from torchstone.api import Judge, as_implementation
 from torchstone.api.context_manager_base import ContextManagerBase
-from torchstone.api.submission import Purpose
+from torchstone.api.jobs_for_kernels import Purpose
 from torchstone.errors import UsageError
 from torchstone.feedback import feedback_of, profiled_work
 from torchstone.profiling import ProfileRequest, profile
@@ -23,10 +23,10 @@ from torchstone.runs.devices import resolve_device
 from torchstone.runs.earlier import named_run
 from torchstone.schema import Case, Deadlines, Effort, Record, SourceFiles, forward_operator
 from torchstone.serving.answers import (
-    CaseFacts,
+    CaseAnswer,
     Explanation,
     GivenKernel,
-    OperatorFacts,
+    OperatorAnswer,
     ProfileAnswer,
 )
 from torchstone.serving.jobs import Jobs, JudgingJob, KernelOnCases
@@ -78,18 +78,18 @@ class KernelService(ContextManagerBase):
 
     # ---- what there is
 
-    def operators(self, suite: str = "", contains: str = "") -> tuple[OperatorFacts, ...]:
+    def operators(self, suite: str = "", contains: str = "") -> tuple[OperatorAnswer, ...]:
         """The operators of a suite, with their numbers of cases."""
         name = suite or self.options.suite
         query = query_of(RunRequest(suite=name), self._device)
         cases = select_cases(name, registry.suites.factory(name)(), query)
         total, timed = Counter(each.operator for each in cases), Counter(each.operator for each in cases if each.timed)
-        return tuple(OperatorFacts(each, total[each], timed[each]) for each in sorted(total) if contains in each)
+        return tuple(OperatorAnswer(each, total[each], timed[each]) for each in sorted(total) if contains in each)
 
-    def cases(self, operator: str, suite: str = "", dtypes: Sequence[str] = ()) -> tuple[CaseFacts, ...]:
+    def cases(self, operator: str, suite: str = "", dtypes: Sequence[str] = ()) -> tuple[CaseAnswer, ...]:
         """The cases that a kernel of this operator is judged on. Hidden variants of them are drawn besides."""
         found = self._cases(operator, suite, dtypes)
-        return tuple(CaseFacts(each.key, each.operator, each.label, each.timed, each.tags) for each in found)
+        return tuple(CaseAnswer(each.key, each.operator, each.label, each.timed, each.tags) for each in found)
 
     def _cases(self, operator: str, suite: str, dtypes: Sequence[str]) -> tuple[Case, ...]:
         name = registry.suites.canonical(suite or self.options.suite)

@@ -7,7 +7,7 @@ this module makes. It needs shapes only and does not import torch.
 
 from __future__ import annotations
 
-from torchstone.suites.trace_text import TracedCall, TracedTensor, Value
+from torchstone.suites.recorded_call_text import TracedCall, TracedTensor, Value
 
 _ON_CPU = "aten._scaled_dot_product_flash_attention_for_cpu"
 FORWARD, BACKWARD = f"{_ON_CPU}.default", f"{_ON_CPU}_backward.default"

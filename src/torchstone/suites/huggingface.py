@@ -1,7 +1,7 @@
 """Suite `huggingface_100`: calls of 100 well-known models of the Hugging Face hub in a training step.
 
 `tools/make_huggingface_100.py` traced the calls without weights into a file of this package. Their values come from
-tables of valid values by operator (`value_facts`), as for all recorded calls. On CUDA, attention calls are converted
+tables of valid values by operator (`valid_values`), as for all recorded calls. On CUDA, attention calls are converted
 (`cuda_attention`). `MODELS_FILE` tells how each model was traced.
 """
 
@@ -15,8 +15,8 @@ import msgspec
 from torchstone.suites.base import CaseQuery
 from torchstone.suites.cuda_attention import BACKWARD, FORWARD, on_cuda
 from torchstone.suites.recorded_call_files import Recorded, read_source
-from torchstone.suites.trace_text import format_call
-from torchstone.suites.traces import TraceSuite
+from torchstone.suites.recorded_call_text import format_call
+from torchstone.suites.torchbench import TraceSuite
 
 _DATA = Path(__file__).parent / "data"
 CALLS_FILE = _DATA / "huggingface_100.jsonl.gz"

@@ -26,7 +26,7 @@ from torchstone.processes.free_memory import free_host_bytes
 from torchstone.schema import Case, content_key
 from torchstone.suites.base import CaseQuery, Quiet, selects
 from torchstone.suites.case_cache import Exclusion, Index, KeptCatalogue, Part, PlacedCase, Prepared, Progress
-from torchstone.suites.problem_file_memory import ReadingMemory
+from torchstone.suites.problem_memory_reservation import ProblemMemory
 
 READER_VERSION = 3
 """Raise it when the same problems would give other cases, so that cached cases are not used."""
@@ -216,7 +216,7 @@ def _cache_answer(query: CaseQuery, operator: str, path: Path, read: Read) -> No
 
 def _most_free_bytes(device_type: str) -> int:
     """Memory that a problem may use now if it is read alone."""
-    return ReadingMemory(device_type).usable_bytes
+    return ProblemMemory(device_type).usable_bytes
 
 
 def problems_in(source: str | None) -> list[tuple[Path, str]]:
@@ -301,7 +301,7 @@ class _Reader:
 
     def __init__(self, device_type: str, readers: int, quiet: Quiet) -> None:
         self._device_type, self._readers, self._quiet = device_type, readers, quiet
-        self._memory = ReadingMemory(device_type)
+        self._memory = ProblemMemory(device_type)
         self._process: Confined | None = None
         self._limit_bytes = 0
         """Host memory that the process may use."""

@@ -20,9 +20,9 @@ from torchstone.calls.torch_errors import is_out_of_memory
 from torchstone.errors import UsageError
 from torchstone.processes.msgpack_framing import receive, send
 from torchstone.suites.case_cache import Exclusion
-from torchstone.suites.case_of_recorded_call import Unfit, choices, fit
+from torchstone.suites.case_from_recorded_call import Unfit, choices, fit
 from torchstone.suites.kernelbench import ProblemOrder, Read
-from torchstone.suites.recorder import Facts, Unrecordable, facts_of, write_down
+from torchstone.suites.recorder import Unrecordable, ValueProperties, properties_of, write_down
 from torchstone.suites.state_left_by_calls import inputs_of, results_without_state, same, written_buffers
 
 SUITE = "kernelbench"
@@ -205,8 +205,8 @@ def _large_case(order: ProblemOrder, source: schema.SourceFiles, problem: Mappin
     with device:  # on a GPU a billion numbers take no time
         inputs = [value.to(device) if isinstance(value, torch.Tensor) else value for value in inputs_of(problem, 0)]
     written = write_down(order.operator, [weights, *inputs], {})
-    facts = tuple(facts_of(tensor) for tensor in written.tensors)
-    call = msgspec.structs.replace(written.call, facts=facts)
+    properties = tuple(properties_of(tensor) for tensor in written.tensors)
+    call = msgspec.structs.replace(written.call, properties=properties)
     del written, inputs
     plain = schema.Case(SUITE, order.operator, call.args, jitter=False, timed=True, model=source)
     fills = [
@@ -218,7 +218,7 @@ def _large_case(order: ProblemOrder, source: schema.SourceFiles, problem: Mappin
     reason = "no values were tried"
     for fitted in choices(call, SUITE):
         for signs in (True, False):
-            case = _with_weights(plain, fitted, facts, fills, signs=signs)
+            case = _with_weights(plain, fitted, properties, fills, signs=signs)
             share = _largest_non_finite_share(function, case, device)
             if share <= _MAX_NON_FINITE_SHARE:
                 return case
@@ -252,8 +252,8 @@ def _case_with(
     weights = [_as_argument(weight, kinds[name]) for name, weight in model_operators.named_weights(model).items()]
     inputs = inputs_of(problem, 0)
     written = write_down(order.operator, [weights, *inputs], {})
-    facts = tuple(facts_of(tensor) for tensor in written.tensors)
-    call = msgspec.structs.replace(written.call, facts=facts)
+    properties = tuple(properties_of(tensor) for tensor in written.tensors)
+    call = msgspec.structs.replace(written.call, properties=properties)
     plain = schema.Case(SUITE, order.operator, call.args, jitter=False, timed=True, model=source)
     model_operators.register(plain)
     _require_determinism(model_operators.ModelFunction(problem["Model"], problem, kinds), weights, inputs)
@@ -262,7 +262,7 @@ def _case_with(
         schema.AsMade(place) if _stays_as_made(weight, kind) else kind
         for place, (weight, kind) in enumerate(zip(weights, kinds.values(), strict=True))
     ]
-    both_signs, as_stated = (_with_weights(plain, fitted, facts, fills, signs=signs) for signs in (True, False))
+    both_signs, as_stated = (_with_weights(plain, fitted, properties, fills, signs=signs) for signs in (True, False))
     return both_signs if _is_at_least_as_finite(both_signs, as_stated) else as_stated
 
 
@@ -293,7 +293,7 @@ def _constants_written_to(case: schema.Case) -> frozenset[str]:
 def _with_weights(
     plain: schema.Case,
     fitted: schema.Case,
-    facts: Sequence[Facts],
+    properties: Sequence[ValueProperties],
     kinds: Sequence[model_operators.WeightKind | schema.AsMade],
     *,
     signs: bool,
@@ -305,7 +305,7 @@ def _with_weights(
     listed = fitted.args[0]
     assert isinstance(listed, schema.Sequence)
     drawn = []
-    for tensor, kind, seen in zip(listed.items, kinds, facts, strict=False):
+    for tensor, kind, seen in zip(listed.items, kinds, properties, strict=False):
         assert isinstance(tensor, schema.Tensor)
         fill: schema.Fill | None = None  # integers keep the fill that was found for them
         if isinstance(kind, schema.AsMade):
@@ -359,16 +359,18 @@ def _holds_table(buffer: torch.Tensor) -> bool:
     return buffer.numel() > 1 and (buffer.dtype is torch.bool or not bool((buffer == buffer.flatten()[0]).all()))
 
 
-def _weight_fill(facts: Facts, signs: bool) -> schema.Fill | None:
+def _weight_fill(properties: ValueProperties, signs: bool) -> schema.Fill | None:
     """A fill with the magnitude of the initialized weight, on which deep networks depend. None: keep the usual fill.
 
     ``signs``: draw both signs, though the weight was initialized positive.
     """
-    if not facts.seen or (facts.values is not None and not any(isinstance(value, float) for value in facts.values)):
+    if not properties.seen or (
+        properties.values is not None and not any(isinstance(value, float) for value in properties.values)
+    ):
         return None
-    reach = max(abs(facts.least), abs(facts.greatest))
-    if facts.least >= 0 and reach > 0 and signs:
+    reach = max(abs(properties.least), abs(properties.greatest))
+    if properties.least >= 0 and reach > 0 and signs:
         return schema.Uniform(-reach * 1.5, reach * 1.5)
-    if facts.least >= 0 and reach > 0:  # scales and variances
-        return schema.Uniform(max(facts.least, reach / 2) / 1.5, reach * 1.5)
+    if properties.least >= 0 and reach > 0:  # scales and variances
+        return schema.Uniform(max(properties.least, reach / 2) / 1.5, reach * 1.5)
     return schema.Uniform(-reach, reach) if reach > 0 else schema.Normal(0.0, 0.1)

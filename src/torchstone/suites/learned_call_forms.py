@@ -19,11 +19,11 @@ from torchstone import operators, schema
 from torchstone.suites.memory_layouts import LAYOUTS, PLAIN, MemoryLayout, laid_out
 from torchstone.suites.non_tensor_arguments import Declared, Setting, Way, declared_arguments
 from torchstone.suites.random_choices import Choices, OrdinaryChoices
+from torchstone.suites.recorded_call_text import TracedCall, TracedTensor, Value
 from torchstone.suites.shape_families import FAMILIES, RANKS, Family, Shape, Shapes, Slot, broadcast, same, square
 from torchstone.suites.torch_probe import TorchProbe
-from torchstone.suites.trace_text import TracedCall, TracedTensor, Value
-from torchstone.suites.value_facts import fills_for
-from torchstone.suites.value_facts.fact_table import NUMBERS
+from torchstone.suites.valid_values import fills_for
+from torchstone.suites.valid_values.rule_table import NUMBERS
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Form(NamedTuple):
     """Argument -> its ways. Optional tensors have two: given and left out."""
     layouts: tuple[MemoryLayout, ...] = (PLAIN,)
     domain: schema.Fill = schema.Normal()
-    """Range for floating-point arguments whose values no table of `value_facts` gives."""
+    """Range for floating-point arguments whose values no table of `valid_values` gives."""
     specials: bool = False
     """Whether the operator's results for infinities and NaN are defined."""
 
@@ -322,7 +322,7 @@ def _is_default(argument: Declared, drawn: Mapping[str, Value]) -> bool:
 
 
 def _filled(tensor: schema.Tensor, form: Form, main: Shape, dtype: str) -> schema.Tensor:
-    """The tensor with a fill of the form's range, or of valid indices, where `value_facts` gives no fill."""
+    """The tensor; where `valid_values` gives no fill, with the form's range or indices into the smallest dimension."""
     if tensor.fill == schema.Normal() and tensor.dtype in _FLOATS:
         return msgspec.structs.replace(tensor, fill=form.domain)
     if tensor.fill == NUMBERS and dtype != tensor.dtype:

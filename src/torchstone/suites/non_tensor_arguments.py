@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 
 from torchstone.suites.random_choices import Choices
+from torchstone.suites.recorded_call_text import TorchName, Value
 from torchstone.suites.shape_families import Shape, Slot
-from torchstone.suites.trace_text import TorchName, Value
 
 _DIMENSIONS = {"dim", "dim0", "dim1", "dim2", "axis", "axis0", "axis1", "start_dim", "end_dim", "source", "destination"}
 _LISTS_OF_DIMENSIONS = {"dim", "dims", "axis", "axes"}

@@ -24,12 +24,12 @@ from torchstone.operator_categories import base_name
 from torchstone.suites.base import names_operator
 from torchstone.suites.captured import FORMAT, SUITE, Captured, Head, write_captured
 from torchstone.suites.case_cache import Exclusion, merged
-from torchstone.suites.case_of_recorded_call import Domains, KnownChoice, Unfit, domains_of, fit
+from torchstone.suites.case_from_recorded_call import Domains, KnownChoice, Unfit, domains_of, fit
+from torchstone.suites.recorded_call_from_case import Untraceable, traced
 from torchstone.suites.recorder import RecordedCall, Recorder
 from torchstone.suites.selection import input_bytes
-from torchstone.suites.trace_form import Untraceable, traced
-from torchstone.suites.traces import TIMED_BYTES
-from torchstone.suites.value_facts import fills_for, is_known
+from torchstone.suites.torchbench import TIMED_BYTES
+from torchstone.suites.valid_values import fills_for, is_known
 
 FLOAT_LOOKS = 3
 """Number of equal calls in which the values of floating-point tensors are read."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from torchstone.errors import InfrastructureError, MissingExtraError, UsageError
-from torchstone.suites.trace_text import TracedCall, TraceTextError, parse_call
+from torchstone.suites.recorded_call_text import TracedCall, TraceTextError, parse_call
 
 HUB = "hf://"
 DEFAULT_SOURCE = (
@@ -39,7 +39,7 @@ class Row(msgspec.Struct, frozen=True):
 
     op_name: str
     args: str
-    """Text of the arguments, in the grammar of :mod:`torchstone.suites.trace_text`."""
+    """Text of the arguments, in the grammar of :mod:`torchstone.suites.recorded_call_text`."""
     count: int = 1
     """How often the call was recorded. 0: it was made by hand from a recorded call."""
     included_in_benchmark: bool = True

@@ -1,9 +1,9 @@
 """Records calls of ATen operators as they happen: their arguments, and ranges and other properties of their values.
 
 A :class:`Recorder` is a dispatch mode below autograd, where every model consists of calls of ATen overloads. Calls that
-differ only in values are recorded once, with a count; the facts about their values (range, order, definite matrices)
+differ only in values are recorded once, with a count; the properties of their values (range, order, definite matrices)
 are joined. Calls that cannot be described by shapes, dtypes and plain values are counted, with the reason.
-:mod:`torchstone.suites.case_of_recorded_call` finds values for the recorded calls later.
+:mod:`torchstone.suites.case_from_recorded_call` finds values for the recorded calls later.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Unrecordable(Exception):  # noqa: N818 - not an error: a call that cannot 
     """A call cannot be described as data; the text is the reason."""
 
 
-class Facts(msgspec.Struct, frozen=True):
+class ValueProperties(msgspec.Struct, frozen=True):
     """Properties of the values of one tensor argument, over all equal calls."""
 
     seen: bool = False
@@ -53,11 +53,11 @@ class Facts(msgspec.Struct, frozen=True):
     values: tuple[bool | int | float, ...] | None = None
     """The values in the first call, if they are finite and at most `MOST_GIVEN`."""
 
-    def joined(self, other: Facts) -> Facts:
-        """The facts that hold for both."""
+    def joined(self, other: ValueProperties) -> ValueProperties:
+        """The properties that hold for both."""
         if not other.seen or not self.seen:
             return self if self.seen else other
-        return Facts(
+        return ValueProperties(
             seen=True,
             least=min(self.least, other.least),
             greatest=max(self.greatest, other.greatest),
@@ -67,7 +67,7 @@ class Facts(msgspec.Struct, frozen=True):
         )
 
 
-_NO_FACTS = Facts()
+_NO_PROPERTIES = ValueProperties()
 
 
 class RecordedCall(msgspec.Struct, frozen=True):
@@ -76,8 +76,8 @@ class RecordedCall(msgspec.Struct, frozen=True):
     operator: str
     args: tuple[schema.Argument, ...]
     kwargs: dict[str, schema.Argument]
-    facts: tuple[Facts, ...]
-    """Facts of each tensor argument, in order, with lists flattened."""
+    properties: tuple[ValueProperties, ...]
+    """Properties of the values of each tensor argument, in order, with lists flattened."""
     count: int = 1
     unnumbered: float = 0.0
     """The share of NaN in the floating-point results of the first call."""
@@ -144,9 +144,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if self._most_variants is not None and written.key not in self.calls:
             written = self._with_limited_variants(written, self._most_variants)
-        facts = self._facts(written)
+        properties = self._properties(written)
         result = func(*args, **kwargs)
-        self._keep(written, facts, result)
+        self._keep(written, properties, result)
         return result
 
     def _with_limited_variants(self, written: Written, most: int) -> Written:
@@ -160,29 +160,29 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             keys.append(written.key)
         return written
 
-    def _facts(self, written: Written) -> tuple[Facts, ...]:
-        """The facts about the arguments. Must run before the recorded call, which may write to the arguments."""
+    def _properties(self, written: Written) -> tuple[ValueProperties, ...]:
+        """The properties of the arguments' values. Must run before the recorded call, which may write to them."""
         known = self.calls.get(written.key)
         seen = known.count if known is not None else 0
         return tuple(
-            facts_of(tensor, listed=seen == 0)
+            properties_of(tensor, listed=seen == 0)
             if self._reads_values and (seen < self._float_reads or _is_integer(tensor))
-            else _NO_FACTS
+            else _NO_PROPERTIES
             for tensor in written.tensors
         )
 
-    def _keep(self, written: Written, facts: tuple[Facts, ...], result: Any) -> None:
+    def _keep(self, written: Written, properties: tuple[ValueProperties, ...], result: Any) -> None:
         with self._lock:
             known = self.calls.get(written.key)
             if known is not None:
-                facts = tuple(a.joined(b) for a, b in zip(known.facts, facts, strict=True))
-                self.calls[written.key] = msgspec.structs.replace(known, facts=facts, count=known.count + 1)
+                properties = tuple(a.joined(b) for a, b in zip(known.properties, properties, strict=True))
+                self.calls[written.key] = msgspec.structs.replace(known, properties=properties, count=known.count + 1)
                 return
             self.first[written.key] = self._made
             share = _share_of_nan(operators.flatten_outputs(result)) if self._reads_values else 0.0
             device = next((tensor.device.type for tensor in written.tensors if tensor.device.type != "cpu"), "cpu")
             self.calls[written.key] = msgspec.structs.replace(
-                written.call, facts=facts, unnumbered=share, device=device
+                written.call, properties=properties, unnumbered=share, device=device
             )
 
     def _count_unrecorded(self, operator: str, reason: str) -> None:
@@ -211,7 +211,7 @@ def write_down(operator: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Wr
     tensors: list[torch.Tensor] = []
     told = tuple(_argument(value, tensors) for value in args)
     named = {name: _argument(value, tensors) for name, value in kwargs.items()}
-    call = RecordedCall(operator, told, named, (_NO_FACTS,) * len(tensors))
+    call = RecordedCall(operator, told, named, (_NO_PROPERTIES,) * len(tensors))
     return Written(schema.content_key(operator, told, named), call, tuple(tensors))
 
 
@@ -280,20 +280,20 @@ def _is_integer(tensor: torch.Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
 
 
-def facts_of(tensor: torch.Tensor, *, listed: bool = True) -> Facts:
+def properties_of(tensor: torch.Tensor, *, listed: bool = True) -> ValueProperties:
     """Read the values and describe them; this waits for a device. ``listed``: keep the values themselves if few."""
     if not _can_be_read(tensor) or not tensor.numel():
-        return _NO_FACTS
+        return _NO_PROPERTIES
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex():
-        return _NO_FACTS
+        return _NO_PROPERTIES
     plain = tensor.detach()
     if plain.numel() <= _COPY_TO_HOST_ELEMENTS:
         plain = plain.cpu()  # one wait instead of a dozen
     known = _few_values(plain) if listed else None
     ends = _finite_ends(plain)
     if ends is None:
-        return Facts(seen=True, values=known)
-    return Facts(
+        return ValueProperties(seen=True, values=known)
+    return ValueProperties(
         seen=True,
         least=ends[0],
         greatest=ends[1],

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from torchstone.suites.random_choices import Choices
-from torchstone.suites.trace_text import Value
+from torchstone.suites.recorded_call_text import Value
 
 MOST_ELEMENTS = 400
 """Elements of the largest tensors, approximately. Shapes for learning (`OrdinaryChoices`) may have more."""

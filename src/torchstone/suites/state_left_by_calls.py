@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from torchstone import model_operators
-from torchstone.suites.case_of_recorded_call import Unfit
+from torchstone.suites.case_from_recorded_call import Unfit
 
 _SEEDS = (1, 2)
 _MODULE_ATTRIBUTES = vars(torch.nn.Module()).keys()

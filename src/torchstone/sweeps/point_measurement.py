@@ -26,7 +26,7 @@ from torchstone.sweeps.tensor_pool import TensorPool
 from torchstone.sweeps.timing import Block, Call, Clock, CpuClock, CudaClock, take_samples
 
 TIMING = "(timing)"
-"""Name of the stage in which all implementations are timed together."""
+"""Step that is reported while all implementations are timed together."""
 _MAX_COMPILED_SHAPES = 1 << 16
 """Most shapes for which a function is compiled. By default, torch's compiler stops after 8 and runs it uncompiled."""
 

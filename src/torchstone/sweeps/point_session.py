@@ -12,10 +12,10 @@ from torchstone.executors.machine import hardware
 from torchstone.schema.sweep import SweepPoint
 from torchstone.sweeps import process_messages as messages
 from torchstone.sweeps.device_limit import Light
+from torchstone.sweeps.last_step_file import LastStepFile
 from torchstone.sweeps.operations import BUILT_IN, Function, Operation, why_missing
 from torchstone.sweeps.point_measurement import DeviceLostError, PointMeter
 from torchstone.sweeps.process_messages import Broken, Failed, Measure, Measured, Open, Opened, OwnOperation
-from torchstone.sweeps.stage_file import StageFile
 from torchstone.sweeps.timing import Call
 from torchstone.sweeps.user_operation import load_operation
 
@@ -53,7 +53,7 @@ class PointSession:
             self._operations[operation.name] = operation
             own.append(OwnOperation(file, operation.name, tuple(operation.implementations)))
         light = Light(device, name, request.threads, request.ceilings_folder)
-        self._meter = PointMeter(device, name, light, request.seed, StageFile(request.stage_file).write)
+        self._meter = PointMeter(device, name, light, request.seed, LastStepFile(request.last_step_file).write)
         missing = {name: why_missing(name, request.device_type) for name in request.implementations}
         return Opened(
             device=name,

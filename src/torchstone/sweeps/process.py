@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.harness.fork_server import ForkServer
-from torchstone.processes import BoundedLog, Peer, PeerEndedError, PeerOverranError
+from torchstone.processes import BoundedLog, ChildEndedError, ChildProcess, ReplyTimeoutError
 from torchstone.schema.sweep import SweepPoint, SweepRecord
 from torchstone.sweeps import rows
+from torchstone.sweeps.last_step_file import read_last_step
 from torchstone.sweeps.process_messages import Broken, Failed, Measure, Measured, Open, Opened, Reply
-from torchstone.sweeps.stage_file import read_stage
 
 SESSION = "torchstone.sweeps.point_session:PointSession"
 OPEN_SECONDS = 120.0
@@ -47,14 +47,14 @@ class PointProcess:
         self._opening = opening
         self._compiles = compiles
         self._server = ForkServer(opening.device_type == "cuda", profiles=compiles, session=SESSION)
-        self._peer: Peer | None = None
+        self._child: ChildProcess | None = None
 
     def open(self) -> Opened:
         """Start a process and have it open the device."""
-        self._peer = self._server.start_side(BoundedLog())
+        self._child = self._server.start_side(BoundedLog())
         try:
-            reply: Reply = self._peer.ask(self._opening, Reply, time.monotonic() + OPEN_SECONDS)  # type: ignore[arg-type]
-        except (PeerEndedError, PeerOverranError) as error:
+            reply: Reply = self._child.ask(self._opening, Reply, time.monotonic() + OPEN_SECONDS)  # type: ignore[arg-type]
+        except (ChildEndedError, ReplyTimeoutError) as error:
             told = str(error) or f"did not answer within {OPEN_SECONDS:.0f} s"
             raise InfrastructureError(f"the process that measures {told}{self._last_printed_line()}.") from error
         if isinstance(reply, Failed):
@@ -67,43 +67,43 @@ class PointProcess:
 
         After a process died, was late or lost the device, the next request starts a new one.
         """
-        if self._peer is None:
+        if self._child is None:
             self.open()
-        assert self._peer is not None
+        assert self._child is not None
         seconds = POINT_SECONDS + (COMPILE_SECONDS if "Compile" in implementations else 0.0)
         try:
             request = Measure(point, tuple(implementations))
-            reply: Reply = self._peer.ask(request, Reply, time.monotonic() + seconds)  # type: ignore[arg-type]
-        except PeerEndedError as error:
+            reply: Reply = self._child.ask(request, Reply, time.monotonic() + seconds)  # type: ignore[arg-type]
+        except ChildEndedError as error:
             return self._lost(f"{_ending_reason(str(error))}{self._last_printed_line()}")
-        except PeerOverranError:
+        except ReplyTimeoutError:
             return self._lost(f"{rows.TIMED_OUT}: no result within {seconds:.0f} s")
         if isinstance(reply, Measured):
             return reply.record
         if isinstance(reply, Broken):
-            self.end_peer()
+            self.end_child()
             return Lost(reply.implementation, f"{rows.CRASHED}: {reply.reason}")
         assert isinstance(reply, Failed)
         return Lost("", f"{rows.RAISED}: {reply.message}", died=False)
 
     def close(self) -> None:
         """End the process and the fork server."""
-        self.end_peer()
+        self.end_child()
         self._server.stop()
 
-    def end_peer(self) -> None:
+    def end_child(self) -> None:
         """End the process. The next request starts another."""
-        if self._peer is not None:
-            self._peer.end()
-            self._peer = None
+        if self._child is not None:
+            self._child.end()
+            self._child = None
 
     def _lost(self, reason: str) -> Lost:
-        self.end_peer()
-        return Lost(read_stage(Path(self._opening.stage_file)), reason)
+        self.end_child()
+        return Lost(read_last_step(Path(self._opening.last_step_file)), reason)
 
     def _last_printed_line(self) -> str:
         """Text with the last line that the process printed."""
         lines = (
-            [] if self._peer is None else [line.strip() for line in self._peer.log.tail.splitlines() if line.strip()]
+            [] if self._child is None else [line.strip() for line in self._child.log.tail.splitlines() if line.strip()]
         )
         return f" after printing: {lines[-1][:_LOG_CHARACTERS]}" if lines else ""

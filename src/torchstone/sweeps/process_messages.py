@@ -20,7 +20,7 @@ class Open(msgspec.Struct, frozen=True, tag=True):
     implementations: tuple[str, ...]
     threads: int
     seed: int
-    stage_file: str
+    last_step_file: str
     """File in which the process notes the implementation that it calls next, in case the call kills it."""
     ceilings_folder: str | None
 

@@ -131,7 +131,7 @@ def _run(order: SweepProfileRequest, launching: Sequence[str]) -> Ended:
     """Run the process that makes the calls, under the tool's command if there is one."""
     with tempfile.TemporaryDirectory(prefix="torchstone-profile-") as scratch:
         path = Path(scratch) / "order.json"
-        opening = msgspec.structs.replace(order.opening, stage_file=str(Path(scratch) / "stage"))
+        opening = msgspec.structs.replace(order.opening, last_step_file=str(Path(scratch) / "stage"))
         path.write_bytes(encode(msgspec.structs.replace(order, opening=opening)))
         command = [*launching, sys.executable, "-P", "-m", "torchstone.sweeps.profiled_process", str(path)]
         environment = {**os.environ, "LC_ALL": "C.UTF-8", **order.opening.environment}

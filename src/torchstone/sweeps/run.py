@@ -161,7 +161,7 @@ def _folder_request(request: SweepRequest) -> _FolderRequest:
     return _FolderRequest(path.name, request.resume, path.parent)
 
 
-def _opening(request: SweepRequest, device: str, stage_file: str = "") -> Open:
+def _opening(request: SweepRequest, device: str, last_step_file: str = "") -> Open:
     ceilings = cache_folder("ceilings")
     return Open(
         device_type=device_type(device),
@@ -171,7 +171,7 @@ def _opening(request: SweepRequest, device: str, stage_file: str = "") -> Open:
         implementations=request.implementations,
         threads=request.threads,
         seed=request.seed,
-        stage_file=stage_file,
+        last_step_file=last_step_file,
         ceilings_folder=None if ceilings is None else str(ceilings),
     )
 

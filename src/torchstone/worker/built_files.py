@@ -36,12 +36,12 @@ def pack(scratch: Path, descriptor: int, room_bytes: int) -> int:
     files: list[_BuiltFile] = []
     left = room_bytes
     for path in _regular_files(scratch):
-        facts = path.stat()
-        left -= facts.st_size
+        status = path.stat()
+        left -= status.st_size
         if left < 0 or len(files) == _MOST_FILES:
             return 0
         name = str(path.relative_to(scratch))
-        files.append(_BuiltFile(name, facts.st_mode & 0o777, facts.st_mtime_ns, path.read_bytes()))
+        files.append(_BuiltFile(name, status.st_mode & 0o777, status.st_mtime_ns, path.read_bytes()))
     packed = msgspec.msgpack.encode(files) if files else b""
     if len(packed) > room_bytes:
         return 0

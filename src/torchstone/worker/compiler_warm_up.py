@@ -58,8 +58,8 @@ def keep_kernels_of_torch() -> None:
     with contextlib.suppress(OSError):
         files = [(path.stat(), path) for path in Path(folder).iterdir() if path.is_file()]
         left = _MOST_SEED_BYTES
-        for facts, path in sorted(files, key=lambda each: -each[0].st_mtime_ns):
-            left -= facts.st_size
+        for status, path in sorted(files, key=lambda each: -each[0].st_mtime_ns):
+            left -= status.st_size
             if left < 0:
                 return
             _kernels_of_torch[path.name] = path.read_bytes()

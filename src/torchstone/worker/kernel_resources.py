@@ -95,15 +95,15 @@ def code_in(trace: str) -> tuple[KernelCode, ...]:
         return ()
 
 
-def _traced(name: str, facts: dict[str, Any]) -> KernelCode:
-    occupancy = facts.get("est. achieved occupancy %")
-    block = _extent(facts.get("block"))
+def _traced(name: str, attributes: dict[str, Any]) -> KernelCode:
+    occupancy = attributes.get("est. achieved occupancy %")
+    block = _extent(attributes.get("block"))
     return KernelCode(
         name[:NAME_CHARACTERS],
-        registers_per_thread=_count(facts.get("registers per thread")),
-        shared_memory_bytes=_count(facts.get("shared memory")),
+        registers_per_thread=_count(attributes.get("registers per thread")),
+        shared_memory_bytes=_count(attributes.get("shared memory")),
         warps=None if block is None else _count(-(-math.prod(block) // 32)),
-        grid=_extent(facts.get("grid")),
+        grid=_extent(attributes.get("grid")),
         block=block,
         occupancy_percent=float(occupancy) if isinstance(occupancy, (int, float)) and 0 <= occupancy <= 100 else None,
     )

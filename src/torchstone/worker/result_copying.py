@@ -1,4 +1,4 @@
-"""Copies results into memory of the judge's, where the judge does not read the worker's memory. Runs in the worker."""
+"""Copies results into memory of the judge, where the judge does not read the worker's memory. Runs in the worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchstone.protocol.shared_memory import DeviceMemory, HostMemory
 
 
 class ResultCopier:
-    """Copies between the worker's memory and that of the judge."""
+    """Copies between the worker's memory and that of the judge, which reads results or overwrites them with garbage."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -198,8 +198,8 @@ def _each(change: Callable[[torch.Tensor], torch.Tensor]) -> Adversary:
 
 def _another_answer(scene: Scene) -> Outputs | None:
     """The result of another call. Not for random results: another draw is as good."""
-    lottery = scene.reference.lottery
-    return scene.other if lottery is None or lottery.idle else None
+    random_results = scene.reference.random_results
+    return scene.other if random_results is None or random_results.idle else None
 
 
 def _mean(scene: Scene) -> Outputs:

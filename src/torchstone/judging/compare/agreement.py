@@ -187,9 +187,9 @@ def _see_whether_it_draws(expected: Expected) -> None:
     A random result compared by value would differ from torch's own float64 result too, and that difference would
     widen a bound.
     """
-    lottery = expected.batch.reference.lottery
-    if lottery is not None and lottery.idle:
-        lottery.wake_up(expected.call)
+    random_results = expected.batch.reference.random_results
+    if random_results is not None and random_results.idle:
+        random_results.wake_up(expected.call)
 
 
 def _has_random_plan(expected: Expected) -> bool:
@@ -202,22 +202,22 @@ def _random_mismatch(
     expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> Mismatch | bool:
     """For operators that draw: a result of another distribution. True: judged and right; False: nothing is drawn."""
-    lottery, tensors = expected.batch.reference.lottery, expected.batch.evaluation.tensors
-    if lottery is None or lottery.idle:
+    random_results, tensors = expected.batch.reference.random_results, expected.batch.evaluation.tensors
+    if random_results is None or random_results.idle:
         return False
     if _has_random_plan(expected):
-        text = lottery.one_key_misfit(expected.call, outputs)
+        text = random_results.one_key_misfit(expected.call, outputs)
         return True if text is None else Mismatch("values", f"output 0: {text}", wrong=WrongResult(text=text))
-    in_full = lottery.wants_all() or expected.with_bounds
+    in_full = random_results.wants_all() or expected.with_bounds
     elements = max((tensor[0].numel() for tensor in tensors.values()), default=0)
     if in_full:
-        draws = lottery.draws(expected.call, elements)
+        draws = random_results.draws(expected.call, elements)
     else:
         one = {place: tensor[expected.index].unsqueeze(0) for place, tensor in tensors.items()}
-        draws = lottery.several_draws(expected.call, one) if lottery.wants_dependence() else one
+        draws = random_results.several_draws(expected.call, one) if random_results.wants_dependence() else one
     if draws is None:
         return False
-    found = lottery.misfit(expected.call, draws, outputs, inputs_after, in_full)
+    found = random_results.misfit(expected.call, draws, outputs, inputs_after, in_full)
     if found is None:
         return True
     place, text = found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from torchstone.calls.random_arguments import DrawnCall
 from torchstone.errors import UsageError
 from torchstone.judging.plans.all_true_or_false import NoneTrue, Whole
-from torchstone.judging.plans.attention_dropout import OneKey
+from torchstone.judging.plans.attention_dropout_one_key import OneKey
 from torchstone.judging.plans.base import Plan, Positions, When
 from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.constant_rows import ConstantRows

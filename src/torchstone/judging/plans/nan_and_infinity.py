@@ -44,7 +44,7 @@ class Nan(Plan):
     policy = Policy(When.EVERY_VARIANT, may_be_refused=True)
 
     def applies(self, facts: CaseFacts) -> bool:
-        return facts.has_unbounded and _concerns_non_finite(facts)
+        return facts.has_unbounded and _is_about_non_finite(facts)
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
         _plant(call, rng, (math.nan,))
@@ -58,7 +58,7 @@ class Infinities(Plan):
     policy = Policy(When.EVERY_VARIANT, may_be_refused=True)
 
     def applies(self, facts: CaseFacts) -> bool:
-        return facts.has_unbounded and _concerns_non_finite(facts)
+        return facts.has_unbounded and _is_about_non_finite(facts)
 
     def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
         """Where torch makes NaN of an infinity: another formula may give the limit."""
@@ -79,7 +79,7 @@ class CarriedInfinities(Plan):
     policy = Policy()
 
     def applies(self, facts: CaseFacts) -> bool:
-        return facts.has_unbounded and _moves_or_compares(facts) and not _concerns_non_finite(facts)
+        return facts.has_unbounded and _moves_or_compares(facts) and not _is_about_non_finite(facts)
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
         _plant(call, rng, _INFINITIES)
@@ -107,7 +107,7 @@ class MissingValues(Plan):
                 plant_into(tensor, rng, lambda _rng, _tensor, count: torch.full((count,), math.nan), _EVERY_MISSING)
 
 
-def _concerns_non_finite(facts: CaseFacts) -> bool:
+def _is_about_non_finite(facts: CaseFacts) -> bool:
     """Whether the operator exists for NaN or infinities, or the case asks for them."""
     return facts.traits.about_non_finite or any(getattr(each.fill, "specials", False) for each in facts.filled)
 

@@ -91,7 +91,7 @@ def _chosen(reference: Reference, like: Expected, seed: int, non_finite: bool) -
     plans = [plan for plan in PLANS.applying(facts) if reference.runs_on_host or plan.survives(facts)]
     chosen = schedule(facts, plans, seed, BUDGETS[reference.effort]) + (PLANS.on_request(facts) if non_finite else [])
     for_random = PLANS.for_random_results(facts)
-    if (chosen or for_random) and reference.lottery is not None and not draws_nothing(like):
+    if (chosen or for_random) and reference.random_results is not None and not draws_nothing(like):
         return for_random
     return chosen
 

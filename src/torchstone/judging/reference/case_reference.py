@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.determinism import draws_random_numbers, leaves_values_undefined
 from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.random_or_undefined_results import draws_random_numbers, leaves_values_undefined
 from torchstone.calls.reference_calls import (
     Evaluator,
     ResultPosition,
@@ -47,7 +47,7 @@ class Reference:
         self,
         case: schema.Case,
         device: torch.device,
-        desk: torch.device | None = None,
+        arithmetic_device: torch.device | None = None,
         stated: Reference | None = None,
         effort: schema.Effort = "thorough",
     ) -> None:
@@ -55,14 +55,14 @@ class Reference:
         self.effort: schema.Effort = effort if stated is None else stated.effort
         """How much is checked of it."""
         self.case = case
-        self.device = device if desk is None else desk
+        self.device = device if arithmetic_device is None else arithmetic_device
         """Where calls are drawn and compared (:mod:`torchstone.judging.arithmetic_device`); torch's own results are
         the device's."""
         self.runs_on_host = device.type == "cpu"
         """Whether torch's own operator runs on the CPU, where it raises on values that may end a GPU process."""
         self.float64_failure: str | None = None
         """Why there are no float64 results; None as long as there are."""
-        self._evaluator = Evaluator(case, device, desk)
+        self._evaluator = Evaluator(case, device, arithmetic_device)
         self._stated = stated
         self._only_moves: bool | None = None
         self._calibrations: dict[ResultPosition, bounds.Calibration] = {}
@@ -78,7 +78,7 @@ class Reference:
         self.undefined = leaves_values_undefined(self._evaluator)
         """Whether the operator leaves values undefined (``empty``): then only metadata and unchanged arguments are
         judged."""
-        self.lottery = self._random_results()
+        self.random_results = self._random_results()
         """The checks of random results, if the operator may draw random numbers; else None."""
 
     def _random_results(self) -> RandomResults | None:
@@ -94,7 +94,7 @@ class Reference:
     @property
     def screens(self) -> bool:
         """Whether results can be screened against torch's own: neither undefined nor random."""
-        return not self.undefined and (self.lottery is None or bool(self.lottery.idle))
+        return not self.undefined and (self.random_results is None or bool(self.random_results.idle))
 
     @property
     def contract(self) -> operators.Contract:
@@ -108,7 +108,7 @@ class Reference:
         """
         if self._only_moves is None and self._stated is not None and self._stated._only_moves is False:
             self._only_moves = False
-        if self._only_moves is None and self.screens and self.lottery is None:
+        if self._only_moves is None and self.screens and self.random_results is None:
             self._only_moves = only_moves(self._evaluator, call)
         return bool(self._only_moves)
 
@@ -132,7 +132,7 @@ class Reference:
 
     def foresee(self, calls: Sequence[DrawnCall]) -> None:
         """Evaluate these calls together, because they are needed next. Not random operators, and not large calls."""
-        if self.lottery is None and 0 < len(calls) <= self._together:
+        if self.random_results is None and 0 < len(calls) <= self._together:
             self._evaluator.foresee(calls)
 
     @property

@@ -262,7 +262,7 @@ def _with_numbers_moved(evaluator: Evaluator, seed: int, step: float) -> Tensors
     case = evaluator.case
     args = tuple(moved(name, argument) for name, argument in zip(declared, case.args, strict=False))
     kwargs = {name: moved(name, argument) for name, argument in case.kwargs.items()}
-    return Evaluator(msgspec.structs.replace(case, args=args, kwargs=kwargs), evaluator.desk).wide([], [])
+    return Evaluator(msgspec.structs.replace(case, args=args, kwargs=kwargs), evaluator.arithmetic_device).wide([], [])
 
 
 def pairs_for(elements: int, *, closely: bool) -> int:

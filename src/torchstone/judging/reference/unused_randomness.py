@@ -15,13 +15,13 @@ from torchstone.judging.stochastic.random_results import generators
 
 def draws_nothing(usual: Expected) -> bool:
     """Whether results of the case are a function of its arguments. ``usual`` is any call of it."""
-    lottery = usual.batch.reference.lottery
-    if lottery is None:
+    random_results = usual.batch.reference.random_results
+    if random_results is None:
         return True
-    if lottery.idle is None and not _surely_draws(usual):
+    if random_results.idle is None and not _surely_draws(usual):
         elements = max((tensor.numel() for tensor in usual.native.values()), default=0)
-        lottery.draws(usual.call, elements)  # many draws, which set `idle`
-    return bool(lottery.idle)
+        random_results.draws(usual.call, elements)  # many draws, which set `idle`
+    return bool(random_results.idle)
 
 
 def _surely_draws(usual: Expected) -> bool:

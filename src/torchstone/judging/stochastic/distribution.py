@@ -38,9 +38,9 @@ from dataclasses import dataclass
 import torch
 
 from torchstone import operators
-from torchstone.calls.determinism import FEW_RANDOM_ELEMENTS
+from torchstone.calls.random_or_undefined_results import FEW_RANDOM_ELEMENTS
+from torchstone.judging.stochastic.rank_statistics import Ranking, in_order, largest_gap
 from torchstone.judging.stochastic.results_as_numbers import real_rows
-from torchstone.judging.stochastic.sample_ranks import Ranking, in_order, largest_gap
 from torchstone.judging.stochastic.secret_places import secret_places
 
 MIN_DRAWS, MAX_DRAWS = 24, 32

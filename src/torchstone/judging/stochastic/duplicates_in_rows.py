@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from torchstone.judging.stochastic.examined_draw import LONG_STRETCH, ROWS_LEARNT_FROM, ExaminedDraw
-from torchstone.judging.stochastic.sample_ranks import in_order
+from torchstone.judging.stochastic.rank_statistics import in_order
 from torchstone.judging.stochastic.secret_places import secret_places
 
 COUNT_EXPONENT = 25.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torchstone.judging.stochastic.sample_ranks import Ranking
+from torchstone.judging.stochastic.rank_statistics import Ranking
 from torchstone.judging.stochastic.secret_places import secret_places
 
 DEVIATIONS = 9.0

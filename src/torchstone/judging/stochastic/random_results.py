@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.determinism import FEW_RANDOM_ELEMENTS
 from torchstone.calls.random_arguments import DrawnCall, batched_view
+from torchstone.calls.random_or_undefined_results import FEW_RANDOM_ELEMENTS
 from torchstone.calls.reference_calls import Evaluation, Evaluator, ResultPosition, Tensors, inside_view
-from torchstone.judging.plans import attention_dropout
+from torchstone.judging.plans import attention_dropout_one_key
 from torchstone.judging.stochastic import distribution, sampled_indices
 from torchstone.judging.stochastic.dependence import Dependence
 from torchstone.judging.stochastic.repeated_arguments import Repeats
@@ -201,13 +201,13 @@ class RandomResults:
         return _Drawn(evaluation, evaluation is not None and _constant(evaluation), moved)
 
     def one_key_misfit(self, call: DrawnCall, outputs: Sequence[Any]) -> str | None:
-        """What is wrong with a call of the plan in :mod:`torchstone.judging.plans.attention_dropout`; None: nothing."""
-        evaluation = self._evaluator.native([call] * attention_dropout.DRAWS)
+        """What is wrong with a call that the plan ``attention_dropout_one_key`` has written to. None: nothing."""
+        evaluation = self._evaluator.native([call] * attention_dropout_one_key.DRAWS)
         drawn = None if evaluation is None else evaluation.tensors.get(ResultPosition("output", 0))
         return (
             None
             if drawn is None or drawn.shape[1:] != outputs[0].shape
-            else attention_dropout.misfit(drawn, outputs[0])
+            else attention_dropout_one_key.misfit(drawn, outputs[0])
         )
 
     def misfit(

@@ -33,8 +33,8 @@ from random import SystemRandom
 import torch
 
 from torchstone import operators
+from torchstone.judging.stochastic.rank_statistics import in_order
 from torchstone.judging.stochastic.results_as_numbers import real_rows
-from torchstone.judging.stochastic.sample_ranks import in_order
 from torchstone.judging.tail_bound import unlikelihood
 
 PLACES = 1024

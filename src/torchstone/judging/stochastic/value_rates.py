@@ -26,8 +26,8 @@ import numpy as np
 import torch
 
 from torchstone import operators
+from torchstone.judging.stochastic.rank_statistics import in_order
 from torchstone.judging.stochastic.results_as_numbers import real_rows
-from torchstone.judging.stochastic.sample_ranks import in_order
 from torchstone.judging.stochastic.secret_places import secret_places
 
 RESOLUTION = 2.0**-17

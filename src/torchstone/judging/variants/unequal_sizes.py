@@ -30,7 +30,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.kept_modes import with_modes_of
+from torchstone.calls.enumeration_arguments import with_enumeration_arguments_of
 from torchstone.calls.reference_calls import OPERATOR_ERRORS
 
 _MOST_TRIES = 32
@@ -304,7 +304,7 @@ def parted(case: schema.Case, parting: Parting, sizes: tuple[int, int]) -> schem
 
     args = tuple(change(argument) for argument in case.args)
     kwargs = {key: change(argument) for key, argument in case.kwargs.items()}
-    return with_modes_of(case, msgspec.structs.replace(case, args=args, kwargs=kwargs))
+    return with_enumeration_arguments_of(case, msgspec.structs.replace(case, args=args, kwargs=kwargs))
 
 
 def _places(case: schema.Case) -> Mapping[int, list[SizePosition]]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import torch
 
+from torchstone.kernels.compile_and_launch_cuda import Constant, CudaKernel, device_of, multiprocessors
 from torchstone.kernels.cuda_launch_geometry import WARP, RowPlan, divide_up, elements_per_load, plan_rows
 from torchstone.kernels.cuda_source import ADD_COLUMNS, COLUMN_TOTALS, GELU, MOMENTS, NUMBERS, ROWS, SUMS
 from torchstone.kernels.input_preparation import require_float, rows_of
-from torchstone.kernels.launching import Constant, CudaKernel, device_of, multiprocessors
 
 ELEMENTS_OF_WARP, ELEMENTS_OF_BLOCK = 32, 16
 """Elements of a row per thread, for rows of a warp and of a block. A block waits for its slowest warp. With fewer

@@ -9,6 +9,7 @@ operator.
 
 import torch
 
+from torchstone.kernels.compile_and_launch_cuda import CudaKernel, device_of, multiprocessors
 from torchstone.kernels.cuda_launch_geometry import (
     ADD_THREADS,
     LOAD_BYTES,
@@ -20,7 +21,6 @@ from torchstone.kernels.cuda_launch_geometry import (
 )
 from torchstone.kernels.cuda_source import NUMBERS, ROWS, SUMS
 from torchstone.kernels.input_preparation import MEAN, NONE, require_float
-from torchstone.kernels.launching import CudaKernel, device_of, multiprocessors
 
 ELEMENTS = 16
 """Of a row, that a thread has in flight."""

@@ -7,6 +7,7 @@ would not. A second kernel costs less than a counter of finished blocks, which m
 
 import torch
 
+from torchstone.kernels.compile_and_launch_cuda import CudaKernel, device_of, multiprocessors
 from torchstone.kernels.cuda_launch_geometry import (
     ADD_THREADS,
     ELEMENTWISE_THREADS,
@@ -17,7 +18,6 @@ from torchstone.kernels.cuda_launch_geometry import (
 )
 from torchstone.kernels.cuda_source import ELEMENTWISE, NUMBERS, SUMS
 from torchstone.kernels.input_preparation import NONE, SUM, broadcast_together, require_float
-from torchstone.kernels.launching import CudaKernel, device_of, multiprocessors
 
 ELEMENTS = 8
 """Of each tensor, that a thread of the sum has in flight. More would need more than 32 registers, and fewer threads."""

@@ -2,10 +2,10 @@
 
 import torch
 
+from torchstone.kernels.compile_and_launch_cuda import CudaKernel
 from torchstone.kernels.cuda_launch_geometry import launch_elementwise
 from torchstone.kernels.cuda_source import ELEMENTWISE
 from torchstone.kernels.input_preparation import MEAN, dense_together, require_float
-from torchstone.kernels.launching import CudaKernel
 
 ONE_GRADIENT = ELEMENTWISE + r"""
 // The loss was reduced to one number, and so was its gradient.

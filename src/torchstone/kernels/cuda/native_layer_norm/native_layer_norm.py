@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import torch
 
+from torchstone.kernels.compile_and_launch_cuda import CudaKernel
 from torchstone.kernels.cuda_launch_geometry import WARP, divide_up, elements_per_load, plan_rows
 from torchstone.kernels.cuda_source import MOMENTS, NUMBERS, ROWS
 from torchstone.kernels.input_preparation import require_float, rows_of
-from torchstone.kernels.launching import CudaKernel
 
 ELEMENTS_OF_WARP, ELEMENTS_OF_BLOCK = 32, 16
 """Of a row, that a thread holds. A block waits for its slowest warp: fewer elements let more blocks run beside it."""

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import torch
 
+from torchstone.kernels.compile_and_launch_cuda import CudaKernel, device_of, multiprocessors
 from torchstone.kernels.cuda_launch_geometry import divide_up, elements_per_load, plan_rows
 from torchstone.kernels.cuda_source import ADD_COLUMNS, COLUMN_TOTALS, NUMBERS, ROWS, SUMS
 from torchstone.kernels.input_preparation import require_float, rows_of
-from torchstone.kernels.launching import CudaKernel, device_of, multiprocessors
 
 ELEMENTS, ELEMENTS_WITHOUT_PREFETCH = 8, 16
 """Of x and of dy, that a thread holds, and as many sums for the weight and for the bias.

@@ -2,10 +2,10 @@
 
 import torch
 
+from torchstone.kernels.compile_and_launch_cuda import CudaKernel
 from torchstone.kernels.cuda_launch_geometry import launch_elementwise
 from torchstone.kernels.cuda_source import ELEMENTWISE
 from torchstone.kernels.input_preparation import dense, require_float
-from torchstone.kernels.launching import CudaKernel
 
 SOURCE = ELEMENTWISE + r"""
 extern "C" __global__ void __launch_bounds__(THREADS) silu(const T* x, T* y, long long count) {

@@ -1,0 +1,252 @@
+"""Runs the timing experiment on the CPU: short blocks of calls of candidate and reference in pairs, pairs in bursts.
+
+A pair is one block of each party (candidate, reference, and the empty call or *shim*) within a few milliseconds. A
+burst is a few pairs on values that were drawn before it, and whose results are compared after it. Which of candidate
+and reference comes first is drawn for each burst. Meanwhile the judge sleeps while a worker works, so that on a busy
+machine the system lets it go on at once when the worker has replied. The parties time their blocks themselves; the
+clock is read here only to keep to a budget.
+
+Only the blocks of a burst need the device alone. While values are drawn and results compared, others may use it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from torchstone.measuring.long_block_experiment import Contestant, Inspections, Times, Turn, Unwatched, Watcher
+from torchstone.measuring.short_blocks import is_doubtful, is_precise
+from torchstone.schema import Block, Effort, Party
+
+_PROBES = 4
+"""Blocks by which the time of a call is guessed; the shortest counts."""
+_CALLS_IN_PROBE = 8
+_MUCH_QUICKER = 2
+"""Factor over the reference from which the candidate decides the number of calls in a block."""
+_MOST_LONGER = 8
+"""Times as many calls as the reference's time asks for, at most."""
+PAIRS_IN_BURST = 4
+"""What the values and results of a burst take lies in the judge's memory meanwhile."""
+_PAIRS_BETWEEN_LOOKS = 4
+_PATIENCE = 2.5
+"""Times the budget that a doubtful result gets."""
+
+
+class ShortBlockContestant(Contestant, Protocol):
+    """A party of a burst."""
+
+    def settle(self) -> None:
+        """The burst is over: compare what was returned."""
+        ...
+
+
+class Alone(NamedTuple):
+    """How the device is had alone, and a clock that stands still while that is waited for."""
+
+    held: Callable[[], AbstractContextManager[object]] = nullcontext
+    seconds: Callable[[], float] = time.monotonic
+
+
+UNSHARED = Alone()
+"""The device is had alone anyway."""
+
+
+class ShortBlockPlan(msgspec.Struct, frozen=True):
+    """How much an effort measures on the CPU."""
+
+    pairs: int
+    """Never fewer than this many."""
+    most_pairs: int
+    budget_seconds: float
+    """More pairs are taken until the answer is precise enough or this is spent."""
+    half_width: float
+    """Precise enough: the speedup's 95 % interval reaches no further than this share to either side."""
+    most_confirmations: int
+    """Most pairs of calls that wait for each other, while they neither confirm nor refute a speed."""
+    confirming_seconds: float
+    """Time limit of these pairs; then the speed stays undecided."""
+    block_ns: int = 500_000
+    """Aim for blocks of about this length: longer than what a block costs, shorter than a busy system's time slice."""
+
+
+SHORT_BLOCK_PLANS: dict[Effort, ShortBlockPlan] = {
+    "quick": ShortBlockPlan(12, 24, 0.3, 0.05, 48, 2.0),
+    "normal": ShortBlockPlan(24, 60, 0.8, 0.02, 120, 4.0),
+    "thorough": ShortBlockPlan(60, 400, 5.0, 0.005, 400, 20.0),
+}
+
+
+def reference_call_ns(parties: Mapping[Party, Contestant], most_calls: int, *, warm: bool = False) -> int:
+    """A first guess at how long a call of the reference takes.
+
+    By the clock of its worker, which holds no candidate: a block's own cost and gaps are not in it. On ``warm`` caches
+    calls are so short that the first one of a block takes as long as many: there the longer of two probes is compared
+    with the shorter.
+    """
+    calls = max(1, min(_CALLS_IN_PROBE, most_calls))
+    found_ns = _shortest_ns(parties["reference"], calls)
+    if warm and calls > 1:
+        return max(1, (found_ns - _shortest_ns(parties["reference"], 1)) // (calls - 1))
+    return max(1, found_ns // calls)
+
+
+def calls_in_block(
+    parties: Mapping[Party, Contestant], most_calls: int, plan: ShortBlockPlan, reference_ns: int
+) -> int:
+    """From how long the reference's calls take; more, if the candidate turns out to be much faster.
+
+    By the worker's clock: a candidate whose clock is wrong gets longer blocks, or the reference's. Every party then has
+    made a block of this length.
+    """
+    most_calls = max(1, most_calls)
+    calls = calls_of_reference(most_calls, plan, reference_ns)
+    for party, contestant in parties.items():
+        if party != "candidate":
+            contestant.run(calls)
+    own_ns = max(1, _shortest_ns(parties["candidate"], calls) // calls)
+    if own_ns * _MUCH_QUICKER >= reference_ns:
+        return calls
+    longer = min(most_calls, _MOST_LONGER * calls, max(calls, plan.block_ns // own_ns))
+    for contestant in parties.values() if longer > calls else ():
+        contestant.run(longer)
+    return longer
+
+
+def calls_of_reference(most_calls: int, plan: ShortBlockPlan, reference_ns: int) -> int:
+    """From how long the reference's calls take alone."""
+    return min(max(1, most_calls), max(1, plan.block_ns // reference_ns))
+
+
+def _shortest_ns(contestant: Contestant, calls: int) -> int:
+    return min(contestant.run(calls).claimed_ns for _ in range(_PROBES))
+
+
+def short_rounds(
+    parties: Mapping[Party, ShortBlockContestant],
+    calls: int,
+    plan: ShortBlockPlan,
+    order: random.Random,
+    watch: Watcher | None = None,
+    inspections: Inspections | None = None,
+    alone: Alone = UNSHARED,
+) -> list[Block]:
+    """Burst after burst, until the blocks are enough for the plan's precision or its budget is spent.
+
+    Never until something looks significant: stopping then makes the interval far too narrow. What looks doubtful gets
+    more time.
+    """
+    began = alone.seconds()
+    blocks: list[Block] = []
+    for first in range(0, plan.most_pairs, PAIRS_IN_BURST):
+        if first >= plan.pairs and _is_enough(alone.seconds() - began, blocks, plan):
+            break
+        numbers = range(first, min(first + PAIRS_IN_BURST, plan.most_pairs))
+        blocks += _burst(parties, calls, numbers, order, watch or Unwatched(), inspections, alone)
+    return blocks
+
+
+def _is_enough(seconds: float, blocks: Sequence[Block], plan: ShortBlockPlan) -> bool:
+    if seconds > _PATIENCE * plan.budget_seconds:
+        return True
+    if is_doubtful(blocks):
+        return False
+    return seconds > plan.budget_seconds or is_precise(blocks, plan.half_width)
+
+
+def some_pairs(
+    parties: Mapping[Party, ShortBlockContestant],
+    calls: int,
+    count: int,
+    order: random.Random,
+    first: int,
+    alone: Alone = UNSHARED,
+) -> list[Block]:
+    """As many pairs as asked for, after a block of each party that does not count."""
+    with alone.held():
+        for contestant in parties.values():
+            contestant.run(calls)
+    blocks: list[Block] = []
+    for begin in range(first, first + count, PAIRS_IN_BURST):
+        numbers = range(begin, min(begin + PAIRS_IN_BURST, first + count))
+        blocks += _burst(parties, calls, numbers, order, Unwatched(), None, alone)
+    return blocks
+
+
+def short_confirmations(
+    parties: Mapping[Party, Contestant],
+    blocks: list[Block],
+    calls: int,
+    plan: ShortBlockPlan,
+    order: random.Random,
+    wanted: Callable[[Sequence[Block]], bool],
+    alone: Alone = UNSHARED,
+) -> None:
+    """Add pairs of chained or single calls to the blocks as long as they are wanted and the plan allows."""
+    first, until = 1 + max(block.round for block in blocks), alone.seconds() + plan.confirming_seconds
+    for number in range(first, first + plan.most_confirmations):
+        if (number - first) % _PAIRS_BETWEEN_LOOKS == 0 and (not wanted(blocks) or alone.seconds() > until):
+            return
+        for contestant in parties.values():
+            contestant.prepare((calls,))
+        with alone.held():
+            blocks += _pair(parties, calls, number, _turns_in_pair(parties, order.random() < 0.5, order))
+
+
+def _burst(
+    parties: Mapping[Party, ShortBlockContestant],
+    calls: int,
+    numbers: range,
+    order: random.Random,
+    watch: Watcher,
+    inspections: Inspections | None,
+    alone: Alone,
+) -> list[Block]:
+    turns: list[Turn] = inspections.due((calls,)) if inspections is not None else []
+    for contestant in parties.values():
+        contestant.prepare((calls,) * len(numbers))
+    blocks: list[Block] = []
+    inspected, candidate_first = order.choice(numbers), order.random() < 0.5
+    with alone.held():
+        for number in numbers:
+            watch.begin()
+            others = turns if number == inspected else ()
+            blocks += _pair(parties, calls, number, _turns_in_pair(parties, candidate_first, order), others)
+            watch.end(number)
+    for contestant in parties.values():
+        contestant.settle()
+    return blocks
+
+
+def _turns_in_pair(
+    parties: Mapping[Party, Contestant], candidate_first: bool, order: random.Random
+) -> tuple[Party, ...]:
+    """Candidate and reference in turn, all through a burst, and the shim anywhere.
+
+    A block that follows one of its own party finds its memory in the caches, and is up to twice as fast.
+    """
+    turns: list[Party] = ["candidate", "reference"] if candidate_first else ["reference", "candidate"]
+    if "shim" in parties:
+        turns.insert(order.randrange(len(turns) + 1), "shim")
+    return tuple(turns)
+
+
+def _pair(
+    parties: Mapping[Party, Contestant],
+    calls: int,
+    number: int,
+    turns: Sequence[Party],
+    others: Sequence[Turn] = (),
+) -> list[Block]:
+    for turn in others:
+        turn()
+    return [_block(parties[party], party, calls, number) for party in turns]
+
+
+def _block(contestant: Contestant, party: Party, calls: int, number: int) -> Block:
+    times: Times = contestant.run(calls)
+    return Block(number, party, calls, times.elapsed_ns, times.claimed_ns, contestant.way)
