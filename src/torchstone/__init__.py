@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from torchstone.sweeps import run_comprehensive_benchmark, sweep
 
 
-_OF_SWEEPS = ("run_comprehensive_benchmark", "sweep")
+_SWEEP_FUNCTIONS = ("run_comprehensive_benchmark", "sweep")
 
 
 def __dir__() -> list[str]:
@@ -73,7 +73,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'torchstone' has no attribute '{name}'")
     from importlib import import_module
 
-    if name in _OF_SWEEPS:  # not by the search below: a module of schema has the same name
+    if name in _SWEEP_FUNCTIONS:  # the search below would find the module `torchstone.schema.sweep`
         return getattr(import_module("torchstone.sweeps"), name)
-    homes = (import_module(f"torchstone.{module}") for module in ("errors", "schema", "api", "installing"))
-    return next(getattr(home, name) for home in homes if hasattr(home, name))
+    modules = (import_module(f"torchstone.{module}") for module in ("errors", "schema", "api", "installing"))
+    return next(getattr(module_with_name, name) for module_with_name in modules if hasattr(module_with_name, name))

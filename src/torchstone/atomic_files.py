@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-_AT_ONCE = 16
-"""Files that are synced at once: a disk writes many together as fast as one."""
+_SYNC_THREADS = 16
+"""Most files that are written and synced at the same time: a disk syncs many together about as fast as one."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -26,7 +26,7 @@ def write_all_atomically(folder: Path, files: Mapping[str, bytes]) -> None:
     """Replace many files of a folder, each in one step; far quicker than one after another."""
     if not files:
         return
-    with ThreadPoolExecutor(min(_AT_ONCE, len(files))) as threads:
+    with ThreadPoolExecutor(min(_SYNC_THREADS, len(files))) as threads:
         list(threads.map(lambda item: _replace(folder / item[0], item[1]), files.items()))
     sync_folder(folder)
 
@@ -47,30 +47,31 @@ def _replace(path: Path, data: bytes) -> None:
 class SyncedBehind:
     """Syncs a file to the disk in the background.
 
-    Waiting for the disk takes milliseconds for each line, so one sync serves all lines that were written during the
-    last one. Written lines survive the end of the process in any case; the sync protects against a power cut.
+    A sync takes milliseconds, too long to wait for after every line. So a thread syncs, and one sync covers all lines
+    that were written while the one before ran. Written lines survive the end of the process in any case; the sync
+    protects against a power cut.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._changed = threading.Condition()
-        self._written = self._synced = 0
-        self._ends = False
+        self._writes = self._synced_writes = 0
+        self._is_closing = False
         self._error: OSError | None = None
-        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread = threading.Thread(target=self._sync_until_closed, daemon=True)
         self._thread.start()
 
     def wrote(self) -> None:
-        """Schedule a sync. Raises the error of an earlier one."""
+        """Schedule a sync, after the caller has written. Raises OSError if an earlier sync failed."""
         with self._changed:
             self._raise_error()
-            self._written += 1
+            self._writes += 1
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wait until the disk has everything. The descriptor stays the caller's."""
+        """Wait until everything written is on the disk. Leaves the descriptor open."""
         with self._changed:
-            self._ends = True
+            self._is_closing = True
             self._changed.notify_all()
         self._thread.join()
         self._raise_error()
@@ -80,18 +81,18 @@ class SyncedBehind:
             error, self._error = self._error, None
             raise error
 
-    def _follow(self) -> None:
+    def _sync_until_closed(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._ends or self._synced != self._written)
-                if self._synced == self._written:
+                self._changed.wait_for(lambda: self._is_closing or self._synced_writes != self._writes)
+                if self._synced_writes == self._writes:
                     return
-                reached = self._written
+                writes_before_sync = self._writes
             try:
                 os.fdatasync(self._descriptor)
             except OSError as error:
                 self._error = error
-            self._synced = reached
+            self._synced_writes = writes_before_sync
 
 
 def sync_folder(folder: Path) -> None:
@@ -104,11 +105,14 @@ def sync_folder(folder: Path) -> None:
 
 
 KERNELS_OF_TORCH = "PYTORCH_KERNEL_CACHE_PATH"
-"""Variable for the folder of kernels that torch compiles at their first call on a GPU, in a second or more each."""
+"""Environment variable: the folder in which torch keeps kernels that it compiles at their first call on a GPU. Each
+takes a second or more."""
 
 
 def keeps_kernels_of_torch() -> dict[str, str]:
-    """Environment variable for trusted processes that call torch, so that they share the compiled kernels."""
+    """The environment variable by which trusted processes share the kernels that torch compiles. Empty for a user
+    without a home.
+    """
     folder = cache_folder("compiled")
     if folder is None:
         return {}

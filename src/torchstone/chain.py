@@ -8,10 +8,10 @@ The worker, the process that runs the kernel, does this between the calls. The j
 the arguments afterwards, from the results. A worker that does it otherwise has other arguments, and its results are
 wrong. :mod:`torchstone.chain_arithmetic` has the arithmetic; here are the data that both exchange, without torch.
 
-- Every element has its own factor and addend, so that nothing can be prepared. What commutes with a permutation or a
-  factor (signs, powers, logarithms) could otherwise be computed beforehand.
-- All arguments move: a sum of products of which only the addend waits could be prepared.
-- All results decide: a result that no call waits for could be left for the end.
+- Every element has its own factor and addend. Otherwise operators that commute with a permutation or a factor (signs,
+  powers, logarithms) could be computed beforehand.
+- All arguments change. If only the addend of a sum of products changed, the products could be computed beforehand.
+- All results select the next arguments. A result on which no call depends could be computed at the end.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ from __future__ import annotations
 import msgspec
 
 SPAN = 1 << 16
-"""Number of entries of a table, of which the bits of a result select one."""
+"""Rows of a table. The bits of a call's results select one of them."""
 MOST_ELEMENTS = 1 << 22
+"""Most elements of a tensor argument that a chain can change."""
 LEAST_ELEMENTS = 16
+"""Fewest elements that a chain must change, over all arguments together."""
 
 
 class Moved(msgspec.Struct, frozen=True):
     """A tensor argument that a chain changes from call to call.
 
-    Each element moves by a quarter to a half of the way towards a value between ``low`` and ``high``. Integers and
-    booleans move by any number of steps around their range.
+    Each floating-point element moves by a quarter to a half of the way towards a value between ``low`` and ``high``.
+    An integer is shifted by a drawn number and wraps around within ``low`` to ``high`` (exclusive). A boolean is
+    flipped or kept.
     """
 
     position: int
-    """Among the tensor arguments."""
+    """Index among the tensor arguments."""
     elements: int
     dtype: str
     low: float
@@ -40,7 +43,7 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """How the calls of a block depend on each other."""
+    """How the arguments of the calls of a block depend on the results of the calls before them."""
 
     arguments: tuple[Moved, ...]
     seed: int

@@ -12,7 +12,7 @@ import torch
 from torchstone.chain import SPAN, Chain, Moved
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_WIDER = {
+_MOVED_AS = {
     torch.float8_e4m3fn: torch.float32,
     torch.float8_e5m2: torch.float32,
     torch.float8_e4m3fnuz: torch.float32,
@@ -21,18 +21,18 @@ _WIDER = {
     torch.uint32: torch.int64,
     torch.uint64: torch.int64,
 }
-"""Dtypes for which torch has no addition, and the dtype in which their values are moved instead."""
+"""Dtype for which torch has no addition -> dtype in which its values are moved instead."""
 
 
 class _Table:
-    """The table that moves one argument: overlapping rows, of which the bits of the results select one.
+    """The table that moves one argument: overlapping rows of factors and addends. Results select one row.
 
-    Only index it: made contiguous, as index_select does, it would take gigabytes.
+    Read rows by indexing. ``index_select`` would make the unfolded table contiguous, which takes gigabytes.
     """
 
     def __init__(self, moved: Moved, generator: torch.Generator, device: torch.device) -> None:
         stored: torch.dtype = getattr(torch, moved.dtype)
-        dtype = _WIDER.get(stored, stored)
+        dtype = _MOVED_AS.get(stored, stored)
         shape = (2, SPAN + moved.elements)
         if dtype.is_floating_point:
             shares, ends = torch.rand(shape, generator=generator, device=device)
@@ -46,8 +46,10 @@ class _Table:
         self._dtype = dtype
 
     def move(self, argument: torch.Tensor, which: int | torch.Tensor) -> None:
-        """Move floats by a factor, then by an addend, each rounded, so that a fused multiply-add gives no other result.
-        Integers move around their range.
+        """Move the argument in place by the row or rows ``which``.
+
+        Floats are moved by a multiplication and an addition that round separately: a fused multiply-add, which rounds
+        once, would give another result. Integers are shifted and wrap around within their range.
         """
         values = argument.to(self._dtype)  # the argument itself, unless its dtype has no addition
         self._move(values, which)
@@ -55,13 +57,13 @@ class _Table:
             argument.copy_(values)
 
     def _move(self, argument: torch.Tensor, which: int | torch.Tensor) -> None:
-        by = self._addends[which].view(argument.shape)
+        addends_of_row = self._addends[which].view(argument.shape)
         if self._dtype.is_floating_point:
-            argument.mul_(self._factors[which].view(argument.shape)).add_(by)
+            argument.mul_(self._factors[which].view(argument.shape)).add_(addends_of_row)
         elif self._dtype is torch.bool:
-            argument.logical_xor_(by)
+            argument.logical_xor_(addends_of_row)
         else:
-            argument.sub_(self._low).add_(by).remainder_(self._range).add_(self._low)
+            argument.sub_(self._low).add_(addends_of_row).remainder_(self._range).add_(self._low)
 
 
 class Links:
@@ -72,7 +74,7 @@ class Links:
         self._tables = [_Table(moved, generator, device) for moved in chain.arguments]
 
     def follow(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> None:
-        """Move the next call's arguments as the bits of this call's results select."""
+        """Move the next call's arguments in place, by the rows that the bits of this call's results select."""
         start = _starts([result.unsqueeze(0) for result in results])
         # On the CPU a row number gives the row without a copy; reading it from a GPU would mean a wait.
         which = int(start) if start.device.type == "cpu" else start
@@ -80,7 +82,10 @@ class Links:
             table.move(argument, which)
 
     def followed(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What the arguments, each ``(calls, elements)``, were when the calls gave these results ``(calls, ...)``."""
+        """Copies of the drawn arguments, each ``(calls, elements)``, moved as in a chain of these results.
+
+        Each result is ``(calls, ...)``. It moves the arguments of the next call; those of the first call stay.
+        """
         starts = _starts(results)[:-1]
         moved = [argument.clone() for argument in arguments]
         for table, argument in zip(self._tables, moved, strict=True):

@@ -47,18 +47,18 @@ class MissingExtraError(UsageError):
     """An optional dependency is needed; the message names the extra that brings it."""
 
 
-_ALIKE = 0.65
-"""Share of equal characters from which a name is taken for a misspelling: two letters of three swapped are 0.67."""
-_SHORTEST_PART = 3
-"""Least length of a name that is looked for inside longer names."""
+_LEAST_SIMILARITY = 0.65
+"""Least share of equal characters (difflib) of a misspelling. Three letters of which two are swapped give 0.67."""
+_SHORTEST_PART_CHARACTERS = 3
+"""Fewest characters of a name that is searched for inside longer names."""
 _MOST_LISTED = 50
-"""Names in a message; more are only counted."""
+"""Most names that a message lists. If there are more, it gives only their number."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], listed_by: str = "") -> UsageError:
-    """An error for a name that is not registered: what was asked, the nearest match, what exists.
+    """An error for a name that is not registered: the name, the nearest match, and the known names.
 
-    `listed_by` is a command that lists the names, for where there may be too many for a message.
+    `listed_by` is a command that lists the names. The message quotes it if there are too many names to list.
     """
     names = sorted(set(known))
     near = nearest(name, names)
@@ -70,15 +70,15 @@ def unknown_name(kind: str, name: str, known: Iterable[str], listed_by: str = ""
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """The known name that is spelled most like it, or else the shortest that contains it; empty: there is none."""
+    """The known name that is most similar to ``name``, else the shortest one that contains it; empty: neither."""
     forms: dict[str, str] = {}
     for known in names:
         for form in _forms(known):
             forms.setdefault(form, known)
-    alike = difflib.get_close_matches(name, forms, n=1, cutoff=_ALIKE)
+    alike = difflib.get_close_matches(name, forms, n=1, cutoff=_LEAST_SIMILARITY)
     if alike:
         return forms[alike[0]]
-    containing = [known for known in names if name in known] if len(name) >= _SHORTEST_PART else []
+    containing = [known for known in names if name in known] if len(name) >= _SHORTEST_PART_CHARACTERS else []
     return min(containing, key=len, default="")
 
 

@@ -22,7 +22,8 @@ from torchstone.schema import forward_operator, is_gradient
 
 ASKING = "asking"
 """Name of the argument that lists which arguments require a gradient."""
-_LOOKS, _CALLS_IN_A_LOOK = 15, 20
+_TIMED_BLOCKS, _CALLS_PER_BLOCK = 15, 20
+"""`differentiating_ns` times so many blocks of so many calls, and takes the median of the blocks."""
 _registered: dict[str, torch.library.Library] = {}
 
 
@@ -47,12 +48,10 @@ def register(operator: str) -> None:
 class Differentiated:
     """A forward and a backward pass through a function: its results, then the gradients."""
 
-    def __init__(self, function: Callable[..., Any], torchs_own: Callable[..., Any] | None = None) -> None:
-        """``torchs_own``: torch's operator, which is tried first if the function is to be called with other
-        arguments.
-        """
+    def __init__(self, function: Callable[..., Any], reference: Callable[..., Any] | None = None) -> None:
+        """``reference``: torch's own operator, which :meth:`Passes.forward_otherwise` calls before the function."""
         self._function = function
-        self._torchs_own = torchs_own
+        self._reference = reference
 
     def __call__(self, cotangents: Sequence[torch.Tensor | None], *args: Any, **kwargs: Any) -> list[torch.Tensor]:
         return self.bound((cotangents, *args), kwargs)()
@@ -61,13 +60,13 @@ class Differentiated:
         """The call with these arguments, for repeated use: they are marked once as requiring gradients."""
         cotangents, *others = args
         floating: list[torch.Tensor] = []
-        told = [_as_leaf(argument, floating) for argument in others]
+        positional = [_as_leaf(argument, floating) for argument in others]
         named = {name: _as_leaf(argument, floating) for name, argument in kwargs.items() if name != ASKING}
         asking = kwargs.get(ASKING)
         leaves = floating if asking is None else [floating[place] for place in asking]
         for leaf in leaves:
             leaf.requires_grad_()
-        return Passes(self._function, told, named, leaves, cotangents, self._torchs_own)
+        return Passes(self._function, positional, named, leaves, cotangents, self._reference)
 
 
 class Passes:
@@ -80,13 +79,15 @@ class Passes:
         kwargs: Mapping[str, Any],
         leaves: Sequence[torch.Tensor],
         cotangents: Sequence[torch.Tensor | None],
-        torchs_own: Callable[..., Any] | None = None,
+        reference: Callable[..., Any] | None = None,
     ) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
         self._leaves, self._cotangents = leaves, cotangents
-        self._torchs_own = torchs_own
-        self._given = [cotangent for cotangent in cotangents if cotangent is not None]
-        self._addresses = {cotangent.data_ptr() for cotangent in self._given if cotangent.numel()}
+        self._reference = reference
+        self._present_cotangents = [cotangent for cotangent in cotangents if cotangent is not None]
+        self._cotangent_addresses = {
+            cotangent.data_ptr() for cotangent in self._present_cotangents if cotangent.numel()
+        }
 
     def __call__(self) -> list[torch.Tensor]:
         with torch.enable_grad():
@@ -94,15 +95,16 @@ class Passes:
         return self.backward(results)
 
     def forward(self, beside: Passes) -> list[Any]:
-        """The results of a forward pass. Its arguments are copies, freed afterwards unless the kernel keeps them.
+        """The results of a forward pass on copies of the arguments, freed afterwards unless the kernel keeps them.
 
-        In a model most arguments are results of other layers, and their memory is reused. Some arguments are used in a
-        second call too, as the inputs of parallel layers are.
+        In a model most arguments are results of other layers, and their memory is reused. A second call, whose results
+        are dropped, shares some of the copies, as parallel layers share inputs: those at even positions. Its other
+        arguments are copies of those of ``beside``.
         """
         with torch.enable_grad():
-            args, kwargs = self._temporaries()
+            args, kwargs = self._copied_arguments()
             results = _flattened(self._function(*args, **kwargs))
-            others, other_kwargs = beside._temporaries()
+            others, other_kwargs = beside._copied_arguments()
             mixed = [
                 own if place % 2 == 0 else other for place, (own, other) in enumerate(zip(args, others, strict=True))
             ]
@@ -110,55 +112,60 @@ class Passes:
             return results
 
     def forward_otherwise(self) -> None:
-        """A pass with another size and other values whose results are not used, if the operator accepts it."""
-        if self._torchs_own is None or any(map(_holds_whole_numbers, (*self._args, *self._kwargs.values()))):
+        """Call the function with another size and other scalars, and drop the results.
+
+        Does nothing if an argument holds integers or booleans, or if torch's operator refuses the changed arguments.
+        """
+        if self._reference is None or any(map(_has_integer_tensor, (*self._args, *self._kwargs.values()))):
             return
-        # Arguments that torch refuses are not tried; a kernel may refuse others, too.
+        # The reference is called first: what it refuses, the kernel need not accept. A kernel may refuse more.
         with torch.enable_grad(), contextlib.suppress(Exception):
-            args = [_otherwise(argument) for argument in self._args]
-            kwargs = {name: _otherwise(argument) for name, argument in self._kwargs.items()}
-            self._torchs_own(*args, **kwargs)
+            args = [_changed_argument(argument) for argument in self._args]
+            kwargs = {name: _changed_argument(argument) for name, argument in self._kwargs.items()}
+            self._reference(*args, **kwargs)
             self._function(*args, **kwargs)
 
-    def _of_its_own(self, gradient: torch.Tensor | None, leaf: torch.Tensor) -> torch.Tensor:
-        """The gradient in memory of its own.
+    def _in_own_memory(self, gradient: torch.Tensor | None, leaf: torch.Tensor) -> torch.Tensor:
+        """The gradient in memory that is not shared with a cotangent.
 
-        Where autograd gives none, or a tensor without memory (``sgn``), it is zeros. Where autograd returns the
-        cotangent itself, it is a copy.
+        It is zeros if autograd returns None or a tensor without memory (``sgn``), and a copy if autograd returns the
+        cotangent itself.
         """
         if gradient is None or gradient._is_zerotensor():
             return torch.zeros_like(leaf)
-        return gradient.clone() if gradient.data_ptr() in self._addresses else gradient
+        return gradient.clone() if gradient.data_ptr() in self._cotangent_addresses else gradient
 
-    def _temporaries(self) -> tuple[list[Any], dict[str, Any]]:
-        args = [_temporary(argument) for argument in self._args]
-        return args, {name: _temporary(argument) for name, argument in self._kwargs.items()}
+    def _copied_arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        args = [_copied(argument) for argument in self._args]
+        return args, {name: _copied(argument) for name, argument in self._kwargs.items()}
 
     def backward(self, results: Sequence[Any]) -> list[torch.Tensor]:
-        """Results and gradients."""
+        """The detached results that are tensors, then the gradient of every leaf."""
         leaves = self._leaves
         with torch.enable_grad():
-            found = torch.autograd.grad(_sources(results, self._cotangents), leaves, self._given, allow_unused=True)
-        gradients = [self._of_its_own(grad, leaf) for leaf, grad in zip(leaves, found, strict=True)]
+            found = torch.autograd.grad(
+                _sources(results, self._cotangents), leaves, self._present_cotangents, allow_unused=True
+            )
+        gradients = [self._in_own_memory(grad, leaf) for leaf, grad in zip(leaves, found, strict=True)]
         return [result.detach() for result in results if isinstance(result, torch.Tensor)] + gradients
 
 
 def differentiating_ns(results: int, leaves: int, device: torch.device) -> float:
-    """Time of autograd's graph alone, measured on a function that returns its arguments."""
+    """Nanoseconds per call that autograd's graph alone takes, measured on a function that returns aliases of leaves."""
     ones = [torch.ones(1, device=device) for _ in range(leaves)]
-    nothing = Differentiated(lambda *given: [torch.ops.aten.alias(given[i % leaves]) for i in range(results)])
-    call = nothing.bound(([torch.ones(1, device=device)] * results, *ones), {})
+    aliasing = Differentiated(lambda *given: [torch.ops.aten.alias(given[i % leaves]) for i in range(results)])
+    call = aliasing.bound(([torch.ones(1, device=device)] * results, *ones), {})
     times = []
-    for _ in range(_LOOKS):
+    for _ in range(_TIMED_BLOCKS):
         began = time.perf_counter_ns()
-        for _ in range(_CALLS_IN_A_LOOK):
+        for _ in range(_CALLS_PER_BLOCK):
             call()
-        times.append((time.perf_counter_ns() - began) / _CALLS_IN_A_LOOK)
+        times.append((time.perf_counter_ns() - began) / _CALLS_PER_BLOCK)
     return statistics.median(times)
 
 
 def _sources(results: Sequence[Any], cotangents: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
-    """The results that are differentiated."""
+    """The results that have a cotangent. Raises if the kernel returns too few or too many, or one without a graph."""
     if len(results) != len(cotangents):
         raise TypeError(f"the kernel returns {len(results)} results; the operator returns {len(cotangents)}")
     for place, (result, cotangent) in enumerate(zip(results, cotangents, strict=True)):
@@ -181,17 +188,17 @@ def _as_leaf(argument: Any, leaves: list[torch.Tensor]) -> Any:
     return leaf
 
 
-def _temporary(argument: Any) -> Any:
+def _copied(argument: Any) -> Any:
     if isinstance(argument, list | tuple):
-        return [_temporary(item) for item in argument]
-    asks = isinstance(argument, torch.Tensor) and (argument.is_floating_point() or argument.is_complex())
-    return argument.clone() if asks else argument
+        return [_copied(item) for item in argument]
+    is_differentiable = isinstance(argument, torch.Tensor) and (argument.is_floating_point() or argument.is_complex())
+    return argument.clone() if is_differentiable else argument
 
 
-def _otherwise(argument: Any) -> Any:
-    """The argument with one row less, or another floating-point number."""
+def _changed_argument(argument: Any) -> Any:
+    """The tensor without its last row, or another floating-point number; other arguments unchanged."""
     if isinstance(argument, list | tuple) and any(isinstance(item, torch.Tensor) for item in argument):
-        return [_otherwise(item) for item in argument]
+        return [_changed_argument(item) for item in argument]
     if isinstance(argument, float):
         return 2.0 * argument or 0.5
     if isinstance(argument, torch.Tensor) and argument.dim() and argument.shape[0] > 1:
@@ -199,10 +206,12 @@ def _otherwise(argument: Any) -> Any:
     return argument
 
 
-def _holds_whole_numbers(argument: Any) -> bool:
-    """Whether there are integer tensors: indices could be out of range for one row less, which ends a GPU process."""
+def _has_integer_tensor(argument: Any) -> bool:
+    """Whether there is an integer or boolean tensor. Without the last row, indices could be out of range, which ends a
+    process on a GPU.
+    """
     if isinstance(argument, list | tuple):
-        return any(map(_holds_whole_numbers, argument))
+        return any(map(_has_integer_tensor, argument))
     return isinstance(argument, torch.Tensor) and not (argument.is_floating_point() or argument.is_complex())
 
 

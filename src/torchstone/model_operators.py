@@ -38,7 +38,7 @@ class ModelHost(Protocol):
         ...
 
     def weights(self, case: Case) -> list[torch.Tensor]:
-        """The weights as the model makes them, on the host."""
+        """The initial weights of the model, on the CPU."""
         ...
 
     def flops(self, case: Case) -> int | None:
@@ -63,7 +63,7 @@ class _Registered(NamedTuple):
     library: torch.library.Library
     buffers: frozenset[int]
     made: Callable[[], list[torch.Tensor]]
-    """The weights as the model makes them."""
+    """Returns the initial weights of the model."""
 
 
 _registered: dict[str, _Registered] = {}
@@ -71,7 +71,7 @@ _host: ModelHost | None = None
 
 
 def run_elsewhere(host: ModelHost) -> None:
-    """Have the models of cases run by this host from now on, and none in this process."""
+    """Set the host that runs the models of cases. From then on this process runs none."""
     global _host
     _host = host
 
@@ -94,24 +94,26 @@ def register(case: Case) -> None:
     library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
     inputs = "".join(f", {_type_of(recipe)} x{place}" for place, recipe in enumerate(case.args[1:]))
     library.define(f"{name}(Tensor[] weights{inputs}) -> Tensor[]")  # type: ignore[no-untyped-call]
-    kinds, function, made_weights = _here(case.model) if _host is None else _elsewhere(case, _host)
+    kinds, function, made_weights = (
+        _resolved_in_process(case.model) if _host is None else _resolved_by_host(case, _host)
+    )
     library.impl(name, function, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
     buffers = frozenset(position for position, kind in enumerate(kinds.values()) if kind == "buffer")
     _registered[case.operator] = _Registered(case.model, library, buffers, cache(made_weights))
 
 
-_Found = tuple[Mapping[str, WeightKind], Callable[..., list[Any]], Callable[[], list[torch.Tensor]]]
-"""The kinds of a model's weights, its function, and its weights as it makes them."""
+_Resolved = tuple[Mapping[str, WeightKind], Callable[..., list[Any]], Callable[[], list[torch.Tensor]]]
+"""The kind of each weight of a model, the model's function, and a function that returns its initial weights."""
 
 
-def _here(model: SourceFiles) -> _Found:
+def _resolved_in_process(model: SourceFiles) -> _Resolved:
     problem = executed(model)
     kinds = weights_among({file.name: file.text for file in model.files})
     kinds = _kinds_without_memory(problem) if kinds is None else kinds
     return kinds, ModelFunction(problem["Model"], problem, kinds), lambda: _weights_of(problem)
 
 
-def _elsewhere(case: Case, host: ModelHost) -> _Found:
+def _resolved_by_host(case: Case, host: ModelHost) -> _Resolved:
     assert case.model is not None
     kinds = weights_among({file.name: file.text for file in case.model.files})
     if kinds is None:
@@ -128,9 +130,9 @@ def _weights_of(problem: Mapping[str, Any]) -> list[torch.Tensor]:
 
 
 def named_weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """All parameters and buffers, those included that ``state_dict`` leaves out, since calls read and write them too.
+    """All parameters and buffers by name, also those that ``state_dict`` leaves out: calls read and write them too.
 
-    In the order of ``state_dict``; tied weights under each of their names.
+    They are in the order of ``state_dict``. A tied weight is listed under each of its names.
     """
     found: dict[str, torch.Tensor] = {}
     for path, part in module.named_modules(remove_duplicate=False):
@@ -158,37 +160,37 @@ def weight_kinds(model: torch.nn.Module, constants: Collection[str] = ()) -> dic
 
 
 def written(case: Case) -> frozenset[int]:
-    """Positions, among all tensor arguments, of the buffers of a case's model, which must be registered."""
+    """Positions, among all tensor arguments, of the buffers that a case's model writes to. It must be registered."""
     return _registered[case.operator].buffers if case.model is not None else frozenset()
 
 
 def weight_as_made(case: Case, position: int) -> torch.Tensor:
-    """One weight as the case's model makes it, on the host."""
+    """One initial weight of the case's model, on the CPU."""
     register(case)
     return _registered[case.operator].made()[position]
 
 
 def weights_file(kinds: Mapping[str, WeightKind]) -> SourceFile:
-    """A file with the names of a problem's weights and which are buffers, so that others need not make the model."""
+    """A file with the name and kind of each weight of a problem. Its readers need not construct the model."""
     return SourceFile(WEIGHTS_FILE, json.dumps(kinds))
 
 
 def weights_among(texts: Mapping[str, str]) -> Mapping[str, WeightKind] | None:
-    """The content of that file, if it is among these."""
+    """The weights' kinds by name, from the weights file among these texts (by file name); None: it is not there."""
     return json.loads(texts[WEIGHTS_FILE]) if WEIGHTS_FILE in texts else None
 
 
 def _kinds_without_memory(problem: Mapping[str, Any]) -> Mapping[str, WeightKind]:
-    """The kinds of the weights of a problem without a weights file: its model is made on the meta device.
+    """The kinds of the weights of a problem without a weights file. Constructs the model on the meta device.
 
-    That may take seconds, because some operators then import torch's compiler.
+    This may take seconds, because some operators then import torch's compiler.
     """
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         return weight_kinds(made(problem["Model"], problem))
 
 
 def executed(model: SourceFiles) -> dict[str, Any]:
-    """What a problem file defines. It belongs to the suite, and is trusted as a suite is."""
+    """Execute a problem file in this process and return its globals. The file is trusted as much as its suite."""
     file = model.files[0]
     namespace: dict[str, Any] = {"__name__": "torchstone_problem", "__file__": file.name}
     exec(compile(file.text, file.name, "exec"), namespace)
@@ -207,7 +209,7 @@ class ModelFunction:
         problem: Mapping[str, Any],
         weights: Mapping[str, WeightKind] | None = None,
     ) -> None:
-        """``weights``: names and kinds of the weights of the problem's model. None: the model is made, to find out."""
+        """``weights``: name -> kind of each weight of the problem's model. None: found by constructing the model."""
         self._kind, self._problem, self._weights = kind, problem, weights
         self._instances: dict[torch.device, _Instance] = {}
 
@@ -221,19 +223,19 @@ class ModelFunction:
             results = instance.bound(weights, inputs, named)()
             return [result.detach() if isinstance(result, torch.Tensor) else result for result in results]
         finally:
-            instance.let_go()
+            instance.release_weights()
 
     def weights_as_made(self) -> list[torch.Tensor]:
-        """The weights as the problem's model makes them."""
+        """The initial weights of the problem's model."""
         return _weights_of(self._problem)
 
     def instance_for(self, weights: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[torch.nn.Module, Call]:
-        """An instance of its own, and the call of it with these arguments."""
+        """A new instance of the module, and a function that calls it with these arguments."""
         instance = self._instance(_device_of(weights, inputs), weights)
         return instance.module, instance.bound(weights, inputs, {})
 
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        """The call with these arguments, for repeated use, with an instance of its own: only the module is called."""
+        """A function that calls a new instance with these arguments, for repeated use without other work."""
         weights, *inputs = args
         return self._instance(_device_of(weights, inputs), weights).bound(weights, inputs, kwargs)
 
@@ -252,7 +254,7 @@ def _device_of(weights: Sequence[torch.Tensor], inputs: Sequence[Any]) -> torch.
 
 
 def made(kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any]) -> torch.nn.Module:
-    """An instance, made as the problem says."""
+    """An instance with the problem's ``get_init_inputs()``, after seeding torch."""
     torch.manual_seed(_SEED)
     return kind(*problem.get("get_init_inputs", list)())
 
@@ -263,11 +265,11 @@ class _Instance:
     def __init__(
         self, module: torch.nn.Module, given: Mapping[str, torch.Tensor], own: Collection[str] = frozenset()
     ) -> None:
-        """``given`` are the weights of the problem's model, without those in ``own``, which the module makes itself. A
-        solution may keep a table in another form under the same name.
+        """``given``: the weights of the problem's model by name. Those in ``own`` are not used: the module makes them
+        itself. A solution may keep a table in another form under the same name.
         """
-        self._places = [place for place, name in enumerate(given) if name not in own]
-        names = _names_like(module, {name: weight for name, weight in given.items() if name not in own}, own)
+        self._positions = [place for place, name in enumerate(given) if name not in own]
+        names = _matching_names(module, {name: weight for name, weight in given.items() if name not in own}, own)
         self.module = module.requires_grad_(False)
         tensors = named_weights(module)
         buffers = dict(module.named_buffers(remove_duplicate=False))
@@ -275,46 +277,45 @@ class _Instance:
         self._buffers = [_Buffer(module, name, buffers[name]) for name in names if name in buffers]
 
     def bound(self, weights: Sequence[torch.Tensor], inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
-        """The call, with the given weights from now on."""
-        for own, place in zip(self._weights, self._places, strict=True):
+        """A function that calls the module with these arguments. Puts the given weights into the module now."""
+        for own, place in zip(self._weights, self._positions, strict=True):
             own.data = weights[place]
         module, buffers = self.module, self._buffers
 
         def call() -> list[Any]:
             result = module(*inputs, **named)
             for buffer in buffers:
-                buffer.keep()
+                buffer.restore_tensor()
             return list(result) if isinstance(result, list | tuple) else [result]
 
         return call
 
-    def let_go(self) -> None:
-        """Release the memory of the weights until others are given."""
+    def release_weights(self) -> None:
+        """Release the memory of the weights; :meth:`bound` gives the module others."""
         for own in self._weights:
             own.data = own.data.new_empty(0)
 
 
 class _Buffer:
-    """A buffer of a module."""
+    """A buffer of a module, which stays in the memory that the caller gave."""
 
     def __init__(self, module: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
         path, _, self._leaf = name.rpartition(".")
         self._owner = module.get_submodule(path)._buffers
         self._tensor = tensor
 
-    def keep(self) -> None:
-        """Keep the buffer: a call may replace it instead of writing to it."""
+    def restore_tensor(self) -> None:
+        """If a call has replaced the tensor instead of writing to it, copy the new value into it and put it back."""
         now = self._owner[self._leaf]
         if now is not self._tensor and now is not None:
             self._tensor.copy_(now)
             self._owner[self._leaf] = self._tensor
 
 
-def _names_like(module: torch.nn.Module, wanted: Mapping[str, torch.Tensor], own: Collection[str]) -> list[str]:
-    """The module's names for the problem's weights: the same ones, or others in the same order with the same shapes.
+def _matching_names(module: torch.nn.Module, wanted: Mapping[str, torch.Tensor], own: Collection[str]) -> list[str]:
+    """The module's names for the problem's weights: the same names, or others in the same order with the same shapes.
 
-    Buffers that the module does not save, and whose names the problem does not have, count only if the weights would
-    not fit without them.
+    Unsaved buffers whose names the problem does not have are used only if the shapes do not match without them.
     """
     everything = {name: weight for name, weight in named_weights(module).items() if name not in own}
     unsaved = unsaved_buffers(module) - wanted.keys()

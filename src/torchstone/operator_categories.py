@@ -15,25 +15,25 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """Which names a class has: any of these is enough, unless a word excludes them."""
+    """Which operator names belong to a class. One match is enough, unless a word of ``without`` excludes the name."""
 
     names: frozenset[str] = frozenset()
     """Whole base names."""
     bare_names: frozenset[str] = frozenset()
-    """The same, of the base name without the underscores of private, unsafe and in-place operators."""
+    """Whole base names, compared without the underscores of private, unsafe and in-place operators."""
     overloads: frozenset[str] = frozenset()
     """Names with their overload, ``max.default``."""
     words: frozenset[str] = frozenset()
     """Words between underscores."""
     begins: tuple[str, ...] = ()
-    """Beginnings of names."""
+    """Prefixes of base names."""
     parts: tuple[str, ...] = ()
-    """Parts of names."""
+    """Substrings of base names."""
     without: frozenset[str] = frozenset()
     """Words between underscores that exclude a name."""
 
     def fits(self, operator: str) -> bool:
-        """Of ``aten.add.Tensor``, in full."""
+        """Whether the rule matches an operator, given by its full name: ``aten.add.Tensor``."""
         base = base_name(operator)
         words = base.split("_")
         return self.without.isdisjoint(words) and (

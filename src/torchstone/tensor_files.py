@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 MOST_KEPT = 1 << 20
-"""Elements of one tensor that are compared; of larger ones as many, evenly spread."""
+"""Most elements of a tensor that are saved and compared. Of a larger tensor, evenly spaced elements are saved."""
 FLOAT64_EPSILON = float(np.finfo(np.float64).eps)
 
 Floats = NDArray[np.float64]
@@ -29,19 +29,19 @@ def save_tensors(path: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> Non
     arrays = {}
     for name, tensor in tensors:
         flat = _real(tensor.detach()).reshape(-1)
-        spread = flat[:: -(-flat.numel() // MOST_KEPT)] if flat.numel() > MOST_KEPT else flat
-        arrays[f"{name}|{epsilon(tensor.dtype)!r}"] = spread.to(device="cpu", dtype=torch.float64).numpy()
+        evenly_spaced = flat[:: -(-flat.numel() // MOST_KEPT)] if flat.numel() > MOST_KEPT else flat
+        arrays[f"{name}|{epsilon(tensor.dtype)!r}"] = evenly_spaced.to(device="cpu", dtype=torch.float64).numpy()
     np.savez(path, **arrays)  # type: ignore[arg-type]  # an array may have any name but its parameters'
 
 
 def load_tensors(path: Path) -> dict[str, Floats]:
-    """Name, a bar and the epsilon of the dtype -> values."""
+    """The saved arrays by name: the tensor's name, a bar, and the epsilon of its dtype."""
     with np.load(path) as archive:
         return {name: archive[name] for name in archive.files}
 
 
 def difference(ours: Floats, theirs: Floats) -> Floats:
-    """Distance of each element. Equal infinities and NaN have distance 0; NaN in one array only is infinitely far."""
+    """Absolute difference of each element. It is 0 for equal infinities and two NaN, infinite for a single NaN."""
     with np.errstate(invalid="ignore"):
         apart = np.abs(ours - theirs)
     apart[(ours == theirs) | (np.isnan(ours) & np.isnan(theirs))] = 0.0
@@ -56,12 +56,12 @@ def largest(values: Floats) -> float:
 
 
 def distance(ours: Floats, theirs: Floats) -> tuple[float, int]:
-    """The largest difference as a share of the largest value of `theirs`, and where it is."""
+    """The largest difference as a share of the largest finite value of `theirs`, and its flat index."""
     if theirs.size == 0:
         return 0.0, 0
     apart = difference(ours, theirs)
-    place = int(np.argmax(apart))
-    return float(apart[place]) / largest(theirs), place
+    position = int(np.argmax(apart))
+    return float(apart[position]) / largest(theirs), position
 
 
 def epsilon(dtype: torch.dtype) -> float:

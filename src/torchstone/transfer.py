@@ -1,7 +1,7 @@
 """Copies tensors between devices with as few waits as possible.
 
-A GPU that many processes use serves them in turn, and every wait is a turn. Waiting for one copy costs as much as
-waiting for all of them together. Copies to a GPU are not waited for.
+A GPU serves the processes that share it in turn, and every synchronization costs a turn. So all copies from a GPU share
+one synchronization. Copies to a GPU need none.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ import torch
 
 
 def bring(tensors: Iterable[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
-    """The tensors on ``device``; those that are there already as they are.
+    """The tensors on ``device``. Those that are there already are not copied.
 
-    On the host they can be read at once; on a device by later work on its current stream.
+    Results on the host are complete. Results on a GPU are complete for later work on its current stream.
     """
     given = list(tensors)
-    brought = [t if t.device == device else t.to(device, non_blocking=_may_follow(t)) for t in given]
+    brought = [t if t.device == device else t.to(device, non_blocking=_can_copy_asynchronously(t)) for t in given]
     if device.type == "cpu":
         for source in {tensor.device for tensor in given if tensor.is_cuda}:
             torch.cuda.current_stream(source).synchronize()
     return brought
 
 
-def _may_follow(tensor: torch.Tensor) -> bool:
-    """Whether a copy may be under way when the call that asked for it returns.
+def _can_copy_asynchronously(tensor: torch.Tensor) -> bool:
+    """Whether the copy may still be in progress when ``bring`` returns.
 
-    The driver has copied ordinary host memory by then. It reads pinned memory later, when it may have been overwritten.
+    The driver copies pageable host memory before the call returns. It reads pinned memory later, when the caller may
+    have overwritten it.
     """
     return tensor.is_cuda or not tensor.is_pinned()

@@ -80,7 +80,7 @@ KERNELS = ["--backend", "directory", "--kernels-dir"]
         (
             ["--memory-limit", "8"],
             2,
-            "the memory limit is 8 bytes; a worker needs 128 MiB or more. Write --memory-limit 8GiB",
+            "the memory limit is 8 bytes; a worker needs 256 MiB or more. Write --memory-limit 8GiB",
         ),
         (["--process-limit", "1"], 2, "the process limit is 1; a worker and its warden need 2 or more."),
         (["--p", "nan"], 2, "Invalid value for '--p': nan is not in the range x>0."),

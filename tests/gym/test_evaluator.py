@@ -219,7 +219,8 @@ def test_a_machine_that_fails_gives_no_reward_and_no_error() -> None:
         assert len(warned) == 1
         assert (result.reward, result.verdict) == (None, "unjudged")
         assert "no device" in result.feedback
-    with fake() as evaluator:
+    unjudged = "is unjudged, and its reward is None: the judge died"
+    with fake() as evaluator, pytest.warns(RuntimeWarning, match=unjudged):
         assert evaluator.turn_now(numbered(0).replace("# 0", "# machine fails"), "relu").reward is None
 
 
@@ -338,6 +339,7 @@ def test_every_turn_of_a_rollout_is_judged_the_last_too() -> None:
         assert rewards_of(evaluator, RIGHT) == ([0.3], True, 0.3)
 
 
+@pytest.mark.filterwarnings("ignore:a kernel of .* is unjudged:RuntimeWarning")
 def test_the_feedback_loop_decides_when_a_rollout_is_over() -> None:
     with fake(num_turns=3, feedback_loop="until_correct") as evaluator:
         assert rewards_of(evaluator, WRONG, RIGHT) == ([0.0, 0.3], True, 0.3)
@@ -353,6 +355,7 @@ def test_the_feedback_loop_decides_when_a_rollout_is_over() -> None:
             run_now(rollout.answer("nothing"))
 
 
+@pytest.mark.filterwarnings("ignore:a kernel of .* is unjudged:RuntimeWarning")
 def test_reset_and_step_follow_gymnasium() -> None:
     with fake(num_turns=2, feedback_loop="until_correct") as evaluator:
         environment, beside = KernelEnvironment(evaluator), KernelEnvironment(evaluator)
@@ -375,6 +378,7 @@ def test_reset_and_step_follow_gymnasium() -> None:
         assert environment.step("# machine fails\n" + reply("# machine fails\n" + RIGHT))[1:4] == (None, False, True)
 
 
+@pytest.mark.filterwarnings("ignore:a kernel of .* is unjudged:RuntimeWarning")
 def test_a_trainer_gets_one_reward_for_each_completion_of_a_batch() -> None:
     with fake() as evaluator:
         reward = CompletionReward(evaluator)

@@ -54,6 +54,7 @@ def advantages(
 
 
 @pytest.mark.parametrize("chats", [False, True], ids=["text", "conversations"])
+@pytest.mark.filterwarnings("ignore:a kernel of .* is unjudged:RuntimeWarning")
 def test_a_trainer_calls_the_function_with_its_columns_and_a_failure_of_the_machine_counts_for_nothing(
     chats: bool,
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_trainer_calls_the_function_with_its_columns_and_a_failure_of_the_mach
     assert math.isnan(failed)
 
 
+@pytest.mark.filterwarnings("ignore:a kernel of .* is unjudged:RuntimeWarning")
 def test_where_a_trainer_takes_a_missing_reward_for_0_the_batch_is_an_error_if_asked_for() -> None:
     completions = [reply(RIGHT), reply(CHEATING), reply(FAILING)]
     with fake() as evaluator:

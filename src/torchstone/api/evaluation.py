@@ -12,7 +12,7 @@ from torchstone.schema import Agrees, Record, explain, verdict_name
 WORST_FIRST = (
     "cheated", "disagrees", "crashed", "timed_out", "delegated", "unsupported", "missing", "unjudged", "agrees",
 )  # fmt: skip
-"""Verdicts from the worst to the best. What is known to be wrong comes before what is not known."""
+"""Verdicts from the worst to the best. Verdicts about a wrong kernel come before those that say nothing about it."""
 
 
 @dataclass(frozen=True, repr=False)

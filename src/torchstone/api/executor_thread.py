@@ -12,7 +12,7 @@ from torchstone.schema import Job
 
 
 class ExecutorThread:
-    """A session, the thread that iterates it, and the submissions that wait for its jobs."""
+    """Owns a session, the thread that reads its records, and the submissions that wait for its jobs."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -23,19 +23,21 @@ class ExecutorThread:
         self.thread.start()
 
     def add(self, submission: Submission) -> bool:
-        """False: the session has ended, and the submission needs another."""
+        """Submit the submission's jobs. Returns False if the session has ended: the submission then needs another."""
         with self._lock:
             if not self.ended:
                 self._session.submit(self._in_progress.add(submission))
             return not self.ended
 
     def withdraw(self, submission: Submission) -> None:
+        """Withdraw the jobs of a cancelled submission, except those for which others wait."""
         with self._lock:
             unwanted: list[Job] = self._in_progress.remove(submission)
             if unwanted and not self.ended:
                 self._session.withdraw(unwanted)
 
     def close(self) -> None:
+        """End the session and cancel the futures that wait."""
         with self._lock:
             self.ended = True
             waiting = self._in_progress.clear()
@@ -56,7 +58,7 @@ class ExecutorThread:
             return
         except TorchstoneError as error:
             failure = error
-        except Exception as error:  # noqa: BLE001 - futures must not wait for ever because of a fault of ours
+        except Exception as error:  # noqa: BLE001 - futures must not wait for ever because of an error in Torchstone
             failure = InfrastructureError(f"the judges cannot go on ({type(error).__name__}: {error}).")
         with self._lock:
             self.ended = True

@@ -17,65 +17,65 @@ from torchstone.errors import MissingExtraError, TorchstoneError, UsageError
 from torchstone.schema import Implementation
 from torchstone.suites import names_operator
 
-_LOOK_MILLISECONDS = 2000
-"""How often the folder is read without a known change."""
+_POLL_MILLISECONDS = 2000
+"""Longest time between two reads of the folder without a reported change."""
 
 
 class View(Protocol):
-    """Shows what is known of each operator. Called from several threads."""
+    """Shows the state of each operator. Its methods are called from several threads."""
 
     def judging(self, operator: str) -> None:
-        """Its kernel is new or has changed."""
+        """The operator's kernel is new or has changed."""
         ...
 
     def judged(self, operator: str, evaluation: Evaluation) -> None: ...
 
     def failed(self, operator: str, message: str) -> None:
-        """There is no verdict, for this reason."""
+        """The kernel could not be judged, for this reason."""
         ...
 
     def removed(self, operator: str) -> None:
-        """Its kernel is gone."""
+        """The operator's kernel was removed."""
         ...
 
     def noted(self, message: str) -> None:
-        """About the folder as a whole; empty: what was noted before is no longer so."""
+        """Show a note about the whole folder; empty: remove the note."""
         ...
 
 
 class FolderWatch:
-    """The kernels of a folder, as they were at the last look."""
+    """Submits the new and changed kernels of a folder at each :meth:`look`."""
 
     def __init__(
         self, folder: Path, judge: Judge, view: View, purpose: Purpose, operators: tuple[str, ...] | None = None
     ) -> None:
         self._folder, self._judge, self._view = folder, judge, view
         self._purpose, self._operators = purpose, operators
-        self._noted = ""
+        self._last_note = ""
         self._unused: tuple[Problem, ...] = ()
         self._seen: dict[str, str] = {}
         self._futures: dict[str, Future[Evaluation]] = {}
 
     def begin(self) -> None:
-        """The first look. Raises if no kernel of the folder, or no name that was given, is an operator's."""
+        """The first look. Raises UsageError if a given name has no cases, or if no kernel of the folder has any."""
         if self._operators is not None:
             self._judge.require_cases(*self._operators)
         self.look()
         if self._unused and not self._seen:
-            raise UsageError(f"no kernel in {self._folder} can be judged: {self._noted}.")
+            raise UsageError(f"no kernel in {self._folder} can be judged: {self._last_note}.")
 
     def look(self) -> None:
-        """Read the folder; submit what is new or different, and forget what is gone."""
+        """Read the folder, submit new and changed kernels, and cancel those that were removed."""
         self._unused = ()
         try:
             found = self._kernels()
-            note = "; ".join((*self._without_kernel(found), *map(_told, self._unused)))
+            note = "; ".join((*self._without_kernel(found), *map(_problem_line, self._unused)))
         except UsageError as error:
             if not self._folder.is_dir():
                 raise
-            found, note = {}, str(error)  # the folder is being written: the next look may find more
-        if note != self._noted:
-            self._noted = note
+            found, note = {}, str(error)  # the folder may be half written: the next look may find more
+        if note != self._last_note:
+            self._last_note = note
             self._view.noted(note)
         for operator in self._seen.keys() - found.keys():
             self._cancel(operator)
@@ -87,7 +87,7 @@ class FolderWatch:
                 self._submit(operator, implementation)
 
     def _kernels(self) -> dict[str, Implementation]:
-        """What the folder offers, by overload. A folder of an operator alone means the overload that has cases."""
+        """The folder's kernels by overload. A folder named after an operator serves the overloads that have cases."""
         backend = DirectoryBackend(BackendOptions(self._folder, "cpu"))
         found: dict[str, Implementation] = {}
         without_cases: set[str] = set()
@@ -123,14 +123,14 @@ class FolderWatch:
             self._view.failed(operator, str(error))
             return
         self._futures[operator] = future
-        future.add_done_callback(partial(self._show, operator, implementation.key))
+        future.add_done_callback(partial(self._show_result, operator, implementation.key))
 
     def _cancel(self, operator: str) -> None:
         future = self._futures.pop(operator, None)
         if future is not None:
             future.cancel()
 
-    def _show(self, operator: str, key: str, future: Future[Evaluation]) -> None:
+    def _show_result(self, operator: str, key: str, future: Future[Evaluation]) -> None:
         if future.cancelled() or self._seen.get(operator) != key:
             return
         error = future.exception()
@@ -140,12 +140,14 @@ class FolderWatch:
             self._view.failed(operator, str(error))
 
 
-def _told(problem: Problem) -> str:
+def _problem_line(problem: Problem) -> str:
     return f"{problem.where}: {problem.reason}"
 
 
 def changes_of(folder: Path) -> Iterator[object]:
-    """Gives something after every change of the folder. Fails at once without the package that watches files."""
+    """Yields after every change of the folder, and every two seconds without one. Raises MissingExtraError at once if
+    watchfiles is not installed.
+    """
     try:
         import watchfiles
     except ImportError as error:
@@ -153,5 +155,5 @@ def changes_of(folder: Path) -> Iterator[object]:
         raise MissingExtraError(told) from error
     if not folder.is_dir():
         raise UsageError(f"kernels folder {folder} does not exist. Give the folder that holds the operators'.")
-    # Also now and then without a change: one may come before the first wait, or on a file system that tells nothing.
-    return watchfiles.watch(folder, raise_interrupt=True, rust_timeout=_LOOK_MILLISECONDS, yield_on_timeout=True)
+    # It yields without a change too: a change may come before the first wait, or the file system may report none.
+    return watchfiles.watch(folder, raise_interrupt=True, rust_timeout=_POLL_MILLISECONDS, yield_on_timeout=True)

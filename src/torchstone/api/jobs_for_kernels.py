@@ -25,7 +25,7 @@ from torchstone.schema import Case, Implementation, Job, Record, forward_operato
 from torchstone.suites import ListedSuite, names_operator, select_cases
 
 Purpose = Literal["check", "measure", "evaluate"]
-"""Check: nothing is timed. Measure: only cases that are timed. Evaluate: all cases, and those are timed that can be."""
+"""`check`: nothing is timed. `measure`: only timed cases. `evaluate`: all cases, and timed cases are timed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +36,9 @@ class Submission:
     jobs: tuple[Job, ...]
     future: Future[Evaluation] = field(default_factory=Future)
     records: dict[Ticket, Record] = field(default_factory=dict)
-    """Those that are there."""
+    """The records so far."""
     keep: Callable[[Evaluation], None] | None = None
-    """Called with the evaluation before the future has it, so that a caller who has it finds it kept."""
+    """Stores the evaluation. Called before the future gets it, so that it is stored when the caller has it."""
 
     @property
     def is_complete(self) -> bool:
@@ -49,7 +49,7 @@ class Submission:
         return Evaluation(self.operator, tuple(self.records[ticket_of(job)] for job in self.jobs))
 
     def resolve(self) -> None:
-        """Give the evaluation to the future, unless that was cancelled."""
+        """Set the evaluation as the future's result, unless the future was cancelled."""
         if not self.future.set_running_or_notify_cancel():
             return
         evaluation = self.evaluation()
@@ -63,7 +63,7 @@ class Submission:
 
 
 class _OneKernel:
-    """A backend that offers one kernel, for whatever operator is asked."""
+    """A backend that offers one kernel for every operator."""
 
     def __init__(self, implementation: Implementation) -> None:
         self._implementation = implementation
@@ -75,7 +75,7 @@ class _OneKernel:
 def submissions_for(
     offered: Mapping[str, Implementation], settings: Settings, device: str, purpose: Purpose
 ) -> dict[str, Submission]:
-    """A submission for each operator. Cases are chosen for all at once: some suites prepare theirs."""
+    """A submission for each operator. Cases of all operators are selected in one step: some suites prepare them."""
     if purpose not in get_args(Purpose):
         raise UsageError(f"purpose is {purpose!r}; it must be one of {', '.join(get_args(Purpose))}.")
     cases = _cases(tuple(offered), settings, device)
@@ -104,20 +104,20 @@ def submissions_for(
 
 
 def operator_of(cases: tuple[Case, ...] | None) -> str:
-    """The one operator of these cases, where none was named."""
+    """The operator of these cases, for a caller that named none. Raises UsageError if there is not exactly one."""
     if cases is None:
         raise UsageError("no operator is given. Name it: submit(kernel, 'aten.relu.default').")
     names = sorted({forward_operator(case.operator) for case in cases})
     if len(names) != 1:
-        told = ", ".join(names) or "none"
+        listed = ", ".join(names) or "none"
         raise UsageError(
-            f"no operator is given, and the cases are not of one operator ({told}). Name the one to judge."
+            f"no operator is given, and the cases are not of one operator ({listed}). Name the one to judge."
         )
     return names[0]
 
 
 def operator_named(operator: OperatorName, settings: Settings, device: str) -> str:
-    """The overload in full. A short name must be that of one operator only, among those with cases."""
+    """The full name of the overload. Raises UsageError if a short name fits no operator with cases, or several."""
     name = written_name(operator)
     if is_full(name):
         return name
@@ -138,12 +138,12 @@ def has_cases(operator: str, settings: Settings, device: str) -> bool:
 
 
 def require_cases(operators: tuple[str, ...], settings: Settings, device: str) -> None:
-    """Raise unless each name is that of an operator with cases."""
+    """Raise UsageError unless each name is that of an operator with cases."""
     _cases(operators, settings, device)
 
 
 def unused_in(backend: Backend, settings: Settings, device: str) -> tuple[Problem, ...]:
-    """Kernels that the backend holds and the suite has no case for, each with the reason."""
+    """Kernels of the backend for which the suite has no case, each with the reason."""
     suite = registry.suites.factory(settings.suite)()
     return unused_kernels(backend, settings.suite, suite, query_of(request_of(settings), device), ())
 
@@ -153,17 +153,17 @@ def _cases(operators: tuple[str, ...], settings: Settings, device: str) -> tuple
         query = query_of(request_of(settings, operators), device)
         return select_cases("cases", ListedSuite(settings.cases), query)
     if settings.source is not None:  # a file, which may change
-        return _of_suite(operators, settings, device)
+        return _suite_cases(operators, settings, device)
     chosen = ("suite", "dtypes", "largest", "sample", "mode")
-    return _kept(operators, device, **{name: getattr(settings, name) for name in chosen})
+    return _cached_cases(operators, device, **{name: getattr(settings, name) for name in chosen})
 
 
-def _of_suite(operators: tuple[str, ...], settings: Settings, device: str) -> tuple[Case, ...]:
+def _suite_cases(operators: tuple[str, ...], settings: Settings, device: str) -> tuple[Case, ...]:
     suite = registry.suites.factory(settings.suite)()
     return choose_cases(request_of(settings, operators), device, suite)
 
 
 @lru_cache(maxsize=64)
-def _kept(operators: tuple[str, ...], device: str, **chosen: object) -> tuple[Case, ...]:
-    """The same for suites whose cases do not change while the program runs."""
-    return _of_suite(operators, Settings(**chosen), device)  # type: ignore[arg-type]
+def _cached_cases(operators: tuple[str, ...], device: str, **chosen: object) -> tuple[Case, ...]:
+    """As `_suite_cases`, cached. For suites whose cases do not change while the program runs."""
+    return _suite_cases(operators, Settings(**chosen), device)  # type: ignore[arg-type]

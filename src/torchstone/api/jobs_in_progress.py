@@ -1,6 +1,6 @@
 """Tracks the jobs in progress and the submissions that wait for each, so that identical jobs are judged once.
 
-Not safe from several threads by itself: its owner holds a lock.
+It is not thread-safe: its owner must hold a lock.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class JobsInProgress:
         return len(self._waiting)
 
     def add(self, submission: Submission) -> list[Job]:
-        """Returns the jobs that are new, and must be given to the session."""
-        new: list[Job] = []
+        """Add a submission. Returns its jobs that are not in progress yet and must be given to the session."""
+        new_jobs: list[Job] = []
         for job in submission.jobs:
             ticket = ticket_of(job)
             if ticket not in self._waiting:
-                new.append(job)
+                new_jobs.append(job)
             self._waiting.setdefault(ticket, []).append(submission)
-        return new
+        return new_jobs
 
     def answer(self, job: Job, record: Record) -> list[Submission]:
-        """A job is judged: returns the submissions that are complete now. A job that nobody waits for is ignored."""
+        """Give a record to the submissions that wait for its job. Returns those that are complete now."""
         ticket = ticket_of(job)
         waiting = self._waiting.pop(ticket, [])
         for submission in waiting:
@@ -39,7 +39,7 @@ class JobsInProgress:
         return [submission for submission in waiting if submission.is_complete]
 
     def remove(self, submission: Submission) -> list[Job]:
-        """A submission was cancelled: returns the jobs that nobody waits for any more."""
+        """Remove a cancelled submission. Returns the jobs for which no submission waits any more."""
         unwanted: list[Job] = []
         for job in submission.jobs:
             waiting = self._waiting.get(ticket_of(job), [])
@@ -51,7 +51,7 @@ class JobsInProgress:
         return unwanted
 
     def clear(self) -> list[Submission]:
-        """Forget every job; returns the submissions that waited, each once."""
+        """Remove every job. Returns the submissions that waited, each once."""
         found = {id(each): each for waiting in self._waiting.values() for each in waiting}
         self._waiting.clear()
         return list(found.values())

@@ -1,7 +1,7 @@
 """A long-lived judge: kernels can be submitted at any time, from many threads or tasks.
 
-A `Judge` owns one session of an executor and one thread, which hands every record to the submissions that wait for
-it. If the machine fails, every future that waits gets the error, and the next submission opens a new session.
+A `Judge` owns one session of an executor and one thread, which passes every record to the submissions that wait for
+it. If the session fails, every waiting future gets the error, and the next submission opens a new session.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from torchstone.executors import Executor, Site, session_of
 from torchstone.runs.devices import find_site
 
 QUEUE_SIZE = 256
-"""Submissions that may be waiting or under way; one more waits for a place."""
-_SESSIONS_TRIED = 3
-"""For one submission: a session may end in the moment in which it comes."""
+"""Most submissions that are queued or being judged. A further one waits until one of them ends."""
+_MOST_SESSIONS_TRIED = 3
+"""Most sessions to which a submission is given: a session may end at the moment at which the submission comes."""
 IDLE_SECONDS = 60.0
-"""Without work for this long, judge processes end, which frees device memory. They start again on demand."""
+"""Judge processes end after so long without work, which frees device memory. They start again on demand."""
 
 
 class Judge(ContextManagerBase):
@@ -69,8 +69,8 @@ class Judge(ContextManagerBase):
             raise UsageError(f"queue_size is {queue_size!r}; it must be a number, 1 or more.")
         named = executor if isinstance(executor, str) else "local"
         self._settings = changed(Settings(), {**settings, "executor": named})
-        self._given_executor = None if isinstance(executor, str) else executor
-        factory = executor if self._given_executor is not None else registry.executors.factory(named)
+        self._executor_object = None if isinstance(executor, str) else executor
+        factory = executor if self._executor_object is not None else registry.executors.factory(named)
         asked = executor_options(self._settings, self._settings.device, idle_seconds)
         self._site = find_site(factory, asked)
         self._device = self._site.device
@@ -78,7 +78,7 @@ class Judge(ContextManagerBase):
             warnings.warn(message, stacklevel=2)
         self._options = executor_options(self._settings, self._device, idle_seconds)
         self._queue_size = queue_size
-        self._places = Places(queue_size)
+        self._slots = Places(queue_size)
         self._lock = threading.Lock()
         self._dispatch: ExecutorThread | None = None
         self._closed = False
@@ -87,7 +87,7 @@ class Judge(ContextManagerBase):
 
     @property
     def device(self) -> str:
-        """Where kernels are judged: ``cpu``, ``cuda`` or ``cuda:N``."""
+        """The device on which kernels are judged: ``cpu``, ``cuda`` or ``cuda:N``."""
         return self._device
 
     @property
@@ -97,8 +97,8 @@ class Judge(ContextManagerBase):
 
     @property
     def in_flight(self) -> int:
-        """Submissions that are waiting or under way: at most `queue_size`."""
-        return self._places.taken
+        """Number of submissions that are queued or being judged: at most `queue_size`."""
+        return self._slots.taken
 
     # ---- one kernel
 
@@ -113,7 +113,9 @@ class Judge(ContextManagerBase):
         **settings: Any,
     ) -> Future[Evaluation]:
         """Judge the kernel when its turn comes. Waits while the queue is full. Cancelling the future withdraws it."""
-        return self._admit(self._prepared(kernel, operator, purpose, entry, files, settings))
+        return self._begin_when_slot_is_free(
+            self._submission_or_evaluation(kernel, operator, purpose, entry, files, settings)
+        )
 
     @overload
     def check(self, kernel: Kernel, operator: OperatorName | None = ..., **given: Any) -> Evaluation: ...
@@ -123,7 +125,7 @@ class Judge(ContextManagerBase):
     ) -> list[Evaluation]: ...
     def check(self, kernel: Any, operator: OperatorName | None = None, **given: Any) -> Any:
         """Is it right? Every case is judged, nothing is timed. A list of candidates gives a list."""
-        return self._now(kernel, operator, "check", given)
+        return self._submit_and_wait(kernel, operator, "check", given)
 
     @overload
     def measure(self, kernel: Kernel, operator: OperatorName | None = ..., **given: Any) -> Evaluation: ...
@@ -133,7 +135,7 @@ class Judge(ContextManagerBase):
     ) -> list[Evaluation]: ...
     def measure(self, kernel: Any, operator: OperatorName | None = None, **given: Any) -> Any:
         """How fast is it? Only cases that are meant for timing. A list of candidates gives a list."""
-        return self._now(kernel, operator, "measure", given)
+        return self._submit_and_wait(kernel, operator, "measure", given)
 
     @overload
     def evaluate(self, kernel: Kernel, operator: OperatorName | None = ..., **given: Any) -> Evaluation: ...
@@ -143,7 +145,7 @@ class Judge(ContextManagerBase):
     ) -> list[Evaluation]: ...
     def evaluate(self, kernel: Any, operator: OperatorName | None = None, **given: Any) -> Any:
         """Both. A list of candidates gives a list of evaluations in the same order."""
-        return self._now(kernel, operator, "evaluate", given)
+        return self._submit_and_wait(kernel, operator, "evaluate", given)
 
     async def aevaluate(
         self,
@@ -156,18 +158,20 @@ class Judge(ContextManagerBase):
         **settings: Any,
     ) -> Evaluation:
         """`evaluate` for asyncio: nothing blocks the event loop. Cancelling the task withdraws the kernel."""
-        prepared = await asyncio.to_thread(self._prepared, kernel, operator, purpose, entry, files, settings)
+        prepared = await asyncio.to_thread(
+            self._submission_or_evaluation, kernel, operator, purpose, entry, files, settings
+        )
         if isinstance(prepared, Evaluation):
             return prepared
-        self._refuse_if_closed()
-        asked = self._places.ask()
+        self._require_open()
+        asked = self._slots.ask()
         try:
             await asyncio.wrap_future(asked)
         except asyncio.CancelledError:
             if not asked.cancel() and asked.exception() is None:
-                self._places.leave()  # the place came in the same moment
+                self._slots.leave()  # the slot was assigned at the same moment
             raise
-        return await asyncio.wrap_future(self._enter(prepared))
+        return await asyncio.wrap_future(self._begin(prepared))
 
     # ---- many kernels
 
@@ -204,48 +208,55 @@ class Judge(ContextManagerBase):
         purpose: Purpose = "evaluate",
         **settings: Any,
     ) -> dict[str, Evaluation]:
-        """A kernel for each operator; the answer has the names as text. The files go with every one."""
+        """Evaluate a kernel for each operator. Returns evaluations by name. ``files`` are sent with every kernel."""
         files = files if isinstance(files, (Mapping, str, Path)) else tuple(files)
-        chosen = self._changed(settings)
+        chosen = self._settings_of_call(settings)
         names = {written_name(each): operator_named(each, chosen, self._device) for each in kernels}
         if len(set(names.values())) < len(kernels):
             raise UsageError(f"two of these names are the same operator: {', '.join(names)}. Give each one once.")
         given = zip(names.values(), kernels.values(), strict=True)
         offered = {name: as_implementation(kernel, name, files=files) for name, kernel in given}
         made = submissions_for(offered, chosen, self._device, purpose)
-        futures = {name: self._admit(self._kept(name, each, chosen)) for name, each in made.items() if each.jobs}
+        futures = {
+            name: self._begin_when_slot_is_free(self._cached_or_submission(name, each, chosen))
+            for name, each in made.items()
+            if each.jobs
+        }
         results = dict(zip(futures, _results(list(futures.values())), strict=True))
         return {written: results.get(name, Evaluation(name, ())) for written, name in names.items()}
 
-    def _now(self, kernel: Any, operator: OperatorName | None, purpose: Purpose, given: dict[str, Any]) -> Any:
-        self._refuse_own_thread()
+    def _submit_and_wait(
+        self, kernel: Any, operator: OperatorName | None, purpose: Purpose, given: dict[str, Any]
+    ) -> Any:
+        self._require_other_thread()
         several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
         futures = [self.submit(each, operator, purpose=purpose, **given) for each in (kernel if several else [kernel])]
         results = _results(futures)
         return results if several else results[0]
 
     def has_cases(self, operator: str, **settings: Any) -> bool:
-        """Whether a kernel of this operator could be judged: the suite, or the cases, have some."""
-        return has_cases(operator, self._changed(settings), self._device)
+        """Whether there are cases for this operator, so that a kernel of it could be judged."""
+        return has_cases(operator, self._settings_of_call(settings), self._device)
 
     def require_cases(self, *operators: str) -> None:
         """Raise unless each name is that of an operator with cases."""
         require_cases(operators, self._settings, self._device)
 
     def unused_kernels(self, backend: Backend) -> tuple[Problem, ...]:
-        """Kernels that the backend holds and the suite has no case for, each with the reason."""
+        """Kernels of the backend for which the suite has no case, each with the reason."""
         return unused_in(backend, self._settings, self._device)
 
     # ---- from kernel to future
 
-    def _changed(self, given: Mapping[str, Any]) -> Settings:
+    def _settings_of_call(self, given: Mapping[str, Any]) -> Settings:
+        """The judge's settings with those of a call. Raises UsageError for one that is fixed for all calls."""
         settings = changed(self._settings, given) if given else self._settings
         fixed = [name for name in OF_PROCESSES if getattr(settings, name) != getattr(self._settings, name)]
         if fixed:
             raise UsageError(f"{', '.join(fixed)} cannot differ between calls. Make another Judge for it.")
         return settings
 
-    def _prepared(
+    def _submission_or_evaluation(
         self,
         kernel: Kernel,
         operator: OperatorName | None,
@@ -254,68 +265,73 @@ class Judge(ContextManagerBase):
         files: Files,
         given: Mapping[str, Any],
     ) -> Submission | Evaluation:
-        """The kernel with its jobs, or its evaluation if that is in the verdict cache."""
-        self._refuse_if_closed()
-        settings = self._changed(given)
+        """The kernel's submission, or its evaluation if that is in the verdict cache."""
+        self._require_open()
+        settings = self._settings_of_call(given)
         given_name = operator_of(settings.cases) if operator is None else operator
         name = operator_named(given_name, settings, self._device)
         offered = {name: as_implementation(kernel, name, entry, files)}
-        return self._kept(name, submissions_for(offered, settings, self._device, purpose)[name], settings)
+        return self._cached_or_submission(
+            name, submissions_for(offered, settings, self._device, purpose)[name], settings
+        )
 
-    def _kept(self, operator: str, submission: Submission, settings: Settings) -> Submission | Evaluation:
-        """The evaluation if it is in the verdict cache. Otherwise the submission, which will put it there."""
+    def _cached_or_submission(
+        self, operator: str, submission: Submission, settings: Settings
+    ) -> Submission | Evaluation:
+        """The evaluation if the verdict cache has it, else the submission, which will store its evaluation there."""
         if settings.verdict_cache is None:
             return submission
         cache = VerdictCache(settings.verdict_cache)
         key = cache_key(submission.jobs, settings, self._device, self._site.nodes)
         return cache.get(operator, key) or replace(submission, keep=partial(cache.keep, key))
 
-    def _admit(self, prepared: Submission | Evaluation) -> Future[Evaluation]:
+    def _begin_when_slot_is_free(self, prepared: Submission | Evaluation) -> Future[Evaluation]:
+        """Wait for a free slot and begin. An evaluation from the cache needs no slot."""
         if isinstance(prepared, Evaluation):
             done: Future[Evaluation] = Future()
             done.set_result(prepared)
             return done
-        self._refuse_if_closed()
-        asked = self._places.ask()
+        self._require_open()
+        asked = self._slots.ask()
         if not asked.done():
-            self._refuse_own_thread()
+            self._require_other_thread()
         try:
             asked.result()
         except BaseException:  # Ctrl-C while waiting
             if not asked.cancel() and asked.exception() is None:
-                self._places.leave()
+                self._slots.leave()
             raise
-        return self._enter(prepared)
+        return self._begin(prepared)
 
-    def _enter(self, submission: Submission) -> Future[Evaluation]:
-        """Begin. The caller has a place, which the end of the future gives back."""
+    def _begin(self, submission: Submission) -> Future[Evaluation]:
+        """Give the submission to a session. The caller holds a slot, which is released when the future is done."""
         with self._lock:
             try:
-                self._refuse_if_closed()
-                dispatch = self._dispatch_with(submission)
+                self._require_open()
+                dispatch = self._dispatch_for(submission)
             except BaseException:
-                self._places.leave()
+                self._slots.leave()
                 raise
-        submission.future.add_done_callback(lambda future: self._settled(dispatch, submission))
+        submission.future.add_done_callback(lambda future: self._release_slot(dispatch, submission))
         return submission.future
 
-    def _dispatch_with(self, submission: Submission) -> ExecutorThread:
-        """The session that has the submission: the one that is open, or another if that has just ended."""
-        for _ in range(_SESSIONS_TRIED):
+    def _dispatch_for(self, submission: Submission) -> ExecutorThread:
+        """Give the submission to the open session, or to a new one if that has just ended. Returns its thread."""
+        for _ in range(_MOST_SESSIONS_TRIED):
             if self._dispatch is None or self._dispatch.ended:
                 self._dispatch = ExecutorThread(session_of(self._executor()))
             if self._dispatch.add(submission):
                 return self._dispatch
         raise InfrastructureError("the judges end as soon as they are started. See 'torchstone doctor'.")
 
-    def _settled(self, dispatch: ExecutorThread, submission: Submission) -> None:
-        self._places.leave()
+    def _release_slot(self, dispatch: ExecutorThread, submission: Submission) -> None:
+        self._slots.leave()
         if submission.future.cancelled():
             dispatch.withdraw(submission)
 
     def _executor(self) -> Executor:
-        if self._given_executor is not None:
-            return self._given_executor
+        if self._executor_object is not None:
+            return self._executor_object
         made: Executor = registry.executors.factory(self._settings.executor)(self._options)
         return made
 
@@ -324,21 +340,22 @@ class Judge(ContextManagerBase):
     def close(self) -> None:
         """End every process. Futures that wait are cancelled. A closed judge takes no more kernels."""
         if self._pid != os.getpid():
-            return  # the processes are those of the parent
+            return  # after a fork, the processes belong to the parent
         with self._lock:
             self._closed = True
             dispatch, self._dispatch = self._dispatch, None
-        self._places.fail(UsageError("the judge was closed while this submission waited for a place."))
+        self._slots.fail(UsageError("the judge was closed while this submission waited for a place."))
         if dispatch is not None:
             dispatch.close()
 
-    def _refuse_if_closed(self) -> None:
+    def _require_open(self) -> None:
         if self._pid != os.getpid():
             raise UsageError("this Judge belongs to the process that made it. Make one in the child process.")
         if self._closed:
             raise UsageError("this Judge is closed. Make another.")
 
-    def _refuse_own_thread(self) -> None:
+    def _require_other_thread(self) -> None:
+        """Raise UsageError in the thread that completes futures: it would wait for itself for ever."""
         dispatch = self._dispatch
         if dispatch is not None and threading.current_thread() is dispatch.thread:
             raise UsageError("a callback of a future must not wait for the judge. Submit from another thread.")
@@ -354,14 +371,14 @@ def close_all() -> None:
 
 
 def _finished(pending: dict[Future[Evaluation], int], block: bool) -> Iterator[tuple[int, Evaluation]]:
-    """Those that are done, taken out of ``pending``; waits for the first if asked to."""
+    """Yield the finished evaluations and remove them from ``pending``. With ``block``, wait for at least one."""
     done = wait(pending, return_when=FIRST_COMPLETED, timeout=None if block else 0).done
     for future in sorted(done, key=lambda each: pending[each]):
         yield pending.pop(future), future.result()
 
 
 def _results(futures: list[Future[Evaluation]]) -> list[Evaluation]:
-    """All results in order. Whatever interrupts the wait cancels the rest."""
+    """All results in order. An exception during the wait cancels the other futures."""
     try:
         return [future.result() for future in futures]
     except BaseException:

@@ -24,7 +24,7 @@ Kernel = Callable[..., Any] | str | Path | Implementation
 
 
 def as_implementation(kernel: Kernel, operator: str, entry: str | None = None, files: Files = ()) -> Implementation:
-    """The kernel as data. Operators are named in full: ``aten.relu.default``."""
+    """The kernel as data. ``operator`` is a full name: ``aten.relu.default``."""
     if isinstance(kernel, Implementation):
         return kernel
     if operator.count(".") < 2:
@@ -39,7 +39,9 @@ def as_implementation(kernel: Kernel, operator: str, entry: str | None = None, f
 
 
 def _looks_like_path(text: str) -> bool:
-    """One line with a kernel's suffix. With blanks in it, it must be a file: model output may end in `see relu.py`."""
+    """Whether the text is one line with a kernel's suffix. With blanks in it, only if the file exists: the text may be
+    a model's reply that ends in `see relu.py`.
+    """
     if "\n" in text or not (text.endswith(".py") or is_native(text)):
         return False
     return len(text.split()) == 1 or os.path.isfile(text)
@@ -68,5 +70,5 @@ def _from_function(function: Callable[..., Any], operator: str, files: Files) ->
         text = textwrap.dedent(inspect.getsource(function))
     except OSError as error:
         raise UsageError(f"the source of '{name}' is not known. Pass source text or a path instead.") from error
-    # A notebook cell: the function alone travels, so it must import what it uses.
+    # In a notebook only the function itself is sent, so it must import what it uses.
     return _from_text(f"import torch\n\n{text}", operator, name, "kernel.py", f"notebook:{name}", files)

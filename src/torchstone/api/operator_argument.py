@@ -17,7 +17,7 @@ _DOTS_OF_FULL_NAME = 2
 
 
 def written_name(operator: OperatorName) -> str:
-    """The name as text: `torch.ops.aten.relu.default` is ``aten.relu.default``."""
+    """The operator's name as text: `torch.ops.aten.relu.default` gives ``aten.relu.default``."""
     if isinstance(operator, str):
         return operator
     if type(operator).__module__ == "torch._ops":

@@ -10,15 +10,15 @@ from typing import Any
 
 
 def run_now(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of the coroutine. Where this thread runs an event loop, the coroutine gets a thread and a loop itself.
+    """Run the coroutine and return its result. If this thread runs an event loop, it runs in another thread and loop.
 
-    Ctrl-C meanwhile cancels it there, and is raised when it has ended.
+    Ctrl-C then cancels it there, and is raised when it has ended.
     """
     if not _has_loop():
         return asyncio.run(work)
     begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
     done: Future[Any] = Future()
-    Thread(target=_run, args=(work, begun, done), daemon=True).start()
+    Thread(target=_run_in_thread, args=(work, begun, done), daemon=True).start()
     try:
         return done.result()
     except KeyboardInterrupt:
@@ -38,18 +38,18 @@ def _has_loop() -> bool:
     return True
 
 
-def _run(
+def _run_in_thread(
     work: Coroutine[Any, Any, Any],
     begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]],
     done: Future[Any],
 ) -> None:
-    async def told() -> Any:
+    async def with_task_reported() -> Any:
         task = asyncio.current_task()
         assert task is not None
         begun.set_result((asyncio.get_running_loop(), task))
         return await work
 
     try:
-        done.set_result(asyncio.run(told()))
-    except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+        done.set_result(asyncio.run(with_task_reported()))
+    except BaseException as error:  # noqa: BLE001 - `done.result()` raises it in the caller
         done.set_exception(error)

@@ -33,11 +33,11 @@ from torchstone.suites import Mode
 
 @dataclass(frozen=True)
 class Settings:
-    """How to judge. Every field has the command line's default."""
+    """Settings of judging, with the defaults of the command line."""
 
     suite: str = "smoke"
     cases: tuple[Case, ...] | None = None
-    """Judge on these instead of a suite's."""
+    """Cases to judge on instead of the suite's."""
     source: str | None = None
     """File of recorded calls, for suites that read one."""
     largest: int | None = None
@@ -45,7 +45,7 @@ class Settings:
     sample: int | None = None
     """Only this many cases, taken from every operator in turn."""
     mode: Mode = "fwd"
-    """Whether results are judged, gradients (`bwd`), or both."""
+    """Whether results (`fwd`), gradients (`bwd`) or both are judged."""
     device: str = "auto"
     dtypes: tuple[str, ...] | None = None
     effort: Effort = "normal"
@@ -56,9 +56,9 @@ class Settings:
     judges: int = 1
     """Judges that share a device."""
     executor: str = "local"
-    """Where the jobs run."""
+    """Name of the executor that runs the jobs."""
     ray_address: str = "auto"
-    """Of the cluster, for the executor `ray`."""
+    """Address of the cluster, for the executor `ray`."""
     gpu: str = ""
     """Type of GPU to judge on, for executors that have several: ``H100``."""
     results: ResultReading = "read"
@@ -82,13 +82,13 @@ class Settings:
 
 NAMES = tuple(item.name for item in fields(Settings))
 OF_PROCESSES = ("device", "isolation", "limits", "threads", "judges", "executor", "ray_address", "gpu", "results")
-"""What judge processes are started with: fixed for the life of a `Judge`."""
+"""Settings with which judge processes are started. They are fixed for the life of a `Judge`."""
 _SHARED = tuple(name for name in NAMES if name in RunRequest.__struct_fields__)
-"""Settings that are fields of a run's request too, and are checked as such."""
+"""Settings that are also fields of a run's request, and are checked with it."""
 
 
 def changed(settings: Settings, given: Mapping[str, Any]) -> Settings:
-    """The settings with others in place of some, checked as the command line's are."""
+    """A copy of the settings with the given ones replaced, checked like options of the command line."""
     unknown = sorted(set(given) - set(NAMES))
     if unknown:
         raise UsageError(f"unknown setting: {', '.join(unknown)}. Known: {', '.join(NAMES)}.")
@@ -103,16 +103,16 @@ def changed(settings: Settings, given: Mapping[str, Any]) -> Settings:
 
 
 def names_of(given: Any) -> Any:
-    """Names as a tuple. A text is taken as the command line takes it: one name, or several with commas between."""
+    """Names as a tuple. A text holds one name, or several with commas between, as on the command line."""
     return tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else given
 
 
 _CHOICES = {name: get_args(kind) for name, kind in get_type_hints(Settings).items() if get_origin(kind) is Literal}
-"""Setting -> the values that it may have, where those are listed."""
+"""Setting -> its allowed values, for settings of a `Literal` type."""
 
 
 def _require_kinds(settings: Settings) -> None:
-    """Checks the types that msgspec would report less clearly, or not at all."""
+    """Check the types of settings for which msgspec reports an error less clearly, or not at all."""
     for name, values in _CHOICES.items():
         if (value := getattr(settings, name)) not in values:
             raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(values)}.")
@@ -135,15 +135,15 @@ def _of_wrong_kind(name: str, value: object, expected: str) -> UsageError:
 
 
 def of_wrong_part(error: msgspec.ValidationError, given: Mapping[str, Any]) -> UsageError:
-    """What msgspec says, ``Expected `int`, got `str` - at `$.threads```, with the name first and the value."""
-    told = str(error).replace("`", "").replace("array", "list")
-    expected, _, place = told.partition(" - at $.")
+    """A UsageError with name and value, from msgspec's ``Expected `int`, got `str` - at `$.threads```."""
+    text = str(error).replace("`", "").replace("array", "list")
+    expected, _, place = text.partition(" - at $.")
     name = place.partition(".")[0].partition("[")[0]
     return UsageError(f"{name} is {one_line(repr(given.get(name)), limit=80)}. {expected}.")
 
 
 def request_of(settings: Settings, operators: tuple[str, ...] | None = None, measured: bool = True) -> RunRequest:
-    """The settings as the request of a run."""
+    """The settings as a RunRequest. Raises UsageError for a field of the wrong type."""
     given = {name: getattr(settings, name) for name in _SHARED}
     try:
         return msgspec.convert(
@@ -154,7 +154,7 @@ def request_of(settings: Settings, operators: tuple[str, ...] | None = None, mea
 
 
 def executor_options(settings: Settings, device: str, idle_seconds: float) -> ExecutorOptions:
-    """What the judge processes are started with."""
+    """The options with which an executor starts judge processes."""
     return ExecutorOptions(
         device=device,
         isolation=settings.isolation,

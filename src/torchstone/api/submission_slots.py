@@ -1,6 +1,6 @@
-"""Limits how many submissions are in progress; waiting callers are served in the order in which they came.
+"""Limits how many submissions are in progress. Waiting callers get slots in the order of their requests.
 
-One class for threads and for tasks: asking gives a future, which a thread waits for and a task awaits.
+It serves threads and tasks: a request returns a future, which a thread waits for and a task awaits.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ class Places:
 
     @property
     def taken(self) -> int:
-        """How many are handed out."""
+        """Number of slots in use."""
         return self._count - self._free
 
     def ask(self) -> Future[None]:
-        """A future that is done when a slot is free and taken for the caller. Cancel it to stop waiting."""
+        """Request a slot. The future is done when the caller holds one; cancel it to stop waiting."""
         asked: Future[None] = Future()
         with self._lock:
             self._waiting.append(asked)
-        self._hand_out()
+        self._assign_slots()
         return asked
 
     def leave(self) -> None:
-        """Give a place back."""
+        """Release a slot."""
         with self._lock:
             self._free += 1
-        self._hand_out()
+        self._assign_slots()
 
     def fail(self, error: Exception) -> None:
-        """Raise the error where somebody waits."""
+        """Fail all waiting requests with the error."""
         with self._lock:
             waiting, self._waiting = self._waiting, deque()
         for asked in waiting:
             if asked.set_running_or_notify_cancel():
                 asked.set_exception(error)
 
-    def _hand_out(self) -> None:
+    def _assign_slots(self) -> None:
         while True:
             with self._lock:
                 if not self._free or not self._waiting:

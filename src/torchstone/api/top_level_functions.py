@@ -22,42 +22,48 @@ if TYPE_CHECKING:
 
 
 class _WarmJudge:
-    """The judge of the last call. One with other processes replaces it; calls under way keep theirs until they end."""
+    """Keeps the judge of the last call started. A call whose judge needs other process settings replaces it.
+
+    Calls in progress keep their judge until they end.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._judge: Judge | None = None
-        self._setup: tuple[Any, ...] = ()
-        self._users: dict[Judge, int] = {}
+        self._process_settings: tuple[Any, ...] = ()
+        self._calls_in_progress: dict[Judge, int] = {}
 
     @contextmanager
     def of(self, given: Mapping[str, Any]) -> Iterator[tuple[Judge, dict[str, Any]]]:
-        """The judge for these settings, and the settings of this call."""
+        """Yields the judge for these settings, and the settings that the call itself passes to it."""
         settings = changed(Settings(), given)
-        setup = tuple(getattr(settings, name) for name in OF_PROCESSES)
+        process_settings = tuple(getattr(settings, name) for name in OF_PROCESSES)
         with self._lock:
             retired = None
-            if self._judge is None or self._setup != setup:
+            if self._judge is None or self._process_settings != process_settings:
                 retired = self._judge
-                self._judge, self._setup = Judge(**dict(zip(OF_PROCESSES, setup, strict=True))), setup
+                self._judge, self._process_settings = (
+                    Judge(**dict(zip(OF_PROCESSES, process_settings, strict=True))),
+                    process_settings,
+                )
             judge = self._judge
-            self._users[judge] = self._users.get(judge, 0) + 1
-            unused = retired is not None and retired not in self._users
+            self._calls_in_progress[judge] = self._calls_in_progress.get(judge, 0) + 1
+            unused = retired is not None and retired not in self._calls_in_progress
         if unused and retired is not None:
             retired.close()
         try:
             yield judge, {name: getattr(settings, name) for name in NAMES if name not in OF_PROCESSES}
         finally:
-            self._leave(judge)
+            self._release(judge)
 
-    def _leave(self, judge: Judge) -> None:
+    def _release(self, judge: Judge) -> None:
         with self._lock:
-            self._users[judge] -= 1
-            last = self._users[judge] == 0
-            if last:
-                del self._users[judge]
-            ends = last and judge is not self._judge
-        if ends:
+            self._calls_in_progress[judge] -= 1
+            is_last_call = self._calls_in_progress[judge] == 0
+            if is_last_call:
+                del self._calls_in_progress[judge]
+            is_retired = is_last_call and judge is not self._judge
+        if is_retired:
             judge.close()
 
     def close(self) -> None:
@@ -67,7 +73,7 @@ class _WarmJudge:
             judge.close()
 
     def forget(self) -> None:
-        """In a forked child: the judge is the parent's."""
+        """Drop the judge without closing it, in a forked child: its processes belong to the parent."""
         self.__init__()  # type: ignore[misc]
 
 
@@ -108,7 +114,7 @@ def evaluate(
 def evaluate_many(
     kernels: Mapping[OperatorName, Kernel], *, files: Files = (), **settings: Any
 ) -> dict[str, Evaluation]:
-    """Evaluate a kernel for each operator, on every device that was asked for at once. The files go with every one."""
+    """Evaluate a kernel for each operator, on all requested devices at the same time. ``files`` are sent with each."""
     with _warm.of(settings) as (judge, given):
         return judge.evaluate_many(kernels, files=files, **given)
 
@@ -117,7 +123,7 @@ def evaluate_many(
 def capture(path: str | Path, *, operators: Iterable[str] | None = None) -> Iterator[Capture]:
     """Record the operators that the block calls, forward and backward, as a suite: ``--suite captured --source PATH``.
 
-    However the block ends, the file is written when it does. Operators are named as on the command line.
+    The file is written when the block ends, also by an exception. ``operators`` has the names of the command line.
     """
     from torchstone.suites.program_capture import capturing
 

@@ -25,7 +25,7 @@ class VerdictCache:
         self._folder = folder
 
     def get(self, operator: str, key: str) -> Evaluation | None:
-        """None: not there, or not readable as an evaluation."""
+        """The stored evaluation; None: there is no file, or it cannot be read."""
         try:
             records = decode((self._folder / f"{key}.json").read_bytes(), tuple[Record, ...])
         except (OSError, msgspec.DecodeError, ValueError):
@@ -33,9 +33,9 @@ class VerdictCache:
         return Evaluation(operator, records, from_cache=True)
 
     def keep(self, key: str, evaluation: Evaluation) -> None:
-        """Keep what another judgement would not answer better. A folder that cannot be written is a warning.
+        """Store the evaluation, unless judging again could give a better one. Warns if the folder cannot be written.
 
-        Not kept: what the machine could not judge, and a right kernel of which some time is unresolved.
+        Not stored: cases that the machine could not judge or skipped, and a right kernel with an unresolved time.
         """
         if not evaluation.records or any(_is_no_verdict(each.verdict) for each in evaluation.records):
             return
@@ -49,14 +49,14 @@ class VerdictCache:
 
 
 def _is_no_verdict(verdict: Verdict) -> bool:
-    """Whether nothing was tried: the machine failed, or the case was skipped after others had timed out."""
+    """Whether the case was not judged: the machine failed, or the case was skipped after others had timed out."""
     return isinstance(verdict, Unjudged) or (isinstance(verdict, TimedOut) and bool(verdict.not_tried))
 
 
 def cache_key(jobs: Sequence[Job], settings: Settings, device: str, nodes: Sequence[Node] = ()) -> str:
-    """All that a verdict may depend on: the jobs, how processes are set up, the machines that judge, the versions.
+    """A hash of all that a verdict may depend on: jobs, process settings, time limits, judging machines, versions.
 
-    ``nodes``: those machines; none: this one.
+    ``nodes``: the judging machines; empty: this machine.
     """
     kind = device.partition(":")[0]
     judging = nodes or (Node("", hardware(), software(), layers_here(kind, settings.isolation)),)
@@ -64,20 +64,20 @@ def cache_key(jobs: Sequence[Job], settings: Settings, device: str, nodes: Seque
     versions = [own_version(), *map(_version, ("torch", "triton"))]
     where = (settings.executor, settings.ray_address, settings.gpu, settings.results)
     setup = (settings.isolation, settings.limits, settings.threads, *where)
-    patience = (settings.deadlines, settings.try_every_case)
-    return content_key([job.key for job in jobs], *patience, setup, device, machines, versions)
+    time_limits = (settings.deadlines, settings.try_every_case)
+    return content_key([job.key for job in jobs], *time_limits, setup, device, machines, versions)
 
 
 def _machine(node: Node, kind: str) -> tuple[str, ...]:
-    """What one machine has to do with a verdict: its devices, what drives them, the layers that hold there.
+    """The properties of a machine that a verdict may depend on: devices, drivers, packages, active layers.
 
-    Not its name: what was judged on one node holds for every node of the same kind.
+    Its name is not among them: a verdict from one node is valid for every node of the same kind.
     """
     devices = [gpu.name for gpu in node.hardware.gpus] if kind == "cuda" else [node.hardware.cpu]
-    held = [layer.name for layer in node.layers if layer.active]
+    active_layers = [layer.name for layer in node.layers if layer.active]
     packages = node.software.packages
     driven = [packages.get("torch", ""), packages.get("triton", ""), node.software.driver or ""]
-    return ",".join(sorted(set(devices))), *driven, ",".join(held)
+    return ",".join(sorted(set(devices))), *driven, ",".join(active_layers)
 
 
 def _version(package: str) -> str:

@@ -12,21 +12,21 @@ from torchstone.schema import Implementation
 
 
 class BackendOptions(msgspec.Struct, frozen=True):
-    """What the command line or the API says about backends. Each backend takes what it needs."""
+    """Options for backends, from the command line or the API. Each backend uses those that it needs."""
 
     kernels_dir: Path | None = None
     device_type: str = "cpu"
 
 
 class Backend(Protocol):
-    """Where implementations come from. Constructed with :class:`BackendOptions`.
+    """A source of implementations (kernels). Constructed with :class:`BackendOptions`.
 
     Optional: a class attribute ``operator_count`` for a backend that serves a fixed number of operators, and a method
     ``why_missing(operator) -> str`` for one that can say why it has no kernel for an overload.
     """
 
     def implementation(self, operator: str) -> Implementation | None:
-        """What this backend offers for the overload (`aten.add.Tensor`), or None."""
+        """The kernel of this backend for the overload (`aten.add.Tensor`); None: it has none."""
         ...
 
 
@@ -38,12 +38,12 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class HeldKernel(msgspec.Struct, frozen=True):
-    """One kernel that a backend holds. A backend that can list its kernels has a method ``held()``."""
+    """One kernel of a backend that can list its kernels. Such a backend has a method ``held()``."""
 
     where: str
-    """Its folder or file, as problems name it."""
+    """Folder or file of the kernel, named as in a `Problem`."""
     serves: tuple[str, ...]
-    """The overloads that it would be used for, of one operator."""
+    """The overloads of one operator for which the kernel would be used."""
 
 
 class ListedBackend:

@@ -10,7 +10,7 @@ Two layouts are read, also mixed:
 ROOT is a collection of runs, one run, or a plain folder of operator folders. A run is named `run_…` after its time, or
 holds `generation.json`, which `torchstone generate` writes. A folder named after an overload
 (`add__Tensor`, see `folder_names`) serves that overload. A folder named after an operator alone (`relu`, `add`)
-serves its overloads `default` and `Tensor`: which of them exists is not asked here, because that would need torch.
+serves its overloads `default` and `Tensor`. This module does not check which of them exists: that would need torch.
 
 Which kernel of several wins:
 1. `evaluation_only`, then operator folders directly in ROOT, then runs from the newest to the oldest;
@@ -20,8 +20,8 @@ Which kernel of several wins:
 4. of the same attempt, Python before CUDA before C++. A .cu and a .cpp of one attempt are one kernel; if there is a
    .py of the same name, that is the kernel and may read them.
 Files that several kernels share lie beside the operators' folders (`shared_files`): modules, packages, headers.
-A folder whose newest file cannot be read offers nothing, not even an older attempt, and is reported as a `Problem`. The
-next folder in the order is then used.
+If the newest file of a folder cannot be read, the whole folder is not used, older attempts included, and is reported as
+a `Problem`. The next folder in the order is then used.
 
 Nothing here runs or imports a kernel. Only the worker finds out whether its text is valid Python.
 """
@@ -88,11 +88,11 @@ class DirectoryBackend:
                 self._report(folder, root, error)
             else:
                 self._kernels.setdefault(kernel.operator, kernel)
-        packages = {_shown(folder.relative_to(root)) for folder in shared.packages}
+        packages = {_printable(folder.relative_to(root)) for folder in shared.packages}
         self._problems = [problem for problem in self._problems if problem.where not in packages]
         self._problems += shared.problems()
         if not self._kernels:
-            raise UsageError(f"no kernel can be read from {_shown(root)}: {self._first_problem()}. {_LAYOUT}")
+            raise UsageError(f"no kernel can be read from {_printable(root)}: {self._first_problem()}. {_LAYOUT}")
 
     def implementation(self, operator: str) -> Implementation | None:
         """The kernel for the overload, or None."""
@@ -105,16 +105,16 @@ class DirectoryBackend:
         return Implementation("directory", operator, best.origin, best.language)
 
     def why_missing(self, operator: str) -> str:
-        """Why there is no kernel for the overload: which folders were looked for, or what is wrong with one."""
+        """Why there is no kernel for the overload: the folder names that were expected, or the problem of a folder."""
         base, _, overload = operator.rpartition(".")
         names = [folder_name(operator), *([folder_name(base)] if overload in BASE_NAME_OVERLOADS else [])]
         for problem in self._problems:
             if PurePath(problem.where).name in names:
                 return f"{problem.where}: {problem.reason}"
-        return f"{_shown(self._root)} has no folder {' or '.join(reversed(names))}"
+        return f"{_printable(self._root)} has no folder {' or '.join(reversed(names))}"
 
     def operators(self) -> tuple[str, ...]:
-        """What was found: `aten.add.Tensor` for a folder of that overload, `aten.add` for one of the operator alone."""
+        """The operators with kernels: `aten.add.Tensor` for a folder of an overload, `aten.add` for an operator's."""
         return tuple(sorted(self._kernels))
 
     def held(self) -> tuple[HeldKernel, ...]:
@@ -130,17 +130,19 @@ class DirectoryBackend:
 
     def _operator_folders(self, root: Path) -> Iterator[Path]:
         """Every operator folder, the preferred ones first."""
-        for place in _places(root):
+        for place in _parents_of_operator_folders(root):
             try:
-                names = sorted(_subfolders(place, root), key=_by_exactness)
+                names = sorted(_subfolders(place, root), key=_overloads_first)
             except (UnreadableError, OSError) as error:
                 self._report(place, root, error)
             else:
-                yield from (place / name for name in names if place != root or not _is_place(place / name))
+                yield from (
+                    place / name for name in names if place != root or not _is_parent_of_operator_folders(place / name)
+                )
 
     def _report(self, folder: Path, root: Path, error: Exception) -> None:
         reason = system_reason(error) if isinstance(error, OSError) else str(error)
-        self._problems.append(Problem(_shown(folder.relative_to(root)), reason))
+        self._problems.append(Problem(_printable(folder.relative_to(root)), reason))
 
     def _first_problem(self) -> str:
         if not self._problems:
@@ -150,12 +152,12 @@ class DirectoryBackend:
 
 
 def served_by(operator: str) -> tuple[str, ...]:
-    """The overloads that a folder serves: the one in its name, or those of an operator alone."""
+    """The overloads that a folder serves, given what it is named after: that overload, or `default` and `Tensor`."""
     return (operator,) if operator.count(".") > 1 else tuple(f"{operator}.{name}" for name in BASE_NAME_OVERLOADS)
 
 
 class FolderKernel(msgspec.Struct, frozen=True):
-    """What one operator folder offers."""
+    """The kernel of one operator folder."""
 
     operator: str
     """`aten.add.Tensor`, or `aten.add` if the folder is named after the operator alone."""
@@ -166,12 +168,12 @@ class FolderKernel(msgspec.Struct, frozen=True):
 
 
 def kernel_in(folder: Path) -> FolderKernel:
-    """The kernel of this one operator folder, with what it shares with those beside it."""
+    """The kernel of this operator folder, with the shared files that it uses. Raises UsageError if there is none."""
     try:
         return _read_kernel(folder, folder, 0, SharedFiles(folder.parent))
     except (UnreadableError, OSError) as error:
         reason = system_reason(error) if isinstance(error, OSError) else str(error)
-        raise UsageError(f"no kernel can be read from {_shown(folder)}: {reason}.") from error
+        raise UsageError(f"no kernel can be read from {_printable(folder)}: {reason}.") from error
 
 
 # ---- places: the root itself, runs, kernels by hand
@@ -183,20 +185,22 @@ def _require_folder(kernels_dir: Path | None) -> Path:
     try:
         is_folder = stat.S_ISDIR(kernels_dir.stat().st_mode)
     except FileNotFoundError:
-        raise UsageError(f"kernels folder {_shown(kernels_dir)} does not exist. {_LAYOUT}") from None
+        raise UsageError(f"kernels folder {_printable(kernels_dir)} does not exist. {_LAYOUT}") from None
     except OSError as error:
         raise _unreadable_root(kernels_dir, error) from error
     if not is_folder:
-        raise UsageError(f"{_shown(kernels_dir)} is not a folder. Give the folder that holds the operators'. {_LAYOUT}")
+        raise UsageError(
+            f"{_printable(kernels_dir)} is not a folder. Give the folder that holds the operators'. {_LAYOUT}"
+        )
     return kernels_dir
 
 
 def _unreadable_root(root: Path, error: OSError) -> UsageError:
-    return UsageError(f"kernels folder {_shown(root)} cannot be read: {system_reason(error)}. Allow it or copy it.")
+    return UsageError(f"kernels folder {_printable(root)} cannot be read: {system_reason(error)}. Allow it or copy it.")
 
 
-def _places(root: Path) -> Iterator[Path]:
-    """Where operator folders lie, the preferred place first."""
+def _parents_of_operator_folders(root: Path) -> Iterator[Path]:
+    """The folders that contain operator folders, the preferred one first."""
     try:
         names = _subfolders(root, root)
     except OSError as error:
@@ -205,10 +209,10 @@ def _places(root: Path) -> Iterator[Path]:
         yield root / "evaluation_only"
     yield root
     runs = [name for name in names if _is_run(root / name)]
-    yield from (root / name for name in sorted(runs, key=lambda name: _run_age(root / name), reverse=True))
+    yield from (root / name for name in sorted(runs, key=lambda name: _run_order(root / name), reverse=True))
 
 
-def _is_place(folder: Path) -> bool:
+def _is_parent_of_operator_folders(folder: Path) -> bool:
     return folder.name == "evaluation_only" or _is_run(folder)
 
 
@@ -216,21 +220,21 @@ def _is_run(folder: Path) -> bool:
     return _RUN.fullmatch(folder.name) is not None or os.path.isfile(folder / GENERATION)
 
 
-def _run_age(folder: Path) -> tuple[tuple[int, ...], str]:
-    """Higher is newer: `run_20240101_120000` and `llm_run_20240101_120000` compare by their numbers.
+def _run_order(folder: Path) -> tuple[tuple[int, ...], str]:
+    """Sorting key of a run folder; higher is newer. `run_20240101_120000` gives its numbers.
 
-    Under any other name the time of its beginning counts, written in the same way.
+    Under any other name, the start time in `generation.json` gives the same numbers.
     """
     found = _RUN.fullmatch(folder.name)
-    return (_numbers(found[1]) if found else _started(folder), folder.name)
+    return (_numbers(found[1]) if found else _start_time(folder), folder.name)
 
 
-def _started(folder: Path) -> tuple[int, ...]:
+def _start_time(folder: Path) -> tuple[int, ...]:
     try:
         began = decode((folder / GENERATION).read_bytes(), _Started).started_unix_ns
         return _numbers(datetime.fromtimestamp(began / 1e9).strftime("%Y%m%d_%H%M%S"))
     except (OSError, msgspec.DecodeError, ValueError, OverflowError):
-        return ()  # nobody knows when: older than all
+        return ()  # unknown: older than all others
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -238,14 +242,14 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _subfolders(folder: Path, root: Path) -> list[str]:
-    """Names of the folders in a folder, without hidden ones and Python's caches."""
+    """Names of the folders in a folder, except hidden ones and Python's caches."""
     require_inside(folder, root)
     names = (name for name in os.listdir(folder) if not name.startswith(".") and name != "__pycache__")
     return [name for name in names if (folder / name).is_dir()]
 
 
-def _by_exactness(name: str) -> tuple[bool, str]:
-    """Folders of an overload come before folders of an operator alone."""
+def _overloads_first(name: str) -> tuple[bool, str]:
+    """Sorting key: folders named after an overload come before folders named after an operator alone."""
     return ((operator_name(name) or "").count(".") < 2, name)
 
 
@@ -258,19 +262,19 @@ def _read_kernel(folder: Path, root: Path, preference: int, shared: SharedFiles)
         raise UnreadableError("the name is no operator's; write for instance 'relu' or 'add__Tensor'")
     require_inside(folder, root)
     names = sorted(name for name in os.listdir(folder) if Path(name).suffix in _SUFFIXES)
-    ages = {name: age for name in names if (age := age_of_attempt(name, folder.name)) is not None}
-    if not ages:
+    order_by_name = {name: order for name in names if (order := age_of_attempt(name, folder.name)) is not None}
+    if not order_by_name:
         expected = (f"{folder.name}{ending}.py" for ending in ("", "_attempt_1", "_implementation_v1"))
         unused = "; no kernel imports it as a package" if "__init__.py" in names else ""
         raise UnreadableError(f"no kernel file; expected {' or '.join(expected)}{unused}")
-    newest = _named_best(folder, root, names=ages) or max(ages, key=lambda name: ages[name])
-    own = tuple(_read_sources(folder, [newest, *_companions(newest, names, ages)], root))
+    newest = _named_best(folder, root, names=order_by_name) or max(order_by_name, key=lambda name: order_by_name[name])
+    own = tuple(_read_sources(folder, [newest, *_companions(newest, names, order_by_name)], root))
     if not own[0].text.strip():
         raise UnreadableError(f"{newest} is empty")
     files = (*own, *shared.used_by(own, folder.parent))
     conventional = (f"{folder.name}_kernel_impl", folder.name)
     entry = entry_in(files, conventional) if is_native(newest) else conventional[0]
-    origin = SourceFiles(files, entry, _shown((folder / newest).relative_to(root)))
+    origin = SourceFiles(files, entry, _printable((folder / newest).relative_to(root)))
     native = [file.name for file in compiled_files(files)]
     language = language_of(native) if is_native(newest) else language_of_modules(files)
     return FolderKernel(operator, preference, origin, language)
@@ -290,12 +294,12 @@ def _named_best(folder: Path, root: Path, names: Container[str]) -> str | None:
     return best
 
 
-def _companions(newest: str, names: Iterable[str], ages: Container[str]) -> Iterator[str]:
-    """Files sent with the kernel: other sources of the same attempt, and files that are no attempt at the kernel."""
+def _companions(newest: str, names: Iterable[str], order_by_name: Container[str]) -> Iterator[str]:
+    """Further files of the kernel: C++ and CUDA sources of the same attempt, and files that are no attempt."""
     stem = Path(newest).stem
     for name in names:
-        of_this_attempt = name in ages and name != newest and Path(name).stem == stem and is_native(name)
-        is_helper = name not in ages and (not name.endswith(".py") or Path(name).stem.isidentifier())
+        of_this_attempt = name in order_by_name and name != newest and Path(name).stem == stem and is_native(name)
+        is_helper = name not in order_by_name and (not name.endswith(".py") or Path(name).stem.isidentifier())
         if of_this_attempt or is_helper:
             yield name
 
@@ -307,6 +311,6 @@ def _read_sources(folder: Path, names: Iterable[str], root: Path) -> Iterator[So
         yield file
 
 
-def _shown(path: Path) -> str:
-    """The path in one printable line, whatever bytes it is made of."""
+def _printable(path: Path) -> str:
+    """The path as one printable line; other characters are escaped."""
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in str(path))

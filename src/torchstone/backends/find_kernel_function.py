@@ -9,7 +9,7 @@ from torchstone.backends.python_source import definitions_in
 from torchstone.operator_categories import base_name
 
 _MOST_NAMES = 8
-"""Functions that are listed where the kernel's is missing: enough to see the mistake in one line."""
+"""Most functions that the error for a missing kernel function lists: enough to see the mistake in one line."""
 
 
 def conventional_names(operator: str) -> tuple[str, ...]:
@@ -22,9 +22,9 @@ def conventional_names(operator: str) -> tuple[str, ...]:
 
 
 def python_entry(text: str, operator: str) -> str:
-    """The first conventional name that the text gives to a function, or else the only function there is.
+    """The first conventional name that the text defines, else the name of its only function, else the expected name.
 
-    If there is neither, the expected name: the worker then does not find it, and the verdict names it.
+    The worker does not find a function that is missing, and the verdict then gives its expected name.
     """
     names = conventional_names(operator)
     defined = definitions_in(text)
@@ -38,11 +38,11 @@ def python_entry(text: str, operator: str) -> str:
 
 
 class MissingEntryError(ImportError):
-    """A source has no kernel. Torchstone raises it, not the source, so its traceback tells nothing about the source."""
+    """A source has no kernel. Torchstone raises this error, so its traceback contains nothing of the source."""
 
 
 def missing_entry(file: str, entry: str, found: Iterable[str], kind: str = "function") -> str:
-    """Why a source has no kernel: the function or class that was expected, and those that are there."""
+    """The message for a source without a kernel: the function or class that was expected, and those that it defines."""
     names = list(found)
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     several = "classes" if kind == "class" else "functions"

@@ -19,8 +19,9 @@ from torchstone.schema import Implementation, SourceFile, SourceFiles
 
 _INSTALL = "Install it without its pins: pip install --no-deps flag_gems; then pip install sqlalchemy pyyaml packaging."
 _NEEDS = ("sqlalchemy", "yaml", "packaging")
-"""What the package imports besides torch, triton and numpy."""
+"""Packages that FlagGems imports besides torch, triton and numpy."""
 _TABLE = "_FULL_CONFIG"
+"""Name of the table of registrations in FlagGems' main module."""
 
 _SOURCE = """\
 import os
@@ -88,7 +89,10 @@ class FlagGemsBackend:
 
 
 def _require_package() -> Path:
-    """Where its table lies. Nothing of the package is imported."""
+    """The main module, which has the table. Raises UsageError if FlagGems or a package that it needs is missing.
+
+    Imports nothing of the package.
+    """
     spec = importlib.util.find_spec("flag_gems")
     if spec is None or spec.origin is None:
         raise UsageError(f"backend 'flag_gems' needs the package flag_gems, which is not installed. {_INSTALL}")

@@ -17,7 +17,7 @@ from pathlib import PurePath
 from torchstone.backends.native_source import SOURCES
 
 KERNEL_SUFFIXES = (".py", *SOURCES)
-"""Of files that may be an attempt at the kernel, the preferred one first."""
+"""Suffixes of files that may be an attempt at the kernel, the preferred one first."""
 
 _NAME = re.compile(r"_*[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
@@ -28,7 +28,7 @@ def folder_name(operator: str) -> str:
 
 
 def operator_name(folder: str) -> str | None:
-    """`add__Tensor` -> `aten.add.Tensor`, `add` -> `aten.add`, None for what can be no operator's name."""
+    """`add__Tensor` -> `aten.add.Tensor`, `add` -> `aten.add`; None if the folder's name cannot be an operator's."""
     base, mark, overload = folder.rpartition("__")
     if not (mark and overload):
         return f"aten.{folder}" if _NAME.fullmatch(folder) else None
@@ -38,9 +38,9 @@ def operator_name(folder: str) -> str | None:
 
 
 def age_of_attempt(file: str, folder: str) -> tuple[int, str, int] | None:
-    """Higher is newer; None for a file that is no attempt at the kernel.
+    """Sorting key of a kernel file; higher is newer. None for a file that is no attempt at the kernel.
 
-    Between equal numbers the name decides, so that an implementation is newer than an attempt, then the language.
+    Files with equal numbers are ordered by name, so that an implementation is newer than an attempt, then by language.
     """
     ending = re.compile(re.escape(folder) + r"(?:_attempt_(\d+)|_implementation(?:_v(\d+))?)?", re.ASCII)
     path = PurePath(file)

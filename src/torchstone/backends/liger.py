@@ -3,8 +3,8 @@
 The adapters in this file translate an overload's arguments and results, and make inputs contiguous, as Liger's own
 modules do. Calls that a kernel cannot compute (another dimension than the last, no weight, float64) are `unsupported`.
 
-Left out: fused activations (SwiGLU, GeGLU) and fused losses, which no ATen operator equals, and cross entropy, whose
-kernel overwrites its input.
+Not offered: fused activations (SwiGLU, GeGLU) and fused losses, which no ATen operator computes, and cross entropy,
+whose kernel overwrites its input.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ ADAPTERS = {
     "aten.native_layer_norm_backward.default": _LAYER_NORM_BACKWARD,
     "aten.rms_norm.default": _RMS_NORM,
 }
-"""The source that serves each overload; its entry point is `kernel`."""
+"""Overload -> the source of its adapter. The entry point is `kernel`."""
 
 
 class LigerBackend:

@@ -11,14 +11,14 @@ from torchstone.backends.python_source import unbound_names
 from torchstone.schema import Origin, SourceFiles
 
 COMMON_IMPORTS = {"math": "math", "torch": "torch", "triton": "triton", "tl": "triton.language"}
-"""Name -> the module that is bound to it where a kernel uses the name and binds it nowhere."""
+"""Name -> the module that is bound to it if a kernel uses the name without binding it."""
 
 
 @lru_cache(maxsize=256)
 def added_names(origin: Origin) -> tuple[str, ...]:
-    """Names that are added to the first file of a Python kernel.
+    """Names that are bound in the first file of a Python kernel because it uses them without binding them.
 
-    Only those of installed packages: for others the kernel's own error is clearer.
+    Names of packages that are not installed are left out: the kernel's own error is clearer.
     """
     if not isinstance(origin, SourceFiles) or not origin.files[0].name.endswith(".py"):
         return ()
@@ -27,7 +27,7 @@ def added_names(origin: Origin) -> tuple[str, ...]:
 
 
 def added_imports(origin: Origin) -> tuple[str, ...]:
-    """The same as statements, for people."""
+    """The added names as import statements, for people."""
     return tuple(
         f"import {module}" if module == name else f"import {module} as {name}"
         for name in added_names(origin)
@@ -36,7 +36,7 @@ def added_imports(origin: Origin) -> tuple[str, ...]:
 
 
 def added_modules(origin: Origin) -> dict[str, ModuleType]:
-    """The same, imported."""
+    """The added names with their imported modules."""
     return {name: importlib.import_module(COMMON_IMPORTS[name]) for name in added_names(origin)}
 
 

@@ -1,4 +1,4 @@
-"""Finds functions and declarations in C++ and CUDA source text, and tells files by their suffix. Compiles nothing."""
+"""Finds functions and declarations in C++ and CUDA source text, and the language of a file. Compiles nothing."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ SOURCES: dict[str, Language] = {".cu": "cuda", ".cpp": "cpp"}
 HEADERS = (".h", ".hpp", ".cuh")
 
 
-_OF_CPP = re.compile(r"^[ \t]*(?:#[ \t]*include\b|__global__\b|template\s*<|extern\s+\"C\")", re.MULTILINE)
-_OF_CUDA = re.compile(r"__global__\b|<<<|\bcuda")
-_OF_PYTHON = re.compile(r"^(?:(?:import|from|def|async)\b|@)", re.MULTILINE)
+_CPP_SIGN = re.compile(r"^[ \t]*(?:#[ \t]*include\b|__global__\b|template\s*<|extern\s+\"C\")", re.MULTILINE)
+_CUDA_SIGN = re.compile(r"__global__\b|<<<|\bcuda")
+_PYTHON_SIGN = re.compile(r"^(?:(?:import|from|def|async)\b|@)", re.MULTILINE)
 
 
 def file_name_of(text: str) -> str:
-    """`kernel.cu` or `kernel.cpp` for text without a name that is plainly one of them; any other is `kernel.py`."""
-    if _OF_CPP.search(text) is None or _OF_PYTHON.search(text) is not None:
+    """A file name for source text without one: `kernel.cu` or `kernel.cpp` if it evidently is, else `kernel.py`."""
+    if _CPP_SIGN.search(text) is None or _PYTHON_SIGN.search(text) is not None:
         return "kernel.py"
-    return "kernel.cu" if _OF_CUDA.search(text) else "kernel.cpp"
+    return "kernel.cu" if _CUDA_SIGN.search(text) else "kernel.cpp"
 
 
 def is_native(name: str) -> bool:
@@ -31,25 +31,25 @@ def is_native(name: str) -> bool:
 
 
 def language_of(names: Iterable[str]) -> Language:
-    """`cuda` if any of the files is."""
+    """`cuda` if any of the files is a .cu file, else `cpp`."""
     suffixes = {PurePath(name).suffix for name in names}
     return next(language for suffix, language in SOURCES.items() if suffix in suffixes)
 
 
 def compiled_files(files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
-    """Of a native kernel's files those that are compiled: the sources named like the first. Others are for #include."""
+    """The files of a native kernel that are compiled: sources with the first file's name. Others are for #include."""
     stem = PurePath(files[0].name).stem
     return tuple(file for file in files if is_native(file.name) and PurePath(file.name).stem == stem)
 
 
 def entry_in(files: Iterable[SourceFile], names: Sequence[str]) -> str:
-    """The first of the names that the files declare, define or call; the first of all if none is there."""
+    """The first of the names that the files declare, define or call; if there is none, the first of the names."""
     text = "\n".join(file.text for file in files)
     return next((name for name in names if mentions(text, name)), names[0])
 
 
 def mentions(text: str, function: str) -> bool:
-    """Whether the text has the function's name with a parenthesis behind it."""
+    """Whether the text contains the function's name followed by a parenthesis."""
     return re.search(rf"(?<![\w:.>]){re.escape(function)}\s*\(", text) is not None
 
 
@@ -62,35 +62,35 @@ def functions_in(text: str) -> tuple[str, ...]:
 
 
 _PLAIN_TYPES = {"const", "void", "bool", "int", "int32_t", "int64_t", "size_t", "float", "double"}
-_SPACES = ("at", "c10", "std", "torch")
+_KNOWN_NAMESPACES = ("at", "c10", "std", "torch")
 _NAME = re.compile(r"(?:\w+::)*\w+", re.ASCII)
 
 
 def declaration_in(text: str, function: str) -> str | None:
     """The declaration of a function that the text defines, if it can be repeated in another file.
 
-    That is so if the definition begins a line, in one piece, and names no types but the language's and torch's.
+    None if the definition does not begin a line or contains other types than the language's and torch's.
     """
     head = re.compile(rf"^([\w:<>,&* \t]+[\s&*>]){re.escape(function)}\s*\(([\w:<>,&*\s]*)\)\s*\{{", re.MULTILINE)
     found = head.search(text)
     if found is None:
         return None
-    result, parameters = found[1].strip(), _split(found[2])
+    result, parameters = found[1].strip(), _split_at_commas(found[2])
     types = [result, *(_without_name(parameter) for parameter in parameters)]
     if not all(_is_known(name) for kind in types for name in _NAME.findall(kind)):
         return None
     return f"{result} {function}({', '.join(types[1:])});"
 
 
-def _split(parameters: str) -> list[str]:
-    """At the commas that are in no angle brackets."""
+def _split_at_commas(parameters: str) -> list[str]:
+    """The parameters, split at commas outside of angle brackets."""
     parts, depth = [""], 0
-    for sign in parameters:
-        depth += {"<": 1, ">": -1}.get(sign, 0)
-        if sign == "," and depth == 0:
+    for character in parameters:
+        depth += {"<": 1, ">": -1}.get(character, 0)
+        if character == "," and depth == 0:
             parts.append("")
         else:
-            parts[-1] += sign
+            parts[-1] += character
     return [part.strip() for part in parts if part.strip()]
 
 
@@ -102,4 +102,4 @@ def _without_name(parameter: str) -> str:
 
 def _is_known(name: str) -> bool:
     space, _, rest = name.partition("::")
-    return space in _SPACES if rest else name in _PLAIN_TYPES
+    return space in _KNOWN_NAMESPACES if rest else name in _PLAIN_TYPES

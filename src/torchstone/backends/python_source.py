@@ -18,22 +18,22 @@ class Import(NamedTuple):
     """One import statement, or one name of ``import a, b``."""
 
     module: str
-    """Dotted; empty for ``from . import x``."""
+    """Dotted name of the module; empty for ``from . import x``."""
     names: tuple[str, ...] = ()
-    """What a ``from`` takes out of the module: attributes or submodules."""
+    """Names after ``from … import``: attributes or submodules."""
     level: int = 0
-    """Dots of a relative import."""
+    """Number of leading dots of a relative import."""
 
 
 class Definitions(NamedTuple):
-    """What the top level of a module binds."""
+    """The names that the top level of a module binds."""
 
     functions: tuple[str, ...]
     """Names of ``def`` statements directly at the top level."""
     names: frozenset[str]
     """Every name: functions, classes, assignments, imports, also those below ``if``, ``try`` and ``with``."""
     own: frozenset[str]
-    """Those of the names that the text defines itself: all but imports."""
+    """The names that the text defines itself: all except imports."""
 
 
 def imports_in(text: str) -> tuple[Import, ...]:
@@ -43,9 +43,9 @@ def imports_in(text: str) -> tuple[Import, ...]:
 
 
 def unbound_names(text: str, wanted: Collection[str]) -> frozenset[str]:
-    """Those of the wanted names that the text uses as globals and binds nowhere as such.
+    """The wanted names that the text uses as globals without binding them.
 
-    Empty if the text cannot be parsed, or has ``from m import *``, which may bind any of them.
+    Empty if the text cannot be parsed, or contains ``from m import *``, which may bind any of them.
     """
     if not any(name in text for name in wanted) or _parsed(text) is None:
         return frozenset()
@@ -67,7 +67,7 @@ def unbound_names(text: str, wanted: Collection[str]) -> frozenset[str]:
 
 
 def language_of_modules(files: Iterable[SourceFile]) -> Language:
-    """`triton` if any Python file imports it, anywhere, or uses it without an import; other files do not count."""
+    """`triton` if any Python file imports Triton, at any depth, or uses it without an import; else `python`."""
     modules = (file.text for file in files if file.name.endswith(".py"))
     return "triton" if any(_uses_triton(text) for text in modules) else "python"
 
@@ -83,7 +83,7 @@ def _imports_package(text: str, package: str) -> bool:
 
 
 def definitions_in(text: str) -> Definitions | None:
-    """What the text defines, or None if it cannot be parsed."""
+    """The definitions of the text; None if it cannot be parsed."""
     tree = _parsed(text)
     if tree is None:
         return None

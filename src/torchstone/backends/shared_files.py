@@ -5,11 +5,11 @@
     ROOT/common/tiles.py
     ROOT/blocks.cuh               #include "blocks.cuh"
 
-ROOT is the folder of kernels. A kernel is given those that it imports or includes by name, directly or through one
-another, and no others. So its content key (a hash of its files) changes only when a file that it uses does. The worker
+ROOT is the folder of kernels. A kernel gets the files that it imports or includes by name, directly or through each
+other, and no others. So its content key (a hash of its files) changes only if a file that it uses does. The worker
 writes them into the kernel's own folder.
 
-Which file a name means, the first that there is:
+A name means the first of these that exists:
 1. a file of the kernel's own folder;
 2. a module of the standard library or of `RESERVED`;
 3. a file in the folder that holds the operator's folder (a run, `evaluation_only`);
@@ -35,8 +35,8 @@ from torchstone.backends.source_files import MAX_BYTES, UnreadableError, read_so
 from torchstone.schema import SourceFile
 
 MAX_FILES = 64
-"""Shared files of one kernel. Each kernel carries its own copy into the run folder and into every worker; helpers of
-hand-written kernels are a few modules, and a whole library belongs into an installed package."""
+"""Most shared files of one kernel. Each kernel has its own copy in the run folder and in every worker. Hand-written
+kernels share a few modules; a whole library belongs in an installed package."""
 
 RESERVED = sys.stdlib_module_names | {"torch", "triton", "numpy", "torchstone"}
 """Modules that no file of a kernel may replace, because torch and the worker import them, too."""
@@ -61,46 +61,48 @@ class SharedFiles:
         self._problems: dict[str, Problem] = {}
 
     def used_by(self, own: Sequence[SourceFile], place: Path) -> tuple[SourceFile, ...]:
-        """What a kernel uses beyond its own files. ``place`` is the folder that contains the kernel's folder."""
-        left = MAX_BYTES - sum(len(file.text.encode()) for file in own)
+        """The shared files that a kernel uses. ``place`` is the folder that contains the kernel's folder."""
+        bytes_left = MAX_BYTES - sum(len(file.text.encode()) for file in own)
         names = {file.name for file in own}
         found: dict[str, SourceFile] = {}
         waiting = deque(own)
         while waiting:
             file = waiting.popleft()
-            for name, path in self._asked_for(file, names, tuple(dict.fromkeys((place, self._root)))):
+            for name, path in self._requested_files(file, names, tuple(dict.fromkeys((place, self._root)))):
                 if name in found:
                     continue
                 if len(found) == MAX_FILES:
                     raise UnreadableError(
                         f"imports more than {MAX_FILES} shared files; install what many kernels share as a package"
                     )
-                found[name], left = read_source(path, self._root, left, name)
+                found[name], bytes_left = read_source(path, self._root, bytes_left, name)
                 if "/" in name:
                     self.packages.add(path.parents[name.count("/") - 1])
                 waiting.append(found[name])
         return tuple(found[name] for name in sorted(found))
 
     def problems(self) -> tuple[Problem, ...]:
-        """Shared files that a kernel imports and is not given, because their names are reserved."""
+        """Shared files that a kernel imports but does not get, because their names are reserved."""
         return tuple(self._problems.values())
 
-    def _asked_for(self, file: SourceFile, own: set[str], places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-        """Names under which shared files travel, and where they lie."""
+    def _requested_files(
+        self, file: SourceFile, own: set[str], parent_folders: Sequence[Path]
+    ) -> Iterator[tuple[str, Path]]:
+        """The shared files that a file imports or includes: the name for the worker, and the path."""
         if not file.name.endswith(".py"):
-            yield from _headers(file, own, places)
+            yield from _headers(file, own, parent_folders)
             return
         for statement in imports_in(file.text):
             module = _absolute(statement, file.name)
             if not module or f"{module[0]}.py" in own:
                 continue
             if module[0] in RESERVED:
-                self._note_reserved(module[0], places)
+                self._note_reserved(module[0], parent_folders)
             else:
-                yield from _modules(module, statement.names, places)
+                yield from _module_files(module, statement.names, parent_folders)
 
-    def _note_reserved(self, name: str, places: Sequence[Path]) -> None:
-        for place in places:
+    def _note_reserved(self, name: str, parent_folders: Sequence[Path]) -> None:
+        for place in parent_folders:
             path = place / f"{name}.py"
             if path.is_file():
                 where = str(path.relative_to(self._root))
@@ -108,21 +110,23 @@ class SharedFiles:
                 self._problems[where] = Problem(where, reason)
 
 
-def _headers(file: SourceFile, own: set[str], places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Headers that C++ or CUDA includes. Only names without a folder: other folders belong to other kernels."""
+def _headers(file: SourceFile, own: set[str], parent_folders: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """The shared headers that a C++ or CUDA file includes. Names with a folder are ignored: other folders belong to
+    other kernels.
+    """
     if not (is_native(file.name) or file.name.endswith(HEADERS)):
         return
     for name in _INCLUDE.findall(file.text):
         if name in own or "/" in name or not name.endswith(HEADERS):
             continue
-        for place in places:
+        for place in parent_folders:
             if os.path.lexists(place / name):
                 yield name, place / name
                 break
 
 
 def _absolute(statement: Import, file: str) -> tuple[str, ...]:
-    """The parts of the module's full name; empty where a relative import leads out of the package."""
+    """The parts of the module's full name; empty if a relative import leads out of the package."""
     module = tuple(part for part in statement.module.split(".") if part)
     if not statement.level:
         return module
@@ -131,23 +135,25 @@ def _absolute(statement: Import, file: str) -> tuple[str, ...]:
     return (*package[:kept], *module) if kept > 0 else ()
 
 
-def _modules(module: tuple[str, ...], names: Sequence[str], places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """The files behind ``import a.b`` or ``from a.b import names``, those of the packages around them included."""
-    for place in places:
-        found = _module(module[:1], place)
+def _module_files(
+    module: tuple[str, ...], names: Sequence[str], parent_folders: Sequence[Path]
+) -> Iterator[tuple[str, Path]]:
+    """The files of ``import a.b`` or ``from a.b import names``, and ``__init__.py`` of the packages around them."""
+    for place in parent_folders:
+        found = _module_file(module[:1], place)
         if found is None:
             continue
         yield found
         targets = [module[:length] for length in range(2, len(module) + 1)]
         for target in (*targets, *((*module, name) for name in names)):
-            inner = _module(target, place)
+            inner = _module_file(target, place)
             if inner is not None:
                 yield inner
         return
 
 
-def _module(parts: tuple[str, ...], place: Path) -> tuple[str, Path] | None:
-    """The file of a module: of a package its ``__init__.py``. None if there is none or it is an operator's folder."""
+def _module_file(parts: tuple[str, ...], place: Path) -> tuple[str, Path] | None:
+    """The file of a module, or ``__init__.py`` of a package. None if there is none, or it is an operator's folder."""
     if not all(part.isidentifier() for part in parts):  # `*`
         return None
     folder = place.joinpath(*parts)

@@ -2,7 +2,7 @@
 
 The worker gets a few lines of Python for each operator, which compile one call of it. It is compiled again for every
 shape (no dynamic shapes), as a whole graph. An operator that the compiler refuses is `unsupported`, with the reason.
-Of a KernelBench problem, the whole model is compiled.
+For a KernelBench problem, the whole model is compiled.
 Inductor writes C++ on the CPU and Triton on a GPU. Attribution shows which operators it leaves to PyTorch or a library
 (matrix products, sorting).
 """

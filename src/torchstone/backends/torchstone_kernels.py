@@ -1,8 +1,8 @@
 """Backends `torchstone-triton` and `torchstone-cuda`: the built-in kernels of `torchstone.kernels` as candidates.
 
-They lie in folders as a user's own do and are read in the same way. In the sandbox they can import the installed
-package `torchstone.kernels`. Where results and gradients are judged together, the kernel is called through the function
-with autograd that users call.
+They lie in folders and are read like a user's own kernels. In the sandbox they can import the installed package
+`torchstone.kernels`. If results and gradients are judged together, the kernel is called through the function with
+autograd that users call.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _DIFFERENTIABLE = {
     ),
     "aten.silu.default": "def kernel(self):\n    return f.swish(self, impl=IMPL)",
 }
-"""Overload -> the call of its function with autograd. The cross-entropy kernel is an autograd function itself; backward
-overloads have none."""
+"""Overload -> source text that calls its function with autograd. The cross-entropy kernel is an autograd function
+itself. Backward overloads have no such function."""
 
 _CALLING = """\
 from torchstone.errors import UsageError
@@ -67,7 +67,7 @@ class BuiltInKernels(DirectoryBackend):
         return msgspec.structs.replace(found, backend=backend_name(self.language), language=self.language)
 
     def differentiable(self, operator: str) -> Implementation | None:
-        """What is called where results and gradients are judged together: the function with autograd."""
+        """The kernel for judging results and gradients together: it calls the function with autograd."""
         found, function = self.implementation(operator), _DIFFERENTIABLE.get(operator)
         if found is None or function is None:
             return found
@@ -78,7 +78,7 @@ class BuiltInKernels(DirectoryBackend):
         return msgspec.structs.replace(found, origin=SourceFiles(files, "differentiable", found.origin.label))
 
     def held(self) -> tuple[HeldKernel, ...]:
-        """Nothing: users are not warned of built-in kernels that a suite does not use."""
+        """Always empty, so that users are not warned of built-in kernels that a suite does not use."""
         return ()
 
 
@@ -108,7 +108,7 @@ def is_built_in(folder: Path) -> bool:
 
 
 def require_usable(language: str, device_type: str) -> None:
-    """Refuse, in one line that says what to do, where the kernels cannot run."""
+    """Raise UsageError if the built-in kernels of this language cannot run on such a device."""
     missing = what_is_missing(language)
     if missing is not None:
         raise UsageError(f"backend '{backend_name(language)}': {missing}")

@@ -1,7 +1,8 @@
 """Child process that runs OpInfo's samples (torch's own test inputs), and makes cases of the operator calls they make.
 
-It reads one request per line. It is a process of its own because samples set seeds and flags, and because some
-operators crash on values that they should refuse. Who reads cached cases needs neither this process nor torch.
+It reads one request per line and writes replies as JSON lines. It is a separate process because samples set seeds and
+flags, and because some operators crash on values that they should refuse. Cached cases are read without it and without
+torch.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ from torchstone.suites.recorder import RecordedCall, Recorder, is_bookkeeping
 
 SUITE = "opinfo"
 _HOST = torch.device("cpu")
-Tell = Callable[[Reply], None]
+SendReply = Callable[[Reply], None]
 
 
 def main() -> None:
+    """Write the names of all OpInfo entries, then answer each request from standard input with cases."""
     device, dtype = torch.device(sys.argv[1]), getattr(torch, sys.argv[2])
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # whatever operators print is no reply
+    os.dup2(2, 1)  # text that operators print must not mix with replies
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     try:
@@ -47,32 +49,33 @@ def main() -> None:
         return
     replies.write(msgspec.json.encode(Names(tuple(_name(entry) for entry in op_db))) + b"\n")
 
-    def tell(reply: Reply) -> None:
+    def send(reply: Reply) -> None:
         replies.write(msgspec.json.encode(reply) + b"\n")
 
     for line in sys.stdin.buffer:
         order = msgspec.json.decode(line, type=SamplingOrder)
         if isinstance(order, Sample):
-            tell(_sampled(op_db[order.index], order, device, dtype, tell))
+            send(_cases_of_samples(op_db[order.index], order, device, dtype, send))
         else:
-            tell(_enlarged(order.case, device))
+            send(_enlarged(order.case, device))
 
 
 def _name(entry: Any) -> str:
     return f"{entry.name}.{entry.variant_test_name}" if entry.variant_test_name else str(entry.name)
 
 
-def _sampled(entry: Any, order: Sample, device: torch.device, dtype: torch.dtype, tell: Tell) -> Found:
+def _cases_of_samples(entry: Any, order: Sample, device: torch.device, dtype: torch.dtype, send: SendReply) -> Found:
+    """Run the samples of one OpInfo entry and make cases of the operator calls."""
     name = _name(entry)
     if dtype not in entry.supported_dtypes(device.type):
         return Found()
-    called = _Called(order.names)
+    called = _CalledOperators(order.names)
     recorder = Recorder(called.is_wanted)
     failures: Counter[str] = Counter()
     _seed()
     try:
         samples = list(entry.sample_inputs(device, dtype))
-    except Exception as error:  # noqa: BLE001 - torch's test code raises what it likes
+    except Exception as error:  # noqa: BLE001 - torch's test code may raise any exception
         return Found(exclusions=(Exclusion("", f"OpInfo makes no sample: {_first_line(error)}", name),))
     for sample in samples:
         try:
@@ -82,11 +85,13 @@ def _sampled(entry: Any, order: Sample, device: torch.device, dtype: torch.dtype
             failures[f"the sample fails in torch itself: {_first_line(error)}"] += 1
     exclusions = [Exclusion("", reason, name, count) for reason, count in failures.items()]
     exclusions += [Exclusion(op, reason, name, count) for (op, reason), count in recorder.unrecorded.items()]
-    return _fitted(name, recorder, order, device, tell, Found(exclusions=tuple(exclusions), operators=called.operators))
+    return _cases_of_calls(
+        name, recorder, order, device, send, Found(exclusions=tuple(exclusions), operators=called.operators)
+    )
 
 
-class _Called:
-    """The overloads that an OpInfo entry calls, and which of them are wanted."""
+class _CalledOperators:
+    """Collects the overloads that an OpInfo entry calls, and decides which of them are recorded."""
 
     def __init__(self, names: tuple[str, ...] | None) -> None:
         self._query = CaseQuery(names)
@@ -102,8 +107,13 @@ class _Called:
         return tuple(operator for operator in self._seen if not is_bookkeeping(operator))
 
 
-def _fitted(name: str, recorder: Recorder, order: Sample, device: torch.device, tell: Tell, found: Found) -> Found:
-    """Cases of the recorded calls, operator by operator. Each call has the same seeds, whichever others are wanted."""
+def _cases_of_calls(
+    name: str, recorder: Recorder, order: Sample, device: torch.device, send: SendReply, found: Found
+) -> Found:
+    """Make cases of the recorded calls, operator by operator.
+
+    Seeds are reset before each call, so that its case does not depend on which other calls are requested.
+    """
     domains = domains_of(recorder.calls.values())
     cases: dict[int, schema.Case] = {}
     exclusions = list(found.exclusions)
@@ -111,7 +121,7 @@ def _fitted(name: str, recorder: Recorder, order: Sample, device: torch.device, 
         if operator in order.without:
             exclusions.append(Exclusion(operator, CRASHES, name, len(calls)))
             continue
-        tell(Begun(operator))
+        send(Begun(operator))
         for number, call in calls:
             _seed()
             try:
@@ -133,20 +143,21 @@ def _by_operator(recorder: Recorder) -> dict[str, list[tuple[int, RecordedCall]]
 
 
 def _case(call: RecordedCall, domains: Domains, device: torch.device, *, cautious: bool) -> schema.Case:
-    """Fitted and audited on the host where torch does the same there, and tried once on the device.
+    """Make a case: fit and audit it on the host if the operator runs there, and call it once on the device.
 
-    Fitting tries values that may be wrong: on the CPU that is an error, on a GPU the end of the process. And both are
+    Fitting tries invalid values: the CPU raises an error, but a GPU process may end. Fitting and audit also take
     hundreds of tiny steps, which are slow on a GPU.
     """
     if device.type != _HOST.type and operators.runs_on_the_host(call.operator):
         with contextlib.suppress(Unfit):
             case = fit(call, SUITE, domains, _HOST, cautious=cautious)
-            if _is_taken(case, device):
-                return _certain(_audited(case, _HOST), device)
-    return _certain(_audited(fit(call, SUITE, domains, device, cautious=cautious), device), device)
+            if _device_accepts(case, device):
+                return _checked_for_repeatability(_with_audit(case, _HOST), device)
+    return _checked_for_repeatability(_with_audit(fit(call, SUITE, domains, device, cautious=cautious), device), device)
 
 
-def _is_taken(case: schema.Case, device: torch.device) -> bool:
+def _device_accepts(case: schema.Case, device: torch.device) -> bool:
+    """Whether torch accepts a call of the case on the device."""
     try:
         Evaluator(case, device).native([draw_call(case, 0, device)])
     except ReferenceFailure:
@@ -154,14 +165,14 @@ def _is_taken(case: schema.Case, device: torch.device) -> bool:
     return True
 
 
-def _certain(case: schema.Case, device: torch.device) -> schema.Case:
-    """Refuses a case on which torch does not agree with itself: threads of a device may race."""
+def _checked_for_repeatability(case: schema.Case, device: torch.device) -> schema.Case:
+    """The case. Raises ``Unfit`` if torch's results differ when repeated: threads of a device may race."""
     if device.type != _HOST.type and not repeats_itself(Evaluator(case, device), draw_call(case, 0, device)):
         raise Unfit("torch itself gives another result each time")
     return case
 
 
-def _audited(case: schema.Case, device: torch.device) -> schema.Case:
+def _with_audit(case: schema.Case, device: torch.device) -> schema.Case:
     """The case, marked as indistinct if a trivially wrong kernel agrees on it."""
     if case.indistinct:
         return case

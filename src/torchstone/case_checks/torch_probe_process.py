@@ -1,7 +1,7 @@
-"""Child process that tries cases in torch (valid? result defined? how much NaN?), because an invalid call can crash.
+"""Child process that tries cases in torch (valid? result defined? share of NaN?), because an invalid call can crash.
 
 It answers the questions of :mod:`torchstone.suites.torch_probe`, one per line. It imports torch once and forks a
-process that answers. When a question kills that process, it forks another.
+process that answers. If a question crashes that process, it answers null and forks another.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import warnings
 from torchstone.schema import Case, decode, encode, tensors_of
 from torchstone.suites.torch_probe import Answer, Question
 
-_SECONDS = 60
-"""Longest time of one answer. A longer one counts as one that killed the process."""
+_MOST_ANSWER_SECONDS = 60
+"""Longest time for one answer in seconds. If it takes longer, SIGALRM ends the process."""
 
 
 def main() -> None:
-    """Fork a process that answers, and another whenever it dies, until there are no more questions."""
+    """Fork a process that answers questions, and another one whenever it dies, until there are no more questions."""
     import torch
     import torch._decomp
     import torch._refs
@@ -40,16 +40,17 @@ def main() -> None:
 
 
 def _answer_all() -> None:
-    warnings.simplefilter("ignore")  # "degrees of freedom <= 0": the answer is NaN, and defined
+    warnings.simplefilter("ignore")  # such as "degrees of freedom <= 0": NaN is then the defined result
     for line in sys.stdin.buffer:
-        signal.alarm(_SECONDS)
-        answer = _answered(decode(line, Question))
+        signal.alarm(_MOST_ANSWER_SECONDS)
+        answer = _answer_to(decode(line, Question))
         signal.alarm(0)
         sys.stdout.buffer.write(encode(answer) + b"\n")
         sys.stdout.buffer.flush()
 
 
-def _answered(question: Question) -> Answer:
+def _answer_to(question: Question) -> Answer:
+    """The answer to one question; None if torch refuses the case."""
     import torch
 
     from torchstone.calls.reference_calls import OPERATOR_ERRORS, ReferenceFailure
@@ -74,10 +75,10 @@ def _answered(question: Question) -> Answer:
 
 
 def _is_refused_elsewhere(case: Case, seed: int) -> bool:
-    """Whether torch's second implementation refuses what its first takes, or gives results of other shapes.
+    """Whether torch's decomposition of the operator refuses the case, or gives results of other shapes.
 
-    Some of torch's kernels do not check the shapes of their arguments and read beyond them. The decomposition of the
-    operator into others does check. Pointwise operators are left out: all of them check shapes.
+    Some of torch's kernels do not check the shapes of their arguments and read beyond them. The decomposition into
+    other operators does check. Pointwise operators are left out, because all of them check shapes.
     """
     import torch
     from torch._decomp import decomposition_table
@@ -87,13 +88,13 @@ def _is_refused_elsewhere(case: Case, seed: int) -> bool:
     from torchstone.calls.reference_calls import OPERATOR_ERRORS, Evaluator
 
     overload = operators.resolve(case.operator)
-    second = decomposition_table.get(overload)
-    if second is None or operators.traits(case.operator).pointwise or len(tensors_of(case)) < 2:
+    decomposed = decomposition_table.get(overload)
+    if decomposed is None or operators.traits(case.operator).pointwise or len(tensors_of(case)) < 2:
         return False
     call = draw_call(case, seed, torch.device("cpu"))
     first = Evaluator(case, torch.device("cpu")).on([tensor.view.clone() for tensor in call.tensors], case)
     try:
-        found = operators.flatten_outputs(second(*call.args, **call.kwargs))
+        found = operators.flatten_outputs(decomposed(*call.args, **call.kwargs))
     except (*OPERATOR_ERRORS, AssertionError):
         return True
     return [getattr(leaf, "shape", None) for leaf in first] != [getattr(leaf, "shape", None) for leaf in found]
@@ -112,8 +113,8 @@ def _is_consistent(case: Case, seed: int) -> bool:
     cpu = torch.device("cpu")
     call = draw_call(case, seed, cpu)
     expected = Reference(case, cpu).expect(call)
-    apart = [torch.stack([tensor.view, tensor.view], dim=-1)[..., 0] for tensor in call.tensors]
-    outputs = Evaluator(case, cpu).on(apart, case)
+    strided = [torch.stack([tensor.view, tensor.view], dim=-1)[..., 0] for tensor in call.tensors]
+    outputs = Evaluator(case, cpu).on(strided, case)
     return isinstance(compare(expected, outputs, [tensor.storage for tensor in call.tensors]), Agreement)
 
 

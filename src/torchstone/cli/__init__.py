@@ -85,7 +85,7 @@ def _code_of(arguments: list[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        words = ("torchstone", *arguments)  # a run keeps the command line that asked for it
+        words = ("torchstone", *arguments)  # a run stores the command line that started it
         code = torchstone.main(arguments, prog_name="torchstone", standalone_mode=False, obj=words)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)

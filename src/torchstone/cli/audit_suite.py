@@ -61,11 +61,11 @@ def audit_suite(
     if as_json:
         click.echo(encode(found).decode())
     else:
-        _tell(found)
+        _print_result(found)
     return 1 if found.unexcused else 0
 
 
-def _tell(found: Audit) -> None:
+def _print_result(found: Audit) -> None:
     for finding in found.findings:
         verdict = f"excused: {finding.excuse}" if finding.excuse else "NOT TOLD APART"
         click.echo(f"{finding.operator}({finding.case})\t{', '.join(finding.adversaries)}\t{verdict}")

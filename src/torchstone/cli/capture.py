@@ -17,13 +17,13 @@ from torchstone.errors import InfrastructureError, UsageError
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*(\.exe)?")
 _OPTIONS_WITH_VALUES = ("-W", "-X")
-_TARGETS = {"-m": "module", "-c": "code"}
-_KILLED = 128
-"""What shells add to the number of the signal that ended a program."""
+_TARGET_KIND_OF_OPTION = {"-m": "module", "-c": "code"}
+_SIGNAL_EXIT_CODE_BASE = 128
+"""Exit code of a program that a signal ended, less the signal's number; as in shells."""
 
 
 class Program(NamedTuple):
-    """``python -u -m package.module arguments``, taken apart."""
+    """The parts of a command line such as ``python -u -m package.module arguments``."""
 
     python: str
     options: tuple[str, ...]
@@ -56,7 +56,7 @@ def capture(output: Path, ops: tuple[str, ...], command: tuple[str, ...]) -> int
     program = take_apart(command)
     _require_torchstone(program)
     before = _identity(output)
-    code = _run(_order(program, output, split_commas(ops)))
+    code = _run(_recorder_command(program, output, split_commas(ops)))
     if _identity(output) == before:
         click.echo(f"error: the program ended in a way that left nothing to write to {output}.", err=True)
         return code or InfrastructureError.exit_code
@@ -64,7 +64,7 @@ def capture(output: Path, ops: tuple[str, ...], command: tuple[str, ...]) -> int
 
 
 def take_apart(command: Sequence[str]) -> Program:
-    """Which Python runs what. A script alone runs with the Python of this process."""
+    """Split the command line into its parts. A script without a Python runs with the Python of this process."""
     first, *rest = command
     if first.endswith(".py"):
         return Program(sys.executable, (), "script", first, tuple(rest))
@@ -72,11 +72,11 @@ def take_apart(command: Sequence[str]) -> Program:
     if python is None or not _PYTHON.fullmatch(Path(first).name):
         raise UsageError(f"'{first}' is not a Python. Write the program as: -- python script.py arguments")
     options: list[str] = []
-    while rest and rest[0].startswith("-") and rest[0] not in _TARGETS:
+    while rest and rest[0].startswith("-") and rest[0] not in _TARGET_KIND_OF_OPTION:
         count = 2 if rest[0] in _OPTIONS_WITH_VALUES else 1
         options += rest[:count]
         rest = rest[count:]
-    kind = _TARGETS.get(rest[0], "script") if rest else "script"
+    kind = _TARGET_KIND_OF_OPTION.get(rest[0], "script") if rest else "script"
     rest = rest if kind == "script" else rest[1:]
     if not rest:
         raise UsageError("there is no program to run. Write it as: -- python script.py arguments")
@@ -91,7 +91,7 @@ def _require_torchstone(program: Program) -> None:
         raise UsageError(f"{program.python} has no torchstone, or no torch. Install torchstone there.")
 
 
-def _order(program: Program, output: Path, operators: tuple[str, ...] | None) -> list[str]:
+def _recorder_command(program: Program, output: Path, operators: tuple[str, ...] | None) -> list[str]:
     from torchstone.schema import encode
 
     order: dict[str, Any] = {
@@ -105,14 +105,14 @@ def _order(program: Program, output: Path, operators: tuple[str, ...] | None) ->
 
 
 def _run(command: list[str]) -> int:
-    """The program's exit code. Ctrl-C reaches the program, too: this waits until it has written its file and ended."""
+    """Run the program and return its exit code. Ctrl-C reaches the program too; this waits until it has ended."""
     process = subprocess.Popen(command)
     while True:
         try:
             code = process.wait()
         except KeyboardInterrupt:
             continue
-        return code if code >= 0 else _KILLED - code
+        return code if code >= 0 else _SIGNAL_EXIT_CODE_BASE - code
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""Lets a command finish its work although nobody reads its stdout or stderr any more: `torchstone run … | head -1`."""
+"""Lets a command finish its work after the reader of its stdout or stderr has closed the pipe, as `head -1` does."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-class _Buffered(io.BufferedWriter):
-    """Drops what is written after its reader has closed the pipe.
+class _DroppingWriter(io.BufferedWriter):
+    """Drops what is written after the reader has closed the pipe.
 
-    Only what fails is handled in Python: an interrupt between a write and its end would write the same text again.
+    Only the failure is handled in Python. If writing were, an interrupt in the middle could write the same text twice.
     """
 
     is_lost = False
@@ -37,24 +37,24 @@ class _Buffered(io.BufferedWriter):
             self._drop()
 
     def _drop(self) -> None:
-        """Let this descriptor lead nowhere, for what is buffered and for all that follows."""
+        """Redirect the descriptor to /dev/null, for buffered and for later text."""
         self.is_lost = True
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.fileno())
-        os.close(nowhere)
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, self.fileno())
+        os.close(null_device)
 
 
 @contextlib.contextmanager
 def closed_pipes_ignored() -> Iterator[None]:
-    """Within it, writing to stdout or stderr succeeds also where the other end is closed.
+    """Within it, writing to stdout or stderr succeeds even if the other end of the pipe is closed.
 
-    Streams that a caller has put in their place, as tests do, stay as they are.
+    Streams with which a caller has replaced them, as tests do, are not changed.
     """
     before = sys.stdout, sys.stderr
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _dropping(sys.stdout)
+        sys.stdout = _with_dropping_writer(sys.stdout)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _dropping(sys.stderr)
+        sys.stderr = _with_dropping_writer(sys.stderr)
     try:
         yield
     finally:
@@ -64,17 +64,17 @@ def closed_pipes_ignored() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def _dropping(stream: TextIO | None) -> TextIO:
-    """The same stream, over a descriptor that drops what nobody reads."""
+def _with_dropping_writer(stream: TextIO | None) -> TextIO:
+    """A stream over the same descriptor that drops text once the reader has closed the pipe."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream  # type: ignore[return-value]
-    at_once = stream.line_buffering or stream.write_through
-    buffer = _Buffered(io.FileIO(stream.fileno(), "w", closefd=False))
-    return io.TextIOWrapper(buffer, stream.encoding, "backslashreplace", line_buffering=at_once)
+    line_buffered = stream.line_buffering or stream.write_through
+    buffer = _DroppingWriter(io.FileIO(stream.fileno(), "w", closefd=False))
+    return io.TextIOWrapper(buffer, stream.encoding, "backslashreplace", line_buffering=line_buffered)
 
 
 def is_closed_pipe(stream: TextIO) -> bool:
-    """Whether nobody can read what is written to this stream."""
+    """Whether the reader of this stream has closed the pipe."""
     if getattr(getattr(stream, "buffer", None), "is_lost", False):
         return True
     try:

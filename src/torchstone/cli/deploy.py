@@ -9,7 +9,7 @@ from torchstone.cli.lazy import LazyGroup
 DEPLOY_COMMANDS = {
     "modal": ("torchstone.cli.deploy_modal:deploy_modal", "Put judges on Modal, for --executor modal."),
 }
-"""Name -> where the command is, and its line in the help."""
+"""Name -> import path of the command, and its line in the help."""
 
 
 @click.group(

@@ -37,7 +37,7 @@ def deploy_modal(gpus: tuple[str, ...], max_containers: int, dry_run: bool, as_j
             app.deploy()
         except Exception as error:
             raise as_ours(error, chosen[0]) from error
-    told = {
+    declaration = {
         "app": modal_app.APP,
         "deployed": not dry_run,
         "image": modal_app.BASE_IMAGE,
@@ -45,7 +45,7 @@ def deploy_modal(gpus: tuple[str, ...], max_containers: int, dry_run: bool, as_j
         "functions": functions,
     }
     if as_json:
-        click.echo(encode(told).decode())
+        click.echo(encode(declaration).decode())
         return
     click.echo(f"{'would deploy' if dry_run else 'deployed'} app {modal_app.APP} on {modal_app.BASE_IMAGE}")
     click.echo(f"  with {', '.join(modal_app.pins())}")

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """One thing that was looked for."""
+    """One finding: a device, package, isolation layer or tool, and whether it can be used."""
 
     topic: str
     name: str
     good: bool
     detail: str
     advice: str = ""
-    """What to do about it; empty if nothing need be done."""
+    """What the user should do; empty: nothing."""
 
 
 _PACKAGES = {
@@ -130,7 +130,9 @@ def _isolation(device: str) -> list[Diagnosis]:
 
 
 def _access(worker: Worker) -> list[Diagnosis]:
-    """What the judge can do to a worker. Without it kernels are judged in a weaker way, and records say so."""
+    """Whether the judge can freeze a worker by ptrace and read its memory. Without that, kernels are judged in a weaker
+    way, and records say so.
+    """
     advice = "allow ptrace (in a container: --cap-add SYS_PTRACE)"
     traced, read = worker.holding == "traced", worker.results == "read"
     holding = "by ptrace" if traced else "by SIGSTOP, which a kernel can undo: ptrace is refused"
@@ -148,13 +150,13 @@ def _advice(layer: str) -> str:
 def _compilers() -> list[Diagnosis]:
     from torchstone.processes.toolchain import find_cxx, find_nvcc
 
-    sought = (
+    compilers = (
         ("C++", find_cxx(), "install g++ for C++ kernels and --backend compile on the CPU, or name a compiler in CXX"),
         ("nvcc", find_nvcc(), "install NVIDIA's CUDA toolkit for CUDA kernels, or name its folder in CUDA_HOME"),
     )
     return [
         Diagnosis("compiler", name, path is not None, path or "not found", "" if path else advice)
-        for name, path, advice in sought
+        for name, path, advice in compilers
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-_PARAMETERS = {
+_OPTIONS_OF_FIELD = {
     "operators": ("ops",),
     "backend": ("backends",),
     "suite": ("suite", "case"),
@@ -20,26 +20,27 @@ _PARAMETERS = {
     "stream": ("no_stream",),
     "price": ("price", "prices"),
 }
-"""Field of a request -> the options that it comes from, where it is not one of the same name."""
-_PARTS = {
+"""Field of a request -> the options that set it, if that is not an option of the same name."""
+_OPTIONS_OF_PARTS = {
     "deadlines": {f"{stage}_seconds": f"{stage}_timeout" for stage in ("load", "compile", "check", "measure")},
     "limits": {"memory_bytes": "memory_limit", "scratch_bytes": "scratch_limit", "processes": "process_limit"},
 }
-"""Field of a request -> its own fields, each with its option: one that is given leaves the others as they were."""
+"""Field of a request that is a struct -> its fields, each with its option. Fields without a given option keep the
+earlier run's value."""
 
 
 class NothingFailed(Exception):  # noqa: N818 - an answer
-    """There is nothing to judge again: every case of the run agrees."""
+    """No case of the run failed, so there is nothing to judge again."""
 
 
 def with_earlier(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the request, those that no option was given for as the earlier run had them."""
+    """The fields of the request. Those without a given option have the value of the earlier run."""
     if given["resume"] and given["last_failed"] is not None:
         raise click.UsageError("--resume continues a run, --last-failed begins another. Give one of them.")
     if given["resume"]:
         return _resumed(fields, given)
     if given["last_failed"] is not None:
-        return _of_failed(fields, given)
+        return _with_failed_cases(fields, given)
     return fields
 
 
@@ -51,7 +52,7 @@ def _resumed(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     if given["run_id"] is None:
         folder, progress = earlier.newest_unfinished(output_dir)
         of = "" if progress.planned is None else f" of {progress.planned}"
-        _say(f"going on with {folder}, in which {progress.judged}{of} cases are judged", given)
+        _print_notice(f"going on with {folder}, in which {progress.judged}{of} cases are judged", given)
     else:
         folder = output_dir / given["run_id"]
         if not folder.is_dir():
@@ -60,12 +61,14 @@ def _resumed(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     if earlier.was_begun(folder):
         return merged(fields, earlier.remembered(folder))
     if folder.is_dir():
-        _say(f"{folder} has no options to remember: its run was killed at once. It begins now as asked.", given)
+        _print_notice(
+            f"{folder} has no options to remember: its run was killed at once. It begins now as asked.", given
+        )
     return fields
 
 
-def _of_failed(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """A new run on the failed cases. Their keys select them, instead of the options that narrowed the earlier run."""
+def _with_failed_cases(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a new run on the failed cases. The cases' keys select them, not the earlier run's options."""
     from torchstone.runs import earlier
     from torchstone.schema import forward_operator
 
@@ -73,7 +76,7 @@ def _of_failed(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     failed = earlier.failed_cases(folder, missing_too=given["fail_on_missing"])
     if not failed:
         raise NothingFailed(f"no case failed in {folder}: there is nothing to judge again.")
-    _say(f"judging what failed in {folder}: {len(failed)} case{'s' * (len(failed) != 1)}", given)
+    _print_notice(f"judging what failed in {folder}: {len(failed)} case{'s' * (len(failed) != 1)}", given)
     narrowing = {
         "operators": tuple(dict.fromkeys(forward_operator(case.operator) for case in failed)),
         "expression": None,
@@ -85,23 +88,25 @@ def _of_failed(fields: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def merged(fields: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
-    """The fields given now win over those of the earlier run, and these over the defaults."""
-    asked = {name: value for name, value in fields.items() if any(map(_was_given, _PARAMETERS.get(name, (name,))))}
-    if "suite" in asked and "case" in fields:
-        asked["case"] = fields["case"]
-    found = {**fields, **earlier, **asked}
-    for name, parts in _PARTS.items():
-        if name in earlier and name not in asked:
+    """Fields with options that are given now take precedence over the earlier run's, and those over defaults."""
+    given_now = {
+        name: value for name, value in fields.items() if any(map(_was_given, _OPTIONS_OF_FIELD.get(name, (name,))))
+    }
+    if "suite" in given_now and "case" in fields:
+        given_now["case"] = fields["case"]
+    found = {**fields, **earlier, **given_now}
+    for name, parts in _OPTIONS_OF_PARTS.items():
+        if name in earlier and name not in given_now:
             found[name] = _with_parts(
                 earlier[name], fields[name], [key for key, option in parts.items() if _was_given(option)]
             )
     return found
 
 
-def _with_parts(earlier: Any, now: Any, names: list[str]) -> Any:
+def _with_parts(earlier: Any, current: Any, names: list[str]) -> Any:
     import msgspec
 
-    return msgspec.structs.replace(earlier, **{name: getattr(now, name) for name in names})
+    return msgspec.structs.replace(earlier, **{name: getattr(current, name) for name in names})
 
 
 def _was_given(parameter: str) -> bool:
@@ -109,6 +114,6 @@ def _was_given(parameter: str) -> bool:
     return source not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
-def _say(line: str, given: dict[str, Any]) -> None:
+def _print_notice(line: str, given: dict[str, Any]) -> None:
     if not given["quiet"]:
         click.echo(line, err=True)

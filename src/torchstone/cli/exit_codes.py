@@ -13,14 +13,14 @@ _FAILURES = ("disagrees", "cheated", "crashed", "timed_out", "delegated")
 
 
 def exit_code(summary: Summary, interrupted: bool, fail_on_missing: bool) -> int:
-    """A failure of Torchstone itself wins over one of a kernel: the run is then not complete."""
+    """The exit code of a run. Torchstone's own failure takes precedence over a kernel's: the run is not complete."""
     counts = summary.counts
-    refused = counts.get("unsupported", 0) - summary.excused
+    refused_by_kernel = counts.get("unsupported", 0) - summary.excused
     if interrupted:
         return INTERRUPTED
     if counts.get("unjudged", 0):
         return INFRASTRUCTURE
-    if refused or any(counts.get(name, 0) for name in _FAILURES):
+    if refused_by_kernel or any(counts.get(name, 0) for name in _FAILURES):
         return SOME_DO_NOT
     if fail_on_missing and counts.get("missing", 0):
         return SOME_DO_NOT

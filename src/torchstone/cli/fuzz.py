@@ -46,11 +46,11 @@ def fuzz(ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **given: 
 
     request = SearchRequest(operators=split_commas(ops), dtypes=split_commas(dtypes), **given)
     found: list[SmallestFailure] = []
-    with _hypothesis_at_home():
+    with _hypothesis_in_temporary_folder():
         for finding in search(request, Progress()):
             found.append(finding)
             if not as_json:
-                _tell(finding, request)
+                _print_finding(finding, request)
     code = _exit_code(found)
     if as_json:
         findings = [_as_data(finding, request) for finding in found]
@@ -59,15 +59,15 @@ def fuzz(ops: tuple[str, ...], dtypes: tuple[str, ...], as_json: bool, **given: 
 
 
 def _exit_code(found: list[SmallestFailure]) -> int:
-    """An operator that could not be searched is not known to be right, so it is not success."""
+    """The exit code. An operator that could not be searched is not known to be right, so the code is not 0."""
     if any(finding.failure or finding.verdicts.get("unsupported") for finding in found):
         return _FOUND
     return _NOT_SEARCHED if any(finding.reason for finding in found) else _NONE_FOUND
 
 
 @contextmanager
-def _hypothesis_at_home() -> Iterator[None]:
-    """Gives Hypothesis a temporary home: it would write its files into the user's current folder."""
+def _hypothesis_in_temporary_folder() -> Iterator[None]:
+    """Give Hypothesis a temporary home folder. Otherwise it writes files into the current folder."""
     from torchstone.errors import MissingExtraError
 
     try:
@@ -83,22 +83,22 @@ def _hypothesis_at_home() -> Iterator[None]:
 
 
 class Progress:
-    """A line on stderr now and then."""
+    """Prints the progress to stderr every few seconds, and when a kernel begins to fail."""
 
     def __init__(self) -> None:
-        self._said = time.monotonic()
+        self._last_printed = time.monotonic()
         self._failing = ""
 
     def tried(self, operator: str, examples: int, of: int, failing: Case | None) -> None:
         if failing is not None and self._failing != operator:
             self._failing = operator
-            self._say(f"{operator}: fails on {failing.label}; looking for a smaller case")
-        elif time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
+            self._print_line(f"{operator}: fails on {failing.label}; looking for a smaller case")
+        elif time.monotonic() - self._last_printed >= _SECONDS_BETWEEN_LINES:
             doing = f"{examples} cases judged, shrinking" if failing is not None else f"{examples}/{of} cases judged"
-            self._say(f"{operator}: {doing}")
+            self._print_line(f"{operator}: {doing}")
 
-    def _say(self, line: str) -> None:
-        self._said = time.monotonic()
+    def _print_line(self, line: str) -> None:
+        self._last_printed = time.monotonic()
         print(line, file=sys.stderr, flush=True)
 
 
@@ -115,7 +115,7 @@ def reproducing_line(case: Case, request: SearchRequest) -> str:
     return shlex.join(words)
 
 
-def _tell(finding: SmallestFailure, request: SearchRequest) -> None:
+def _print_finding(finding: SmallestFailure, request: SearchRequest) -> None:
     from torchstone.reports.safe_text import one_line
     from torchstone.schema import explain, verdict_name
 

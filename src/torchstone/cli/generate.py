@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GENERATE_COMMANDS = {
     "report": ("torchstone.cli.generate_report:report", "Scores of runs: pass@k, speed, tokens, kinds of failure."),
 }
-"""Name -> where the command is, and its line in the help."""
+"""Name -> import path of the command, and its line in the help."""
 
 _WHAT, _MODEL, _ASKING, _WHERE, _LIMITS, _OUTPUT = GROUPS = (
     "What to write",
@@ -35,7 +35,7 @@ _WHAT, _MODEL, _ASKING, _WHERE, _LIMITS, _OUTPUT = GROUPS = (
     "Limits of kernels",
     "Output",
 )
-_AS_IN_RUN = {
+_GROUP_OF_SHARED_OPTION = {
     "dtypes": _WHAT,
     "source": _WHAT,
     "largest": _WHAT,
@@ -56,11 +56,11 @@ _AS_IN_RUN = {
     "scratch_limit": _LIMITS,
     "process_limit": _LIMITS,
 }
-"""Options that mean what they mean in `run`, and the group in which they are shown here."""
+"""Option with the same meaning as in `run` -> the group in which this command's help shows it."""
 
 
 class _GenerateGroup(GroupedCommand, LazyGroup):
-    """A group whose own options are shown under headings."""
+    """A command group that shows its own options under headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)
@@ -173,13 +173,13 @@ def generate(context: click.Context, /, **given: Any) -> int:
         return 0
     result = generated(_request(given), quiet=given["quiet"], verbose=given["verbose"])
     code = exit_code(result)
-    _tell(result, code, as_json=given["as_json"], quiet=given["quiet"])
+    _print_result(result, code, as_json=given["as_json"], quiet=given["quiet"])
     return code
 
 
 def _add_options_of_run() -> None:
     shared = {parameter.name: parameter for parameter in run_command.params}
-    for name, group in _AS_IN_RUN.items():
+    for name, group in _GROUP_OF_SHARED_OPTION.items():
         parameter = copy.copy(shared[name])
         assert isinstance(parameter, GroupedOption)
         parameter.group = group
@@ -192,11 +192,11 @@ _add_options_of_run()
 def generated(
     request: GenerationRequest, *, quiet: bool, verbose: bool = False, begun: Callable[[Path], None] | None = None
 ) -> GenerationResult:
-    """Carry it out, with progress on stderr. ``begun`` is told the folder before a model is asked."""
+    """Carry out the request, with progress on stderr. ``begun`` gets the run folder before the first request."""
     from torchstone.cli.progress import Counting, watching_any
     from torchstone.generation import generate as carry_out
 
-    counting: Counting[Attempt | None] = Counting("attempt", "made", "generating", _sort, _words, _line)
+    counting: Counting[Attempt | None] = Counting("attempt", "made", "generating", _status, _counts_text, _attempt_line)
     with watching_any(sys.stderr, quiet, counting, verbose) as observer:
         return carry_out(request, observer, begun=begun)
 
@@ -219,7 +219,7 @@ def _request(given: Mapping[str, Any]) -> GenerationRequest:
 
 
 def with_remembered(fields: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields given now win over those that the run was begun with, and these over the defaults."""
+    """Fields with options that are given now take precedence over those of the resumed run, and these over defaults."""
     from torchstone.generation.request import remembered
     from torchstone.generation.run_folder import newest_generation
     from torchstone.runs.folder import MANIFEST, read_manifest, unknown_run
@@ -232,12 +232,12 @@ def with_remembered(fields: dict[str, Any], given: Mapping[str, Any]) -> dict[st
         return fields
     earlier = remembered(read_manifest(folder).configuration)
     found = merged(fields, earlier)
-    if given["prices"] is not None:  # a table: the model that chooses from it may be the remembered one
+    if given["prices"] is not None:  # the model whose price counts may be that of the resumed run
         found["price"] = price_of({**given, "model": found["model"]}) or earlier.get("price")
     return found
 
 
-def _sort(attempt: Attempt | None) -> str:
+def _status(attempt: Attempt | None) -> str:
     from torchstone.schema.generation import Judged, NoCode
 
     if attempt is None:
@@ -247,11 +247,11 @@ def _sort(attempt: Attempt | None) -> str:
     return "wrong" if isinstance(attempt.outcome, (Judged, NoCode)) else "without a reply or verdict"
 
 
-def _words(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {sort}" for sort, count in counts.items()) or "none yet"
+def _counts_text(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in counts.items()) or "none yet"
 
 
-def _line(attempt: Attempt | None) -> str:
+def _attempt_line(attempt: Attempt | None) -> str:
     from torchstone.generation.operator_task import outcome_text
 
     return (
@@ -270,7 +270,7 @@ def exit_code(result: GenerationResult) -> int:
     return 0 if result.all_right else 1
 
 
-def _tell(result: GenerationResult, code: int, *, as_json: bool, quiet: bool) -> None:
+def _print_result(result: GenerationResult, code: int, *, as_json: bool, quiet: bool) -> None:
     from torchstone.generation.summary import SUMMARY
     from torchstone.schema import encode
 
@@ -292,10 +292,10 @@ def _tell(result: GenerationResult, code: int, *, as_json: bool, quiet: bool) ->
         click.echo((result.folder / SUMMARY).read_text())
     click.echo(f"{right} of {total} operators have a right kernel, in {result.folder}")
     if result.interrupted:
-        _tell_resuming(result)
+        _print_resuming_command(result)
 
 
-def _tell_resuming(result: GenerationResult) -> None:
+def _print_resuming_command(result: GenerationResult) -> None:
     from torchstone.generation.run import resuming_command
 
     click.echo(f"interrupted; go on with: {resuming_command(result.folder)}", err=True)

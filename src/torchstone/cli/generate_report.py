@@ -53,7 +53,7 @@ def report(runs: tuple[Path, ...], ps: tuple[float, ...], ks: tuple[int, ...], a
 
 
 def _folder(run: Path) -> Path:
-    """The folder itself, or the one of this id."""
+    """The run folder: the given path, or the folder of this run id."""
     from torchstone.generation.request import OUTPUT_DIR
 
     return run if run.exists() or run.is_absolute() else OUTPUT_DIR / run

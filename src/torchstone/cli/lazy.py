@@ -10,7 +10,7 @@ import click
 
 
 class LazyGroup(click.Group):
-    """Commands by import path. Several commands need torch-sized imports; `--help` must need none."""
+    """A group of commands by import path. Several commands have imports as large as torch; `--help` needs none."""
 
     def __init__(self, *args: Any, commands_at: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -18,7 +18,7 @@ class LazyGroup(click.Group):
 
     @property
     def commands_at(self) -> dict[str, tuple[str, str]]:
-        """Name -> where the command is, and its line in the help."""
+        """Name -> import path of the command, and its line in the help."""
         return dict(self._commands_at)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -55,7 +55,7 @@ def _suites(query: CaseQuery) -> list[dict[str, Any]]:
 
 
 def _known_size(name: str, query: CaseQuery) -> tuple[int | None, int | None]:
-    """What the suite knows about its size without work; a size is no reason to fail."""
+    """Operators and cases of the suite, if it knows their numbers without work; None: not known, or an error."""
     from torchstone import registry
     from torchstone.errors import TorchstoneError
 
@@ -78,7 +78,7 @@ def _backends() -> list[dict[str, Any]]:
 
 
 def _operator_count(name: str) -> int | None:
-    """How many operators the backend serves, if its class says so."""
+    """The number of operators that the backend serves; None: its class does not say it, or an error."""
     from torchstone import registry
     from torchstone.errors import TorchstoneError
 
@@ -114,7 +114,7 @@ def _list_operators(suite: str, query: CaseQuery, as_json: bool) -> None:
         click.echo(f"left out: {reason}\t{count}", err=True)
 
 
-def _print_json(told: dict[str, Any]) -> None:
+def _print_json(content: dict[str, Any]) -> None:
     from torchstone.schema import encode
 
-    click.echo(encode(told).decode())
+    click.echo(encode(content).decode())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torchstone.installing.training_comparison import ModelComparison, Times
 
 _SECONDS_BETWEEN_LINES = 5.0
-_MOST_LOSSES = 6
+_MOST_LOSS_ROWS = 6
 
 
 @click.command(short_help="Train a model with and without a folder of kernels, and compare.")
@@ -59,17 +59,17 @@ def model(script: Path, kernels_dir: Path, ops: tuple[str, ...], device: str, as
 
 
 class _Progress:
-    """A line on stderr now and then."""
+    """Prints the progress to stderr every few seconds."""
 
     def __init__(self) -> None:
-        self._first = self._said = time.monotonic()
+        self._first = self._last_printed = time.monotonic()
 
     def tell(self, done: int, steps: int) -> None:
         now = time.monotonic()
-        if done == 1:  # starting the processes says nothing about the steps
-            self._first = self._said = now
-        if now - self._said >= _SECONDS_BETWEEN_LINES and done < steps:
-            self._said = now
+        if done == 1:  # the time until then includes starting the processes
+            self._first = self._last_printed = now
+        if now - self._last_printed >= _SECONDS_BETWEEN_LINES and done < steps:
+            self._last_printed = now
             left = (now - self._first) / (done - 1) * (steps - done)
             click.echo(f"{done}/{steps} steps, about {left:.0f} s left", err=True)
 
@@ -118,8 +118,8 @@ def _print_losses(found: ModelComparison, console: Console) -> None:
     from torchstone.reports.console import make_table, print_table
 
     table = make_table(console, "Losses", ("step", "loss without", "loss with kernels"))
-    places = sorted({round(place * (found.steps - 1) / (_MOST_LOSSES - 1)) for place in range(_MOST_LOSSES)})
-    for place in places:
+    steps_shown = sorted({round(place * (found.steps - 1) / (_MOST_LOSS_ROWS - 1)) for place in range(_MOST_LOSS_ROWS)})
+    for place in steps_shown:
         table.add_row(str(place + 1), f"{found.plain_losses[place]:.7g}", f"{found.kernels_losses[place]:.7g}")
     print_table(console, table)
     console.print()

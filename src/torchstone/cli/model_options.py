@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from torchstone.generation.prices import Price
 
 DSLS = ("triton", "cuda", "cpp", "pytorch", "helion", "cutedsl")
-"""Languages; a test compares them with those that there are prompts for."""
+"""Languages of kernels. A test compares them with the languages that prompts exist for."""
 STRATEGIES = ("refine", "best-of-n", "evolve")
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def model_options(group: str, attempts: tuple[str, ...], default_attempts: int | None) -> _Decorator:
-    """Which model, how often, for how much: of `generate` and of `run --backend llm`."""
+    """The options for the model, its attempts and its budget, which `generate` and `run --backend llm` share."""
     declared = (
         option("--model", group=group, metavar="NAME", help="Model that writes the kernels."),
         option(
@@ -114,7 +114,7 @@ MODEL_FIELDS = (
 
 
 def price_of(given: Mapping[str, Any]) -> Price | None:
-    """The price of the model; None: it is not known."""
+    """The price of the model from the options; None: it is not known."""
     from torchstone.generation.prices import parse_price, read_prices
 
     if given["price"] is not None and given["prices"] is not None:

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 import click
 
 WIDEST = 120
-"""Columns of help texts and lists on wide terminals: longer lines are hard to read."""
+"""Most columns of help texts and lists: longer lines are hard to read."""
 
 
 def print_rows(rows: Iterable[tuple[str, ...]]) -> None:
-    """On a terminal two columns that fit it, the second of all that is not empty; tabs between all cells elsewhere."""
+    """Print the rows. On a terminal in two columns, the second with all further cells; else with tabs between cells."""
     listed = list(rows)
     if not sys.stdout.isatty():
         for row in listed:
@@ -26,9 +26,9 @@ def print_rows(rows: Iterable[tuple[str, ...]]) -> None:
 
 
 def _sentence(cells: list[str]) -> str:
-    """``What it is (28 operators, 153 cases).``, or the cells with commas where the first is no sentence."""
+    """``What it is (28 operators, 153 cases).``; if the first cell is no sentence, the cells with commas between."""
     first, *more = cells
-    known = ", ".join(filter(None, more))
-    if known and first.endswith("."):
-        return f"{first[:-1]} ({known})."
-    return ", ".join(filter(None, (first, known)))
+    details = ", ".join(filter(None, more))
+    if details and first.endswith("."):
+        return f"{first[:-1]} ({details})."
+    return ", ".join(filter(None, (first, details)))

@@ -1,6 +1,6 @@
 """A click command whose help shows its options in named groups.
 
-An option says its group where it is declared. Options without one come last, under "Other".
+An option's declaration names its group. Options without a group come last, under "Other".
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 import click
 
 OTHER = "Other"
-"""Heading of the options that name no group, `--help` among them."""
+"""Heading of the options without a group, such as `--help`."""
 
 _NAMES_WIDTH = 30
-"""Columns for the names of options in every group alike; longer names stand on a line of their own."""
+"""Columns for the names of options, the same in every group. A longer name gets a line of its own."""
 
 
 class GroupedOption(click.Option):
-    """An option that knows under which heading it is shown."""
+    """An option with the heading under which the help shows it."""
 
     def __init__(self, *args: Any, group: str = OTHER, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -47,7 +47,7 @@ class GroupedCommand(click.Command):
 
 
 def option(*names: str, group: str = OTHER, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """``click.option`` with a group. Commands that show no groups may use it too."""
+    """``click.option`` with a group. Commands whose help has no groups may use it too."""
     return click.option(*names, cls=GroupedOption, group=group, **settings)
 
 

@@ -19,14 +19,14 @@ from torchstone.schema import encode
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal. None if stdout is not a terminal: lines are not broken."""
+    """Columns of the terminal. None if stdout is no terminal: then lines are not broken."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_report(
     report: RunReport, folder: Path, *, quiet: bool = False, wide: bool = False, durations: int | None = None
 ) -> None:
-    """Heading, tables and the closing lines, or the last of these alone."""
+    """Print heading, tables and closing lines; with ``quiet`` only the last closing line."""
     console = make_console(sys.stdout)
     if quiet:
         print_closing(console, closing_line(report.summary, folder))
@@ -35,7 +35,7 @@ def print_report(
 
 
 def print_json(report: RunReport, folder: Path, *, durations: int | None = None, **more: Any) -> None:
-    """The summary, the failures with their reasons, and where the run lies."""
+    """Print the run folder, the summary and the failures with their reasons as one JSON object."""
     told = {"run_folder": str(folder), **more, "summary": report.summary, "failures": failure_entries(report.results)}
     if durations is not None:
         told["durations"] = duration_entries(report.results, durations)
@@ -43,7 +43,7 @@ def print_json(report: RunReport, folder: Path, *, durations: int | None = None,
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file that the user asked for."""
+    """Write a file that an option names. Raises UsageError if that fails."""
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -51,5 +51,5 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def write_junit(report: RunReport, path: Path) -> None:
-    """The run as JUnit XML."""
+    """Write the run as JUnit XML."""
     write_file(path, junit_xml(report))

@@ -13,7 +13,7 @@ PAIRS_COMMANDS = {
     "compare": ("torchstone.cli.pairs_compare:compare", "Show what got slower or faster between two runs."),
     "expect": ("torchstone.cli.pairs_expect:expect", "Check a run against expected speedups, or update these."),
 }
-"""Name -> where the command is, and its line in the help."""
+"""Name -> import path of the command, and its line in the help."""
 
 
 @click.group(

@@ -21,7 +21,7 @@ _POSITIVE = NumberRange(min=0, min_open=True)
 
 
 def _duration(context: click.Context, parameter: click.Parameter, value: str) -> float:
-    """``4h`` -> seconds; an option's callback."""
+    """Callback of an option: ``4h`` -> seconds."""
     from torchstone.harness.request import duration_seconds
 
     try:
@@ -76,16 +76,16 @@ def run(**given: Any) -> int:
     from torchstone.harness.run import run_pairs
 
     counting: Counting[PairRecord] = Counting(
-        "pair", "run", "running", lambda record: record.status, _words, lambda record: record.name
+        "pair", "run", "running", lambda record: record.status, _counts_text, lambda record: record.name
     )
     with watching_any(sys.stderr, given["quiet"], counting) as observer:
         result = run_pairs(_request(given), observer)
     code = _exit_code(result)
-    _tell(result, code, as_json=given["as_json"], quiet=given["quiet"])
+    _print_result(result, code, as_json=given["as_json"], quiet=given["quiet"])
     return code
 
 
-def _words(counts: Mapping[str, int]) -> str:
+def _counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {status}" for status, count in counts.items()) or "none yet"
 
 
@@ -104,7 +104,7 @@ def _request(given: Mapping[str, Any]) -> PairsRequest:
 
 
 def _with_remembered(fields: dict[str, Any]) -> dict[str, Any]:
-    """What is asked now, then what the run was begun with, then the usual."""
+    """Fields with options that are given now take precedence over those of the resumed run, and these over defaults."""
     from torchstone.cli.earlier_runs import merged
     from torchstone.harness.request import overlaid, remembered
     from torchstone.runs.folder import MANIFEST, read_manifest
@@ -117,7 +117,7 @@ def _with_remembered(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _overrides(given: Mapping[str, Any]) -> BenchmarkConfig:
-    """Only what was given: a setting of the command line wins over the benchmark's own."""
+    """The settings with a given option. They take precedence over a benchmark's own; None leaves the benchmark's."""
     from torchstone.benchmarks import BenchmarkConfig, BenchmarkMode
     from torchstone.harness.request import REPRODUCIBLE_SEED
 
@@ -144,7 +144,7 @@ def _exit_code(result: PairsResult) -> int:
     return 0 if result.report.summary.is_fine else 1
 
 
-def _tell(result: PairsResult, code: int, *, as_json: bool, quiet: bool) -> None:
+def _print_result(result: PairsResult, code: int, *, as_json: bool, quiet: bool) -> None:
     from torchstone.cli.pairs_show import print_json, print_report
     from torchstone.harness.run import how_to_go_on
 

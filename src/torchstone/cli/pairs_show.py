@@ -36,7 +36,7 @@ def read_report(run: Path) -> tuple[Path, PairsReport]:
 
 
 def print_report(report: PairsReport, folder: Path, quiet: bool = False) -> None:
-    """Tables and the closing line, or that line alone."""
+    """Print tables and the closing line; with ``quiet`` only the closing line."""
     from torchstone.harness.render import closing_line, render
     from torchstone.reports.console import make_console
 
@@ -48,7 +48,7 @@ def print_report(report: PairsReport, folder: Path, quiet: bool = False) -> None
 
 
 def print_json(report: PairsReport, folder: Path, **more: Any) -> None:
-    """What `benchmark_test_results.json` holds, and where the run lies."""
+    """Print the content of `benchmark_test_results.json` with the run folder as one JSON object."""
     from msgspec.structs import asdict
 
     from torchstone.schema import encode

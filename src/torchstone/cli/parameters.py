@@ -15,14 +15,14 @@ from torchstone.cli.option_groups import OTHER, option
 if TYPE_CHECKING:
     from torchstone.schema import Case
 
-_UNITS = {
+_BYTES_OF_UNIT = {
     "": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 10**3, "m": 1 << 20, "mib": 1 << 20, "mb": 10**6,
     "g": 1 << 30, "gib": 1 << 30, "gb": 10**9, "t": 1 << 40, "tib": 1 << 40, "tb": 10**12,
 }  # fmt: skip
 
 
 class NumberRange(click.FloatRange):
-    """Numbers of a range. NaN is in none; click compares, and lets it pass."""
+    """A range of numbers that refuses NaN. click only compares with the bounds, and accepts NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
@@ -32,11 +32,11 @@ class NumberRange(click.FloatRange):
 
 
 def size_in_bytes(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """``8GiB`` -> bytes; an option's callback."""
+    """Callback of an option: ``8GiB`` -> bytes."""
     if value is None:
         return None
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", value.lower())
-    size = int(float(found.group(1)) * _UNITS.get(found.group(2), 0)) if found else 0
+    size = int(float(found.group(1)) * _BYTES_OF_UNIT.get(found.group(2), 0)) if found else 0
     if size < 1:
         raise click.BadParameter(
             f"'{value}' is not a size. Write it like 8GiB, 512MiB or 1073741824.", context, parameter
@@ -45,7 +45,7 @@ def size_in_bytes(context: click.Context, parameter: click.Parameter, value: str
 
 
 def case_of(context: click.Context, parameter: click.Parameter, value: str | None) -> Case | None:
-    """A case as JSON, or ``@FILE`` that holds it; an option's callback."""
+    """Callback of an option: a case from JSON, or from ``@FILE`` with JSON."""
     if value is None:
         return None
     import msgspec
@@ -72,7 +72,7 @@ def split_commas(values: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def report_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options for the output of results: ``wide``, ``durations``, ``junit``."""
+    """Decorator that adds the options for the output of results: ``wide``, ``durations``, ``junit``."""
     wide = option("--wide", group=group, is_flag=True, help="All columns, even if the terminal is too narrow.")
     slowest = option(
         "--durations",
@@ -93,7 +93,7 @@ def report_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callabl
 
 
 def timeout_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The limits of the stages: ``load_timeout`` to ``measure_timeout``, and ``timeout_multiplier``."""
+    """Decorator that adds the limits of the stages: ``load_timeout`` to ``measure_timeout``, ``timeout_multiplier``."""
     seconds: Any = {"type": NumberRange(min=0, min_open=True), "group": group}
     load = option("--load-timeout", metavar="SECONDS", help="Limit for importing a kernel.", **seconds)
     first = option("--compile-timeout", metavar="SECONDS", help="Limit for a case's first call.", **seconds)
@@ -104,7 +104,7 @@ def timeout_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callab
 
 
 def _writable_file(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
-    """Checks at the start that the file's folder exists: a long run must not fail when it writes the file."""
+    """Callback of an option: check that the file's folder exists. A long run must not fail when it writes the file."""
     if value is not None and not value.absolute().parent.is_dir():
         raise click.BadParameter(
             f"there is no folder '{value.parent}' to write into. Make it first.", context, parameter
@@ -113,7 +113,7 @@ def _writable_file(context: click.Context, parameter: click.Parameter, value: Pa
 
 
 def case_options(group: str = OTHER) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that choose among a suite's cases: ``source``, ``largest``, ``sample``, ``overhead_dominated``."""
+    """Decorator that adds options to select cases: ``source``, ``largest``, ``sample``, ``overhead_dominated``."""
     source = option(
         "--source",
         "--alternative-torchbench-data-path",

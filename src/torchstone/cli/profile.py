@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from torchstone.profiling import Profiled, ProfileRequest
     from torchstone.schema import Profile
 
-_SAME_NAME = ("kernel", "suite", "backend", "kernels_dir", "operator", "entry", "case", "device", "calls", "threads")
+_FIELDS_NAMED_AS_OPTIONS = (
+    "kernel",
+    "suite",
+    "backend",
+    "kernels_dir",
+    "operator",
+    "entry",
+    "case",
+    "device",
+    "calls",
+    "threads",
+)
 
 
 @click.command(short_help="Show where a kernel's time goes: torch's profiler, ncu, nsys.")
@@ -55,10 +66,12 @@ def profile(**given: Any) -> int:
     from torchstone.profiling import profile as make_profile
 
     if given["isolation"] == "none":
-        _say("--isolation none: the kernel runs with your rights on this machine. Profile only code you trust.")
-    made = make_profile(_request(given), _say)
+        _print_notice(
+            "--isolation none: the kernel runs with your rights on this machine. Profile only code you trust."
+        )
+    made = make_profile(_request(given), _print_notice)
     code = exit_code(made.profile)
-    _tell(made, code, given["as_json"])
+    _print_result(made, code, given["as_json"])
     return code
 
 
@@ -72,12 +85,12 @@ def _request(given: dict[str, Any]) -> ProfileRequest:
         isolation=given["isolation"],
         output_dir=given["output_dir"],
         only_sandboxed=not given["allow_unsandboxed_profilers"] and _is_generated(given),
-        **{name: given[name] for name in _SAME_NAME},
+        **{name: given[name] for name in _FIELDS_NAMED_AS_OPTIONS},
     )
 
 
 def _is_generated(given: dict[str, Any]) -> bool:
-    """Whether the kernel lies in a run of generation: a model wrote it, and perhaps nobody has read it."""
+    """Whether the kernel lies in a run folder of `torchstone generate`: a model wrote it, unread by people perhaps."""
     from torchstone.schema.generation import GENERATION
 
     paths = (Path(given["kernel"]), given["kernels_dir"])
@@ -86,25 +99,25 @@ def _is_generated(given: dict[str, Any]) -> bool:
 
 
 def exit_code(profile: Profile) -> int:
-    """One profiler that worked is an answer; else a failing kernel weighs more than a missing tool."""
+    """0 if any profiler worked, else 1 if the kernel failed under one, else 3: no profiler could be used."""
     statuses = {result.status for result in profile.results}
     if "profiled" in statuses:
         return 0
     return 1 if "failed" in statuses else 3
 
 
-def _say(message: str) -> None:
+def _print_notice(message: str) -> None:
     from torchstone.reports.safe_text import one_line
 
     click.echo(f"notice: {one_line(message, limit=1000)}", err=True)
 
 
-def _tell(made: Profiled, code: int, as_json: bool) -> None:
+def _print_result(made: Profiled, code: int, as_json: bool) -> None:
     if as_json:
         from torchstone.schema import encode
 
-        whole = {"profile_folder": str(made.folder), "exit_code": code, "profile": made.profile}
-        click.echo(encode(whole).decode())
+        content = {"profile_folder": str(made.folder), "exit_code": code, "profile": made.profile}
+        click.echo(encode(content).decode())
         return
     from torchstone.profiling.render import render
     from torchstone.reports.console import make_console

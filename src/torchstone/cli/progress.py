@@ -30,7 +30,8 @@ from torchstone.reports.slowest_cases import seconds_of
 from torchstone.runs import Observer
 from torchstone.schema import Agrees, Missing, Record, verdict_name
 
-_PLAIN_SECONDS = 5.0
+_SECONDS_BETWEEN_LINES = 5.0
+"""Shortest time between two progress lines in a pipe."""
 
 
 R = TypeVar("R")
@@ -38,12 +39,12 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether this is a terminal on which lines can be drawn again. A dumb one is treated as a pipe."""
+    """Whether this is a terminal on which lines can be drawn again. A dumb terminal is treated as a pipe."""
     return stream.isatty() and not Console(file=stream).is_dumb_terminal
 
 
 class Planned(Protocol[R_co]):
-    """What progress must know of a plan."""
+    """The part of a run's plan that progress uses."""
 
     @property
     def total(self) -> int: ...
@@ -53,24 +54,24 @@ class Planned(Protocol[R_co]):
 
 
 class Counting(NamedTuple, Generic[R]):
-    """What a run consists of, and how its records are counted and told."""
+    """How progress counts and shows the records of one kind of run."""
 
     noun: str
-    """`case`"""
+    """What a record is about: `case`."""
     finished: str
-    """`judged`"""
+    """Past participle: `judged`."""
     doing: str
-    """`judging`"""
+    """Present participle: `judging`."""
     sort: Callable[[R], str]
-    """A record's status."""
+    """Returns the status of a record, by which records are counted."""
     words: Callable[[Mapping[str, int]], str]
-    """Counts by status, as words."""
+    """Returns the counts by status as a text."""
     line: Callable[[R], str]
-    """A record on one line, for `--verbose`."""
+    """Returns a record as one line, for `--verbose`."""
     cost: Callable[[R, Any], Cost | None] = lambda record, plan: ALIKE
-    """What a record took, in a run of this plan; None: no time. All are alike unless this says more."""
+    """Returns the cost of a record in a run of this plan; None: it took no time. By default all cost the same."""
     left: Callable[[Any], Counter[str]] = lambda plan: Counter({"": plan.total - len(plan.done)})
-    """Kind of cost -> how many are left of it when the run begins."""
+    """Returns, for each kind of cost, how many records of it are left when the run begins."""
 
 
 def _case_words(counts: Mapping[str, int]) -> str:
@@ -80,26 +81,26 @@ def _case_words(counts: Mapping[str, int]) -> str:
     )
 
 
-def _sort_of_case(record: Record) -> str:
+def _case_status(record: Record) -> str:
     if isinstance(record.verdict, Agrees):
         return "agrees"
     return "missing" if isinstance(record.verdict, Missing) else "fails"
 
 
 def _case_line(record: Record) -> str:
-    """Verdict, operator, backend, arguments, seconds."""
+    """One line with verdict, operator, backend, arguments and seconds."""
     backend = one_line(record.implementation.backend)
     operator, label = one_line(record.case.operator), one_line(record.case.label)
     return f"{verdict_name(record.verdict):<11}  {operator} [{backend}]  {label}  {seconds_of(record):.2f} s"
 
 
 JUDGED_CASES: Counting[Record] = Counting(
-    "case", "judged", "judging", _sort_of_case, _case_words, _case_line, cost_of_case, cases_left
+    "case", "judged", "judging", _case_status, _case_words, _case_line, cost_of_case, cases_left
 )
 
 
 class Tally(Generic[R]):
-    """Counts of a run under way, and the time that its rest takes."""
+    """Counts of a run in progress, and the estimated time until its end."""
 
     def __init__(self, plan: Planned[R], counting: Counting[R], clock: Callable[[], float] = time.monotonic) -> None:
         self.total = plan.total
@@ -116,7 +117,7 @@ class Tally(Generic[R]):
         self._time_left.add(self._counting.cost(record, self._plan))
 
     def add_earlier(self, record: R) -> None:
-        """A record that an earlier part of the run made."""
+        """Count a record that an earlier part of the run made."""
         self._count(record)
         self._time_left.known(self._counting.cost(record, self._plan))
 
@@ -126,7 +127,7 @@ class Tally(Generic[R]):
 
     @property
     def seconds_left(self) -> float | None:
-        """None: it is not known yet."""
+        """Estimated seconds until the end; None: not known yet."""
         return self._time_left.seconds(self.total - self.done)
 
     @property
@@ -135,7 +136,7 @@ class Tally(Generic[R]):
 
 
 class QuietProgress(Generic[R]):
-    """Warnings only."""
+    """Shows warnings only."""
 
     def __init__(self, stream: TextIO, counting: Counting[R]) -> None:
         self._stream, self._counting = stream, counting
@@ -160,7 +161,7 @@ class QuietProgress(Generic[R]):
 
 
 class PlainProgress(QuietProgress[R]):
-    """One line every few seconds, for logs."""
+    """Prints one line every few seconds, for logs; with ``verbose`` one line for every record."""
 
     def __init__(
         self,
@@ -173,16 +174,16 @@ class PlainProgress(QuietProgress[R]):
         super().__init__(stream, counting)
         self._clock = clock
         self._verbose = verbose
-        self._said = self._said_prepared = -math.inf
+        self._last_printed = self._last_printed_preparing = -math.inf
 
     def preparing(self, done: int, total: int, what: str) -> None:
-        if done == total or self._clock() - self._said_prepared >= _PLAIN_SECONDS:
-            self._said_prepared = self._clock()
+        if done == total or self._clock() - self._last_printed_preparing >= _SECONDS_BETWEEN_LINES:
+            self._last_printed_preparing = self._clock()
             print(f"preparing, once: {what} {done}/{total}", file=self._stream, flush=True)
 
     def planned(self, plan: Planned[R], folder: Path) -> None:
         self._tally = Tally(plan, self._counting, self._clock)
-        self._said = self._clock()
+        self._last_printed = self._clock()
         kept = f", {len(plan.done)} of them done before" if plan.done else ""
         print(f"{counted(plan.total, self._counting.noun)}{kept}, in {folder}", file=self._stream, flush=True)
 
@@ -192,8 +193,8 @@ class PlainProgress(QuietProgress[R]):
             print(self._counting.line(record), file=self._stream, flush=True)
             return
         now = self._clock()
-        if now - self._said >= _PLAIN_SECONDS:
-            self._said = now
+        if now - self._last_printed >= _SECONDS_BETWEEN_LINES:
+            self._last_printed = now
             left = self._tally.seconds_left
             reached = f"{self._tally.done}/{self._tally.total} {self._counting.finished}"
             about = "" if left is None else f", about {left:.0f} s left"
@@ -207,7 +208,7 @@ class PlainProgress(QuietProgress[R]):
 
 
 class _LeftColumn(ProgressColumn):
-    """The time left, `0:01:23`; it goes down between two records."""
+    """Column with the time left, `0:01:23`. It counts down between two records."""
 
     max_refresh = 0.5
 
@@ -218,7 +219,7 @@ class _LeftColumn(ProgressColumn):
 
 
 class LiveProgress(Generic[R]):
-    """A bar with counts and the time left."""
+    """Shows a bar with counts and the time left."""
 
     def __init__(self, stream: TextIO, counting: Counting[R], *, verbose: bool = False) -> None:
         self._counting = counting
@@ -285,7 +286,7 @@ class LiveProgress(Generic[R]):
 
 @contextlib.contextmanager
 def watching(stream: TextIO, quiet: bool, verbose: bool = False) -> Iterator[Observer]:
-    """The observer of a run of cases that fits the stream, for as long as the run lasts."""
+    """Yields the observer for a run of cases: quiet, plain lines, or a live bar if the stream is a terminal."""
     with watching_any(stream, quiet, JUDGED_CASES, verbose) as observer:
         yield observer
 
@@ -307,7 +308,7 @@ def watching_any(
 
 @contextlib.contextmanager
 def counting(stream: TextIO, quiet: bool, what: str) -> Iterator[Callable[[int, int], None]]:
-    """For other long work: gives a function to call with done and total, which shows them and the time left."""
+    """For other long work: yields a function that takes done and total, and shows them with the time left."""
     if quiet:
         yield lambda done, total: None
     elif not can_redraw(stream):
@@ -326,14 +327,16 @@ def counting(stream: TextIO, quiet: bool, what: str) -> Iterator[Callable[[int, 
 
 
 class _PlainCount:
+    """Prints done and total with the time left every few seconds."""
+
     def __init__(self, stream: TextIO, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._what, self._clock = stream, what, clock
-        self._began = self._said = clock()
+        self._began = self._last_printed = clock()
 
     def tell(self, done: int, total: int) -> None:
         now = self._clock()
-        if now - self._said < _PLAIN_SECONDS:
+        if now - self._last_printed < _SECONDS_BETWEEN_LINES:
             return
-        self._said = now
+        self._last_printed = now
         left = (now - self._began) / done * (total - done)
         print(f"{done}/{total} {self._what}, about {left:.0f} s left", file=self._stream, flush=True)

@@ -1,4 +1,4 @@
-"""``torchstone redteam``: judges known cheats and honest look-alikes, and shows which cheats are caught here."""
+"""``torchstone redteam``: judges known cheats and honest look-alikes, and shows which cheats this machine stops."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from torchstone.runs.replay import Replayed
 
-_REPRODUCES, _AGREES, _NO_ANSWER = 1, 0, 3
+_FAILS_AGAIN, _AGREES, _NO_ANSWER = 1, 0, 3
 
 
 @click.command(short_help="Repeat the calls of recorded failures, with the same values.")
@@ -61,7 +61,7 @@ def _code(result: Replayed) -> int:
         case Unjudged() | Unsupported(by="reference" | "device"):
             return _NO_ANSWER
         case _:
-            return _REPRODUCES
+            return _FAILS_AGAIN
 
 
 def _print_json(results: list[Replayed], code: int) -> None:
@@ -74,7 +74,7 @@ def _as_data(result: Replayed) -> dict[str, Any]:
     return {
         "job_key": result.source.record.job_key,
         "operator": result.source.record.case.operator,
-        "reproduces": _code(result) == _REPRODUCES,
+        "reproduces": _code(result) == _FAILS_AGAIN,
         "recorded": result.source.record.verdict,
         "now": result.verdict,
         "saved": None if result.saved is None else str(result.saved),
@@ -82,13 +82,13 @@ def _as_data(result: Replayed) -> dict[str, Any]:
 
 
 def told(result: Replayed, width: int | None = None) -> str:
-    """What was called, what came of it, the kernel's own traceback and output, and where the values were saved."""
+    """A replay as text: the call, its verdict, the kernel's traceback and output, and where the values were saved."""
     from torchstone.reports.failure_text import hanging, kernels_own_lines
     from torchstone.reports.safe_text import one_line
     from torchstone.schema import Disagrees, explain, verdict_name
 
     source, verdict = result.source, result.verdict
-    answer = {_REPRODUCES: "fails again", _AGREES: "agrees now"}.get(_code(result), "no answer")
+    answer = {_FAILS_AGAIN: "fails again", _AGREES: "agrees now"}.get(_code(result), "no answer")
     call = f"{source.record.case.operator}({one_line(source.replay.case.label)})"
     job = f"  job {source.record.job_key}"
     fits = width is None or len(call + job) <= width

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from torchstone.runs import RunRequest, RunResult
     from torchstone.schema import Deadlines, Limits
 
-_SECONDS = NumberRange(min=0, min_open=True)
+_POSITIVE_NUMBER = NumberRange(min=0, min_open=True)
 GENERATED = "llm"
-"""The backend whose kernels are generated before they are judged."""
+"""Name of the backend whose kernels a model writes before they are judged."""
 
 
 _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT, _MODEL = GROUPS = (
@@ -251,7 +251,7 @@ _WHAT, _KERNELS, _WHERE, _THOROUGHLY, _LIMITS, _OUTPUT, _MODEL = GROUPS = (
 @option(
     "--p",
     group=_OUTPUT,
-    type=_SECONDS,
+    type=_POSITIVE_NUMBER,
     metavar="X",
     default=1.0,
     show_default=True,
@@ -270,7 +270,7 @@ def run(**given: Any) -> int:
     try:
         request = _request(given)
     except NothingFailed as answer:
-        return _nothing_to_do(str(answer), as_json=given["as_json"])
+        return _print_nothing_failed(str(answer), as_json=given["as_json"])
     if GENERATED in request.backends:
         from torchstone.cli import INTERRUPTED
         from torchstone.cli.run_with_llm import with_generated
@@ -286,20 +286,23 @@ def run(**given: Any) -> int:
             )
         result = execute(request, observer, partial(make_report, p=given["p"]))
     code = exit_code(result.report.summary, result.interrupted, given["fail_on_missing"])
-    _tell(result, code, given)
+    _print_result(result, code, given)
     return code
 
 
-_WITHOUT_FOLDER = frozenset({"aten", "compile", "flag_gems", "liger", "torchstone-triton", "torchstone-cuda"})
-"""Backends that read no folder of kernels."""
+_BACKENDS_WITHOUT_FOLDER = frozenset({"aten", "compile", "flag_gems", "liger", "torchstone-triton", "torchstone-cuda"})
+"""Backends that do not read a folder of kernels."""
 
 
-def _refuse_what_would_be_ignored(given: dict[str, Any]) -> None:
-    """Options that another option needs. Judging PyTorch instead of the user's kernels must not look like success."""
+def _refuse_ignored_options(given: dict[str, Any]) -> None:
+    """Raise UsageError for options that have no effect without another one.
+
+    Otherwise a run that judges PyTorch instead of the user's kernels would look like success.
+    """
     backends = set(split_commas(given["backends"]) or ())
     if (
         given["kernels_dir"] is not None
-        and backends <= _WITHOUT_FOLDER
+        and backends <= _BACKENDS_WITHOUT_FOLDER
         and not (given["resume"] or given["last_failed"])
     ):
         raise click.UsageError(f"backend '{', '.join(sorted(backends))}' reads no folder. Add --backend directory.")
@@ -316,7 +319,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
         raise click.UsageError("--case is judged instead of a suite. Leave out --suite, or --case.")
     if given["quiet"] and given["verbose"]:
         raise click.UsageError("give --quiet or --verbose, not both.")
-    _refuse_what_would_be_ignored(given)
+    _refuse_ignored_options(given)
     fields = dict(
         command=click.get_current_context().obj or (),
         backend=split_commas(given["backends"]) or (),
@@ -338,7 +341,7 @@ def _request(given: dict[str, Any]) -> RunRequest:
 
 
 def limits_of(given: Mapping[str, Any]) -> Limits:
-    """What a worker may use, from the options."""
+    """The limits of a worker, from the options."""
     from torchstone.schema import Limits
 
     options = {"memory_bytes": "memory_limit", "scratch_bytes": "scratch_limit", "processes": "process_limit"}
@@ -346,18 +349,18 @@ def limits_of(given: Mapping[str, Any]) -> Limits:
 
 
 def deadlines_of(given: Mapping[str, Any], defaults: Deadlines | None = None) -> Deadlines:
-    """The limits of the stages, from the options."""
+    """The deadlines of the stages, from the options; ``defaults`` for stages without one."""
     from torchstone.schema import Deadlines
 
-    usual = defaults or Deadlines()
+    default_deadlines = defaults or Deadlines()
     seconds = {
-        f"{stage}_seconds": given[f"{stage}_timeout"] or getattr(usual, f"{stage}_seconds")
+        f"{stage}_seconds": given[f"{stage}_timeout"] or getattr(default_deadlines, f"{stage}_seconds")
         for stage in ("load", "compile", "check", "measure")
     }
     return Deadlines(**{name: value * given["timeout_multiplier"] for name, value in seconds.items()})
 
 
-def _tell(result: RunResult[RunReport], code: int, given: dict[str, Any]) -> None:
+def _print_result(result: RunResult[RunReport], code: int, given: dict[str, Any]) -> None:
     from torchstone.cli.output import print_json, print_report, write_junit
     from torchstone.reports.safe_text import counted
     from torchstone.runs.folder import resuming_command
@@ -379,7 +382,7 @@ def _tell(result: RunResult[RunReport], code: int, given: dict[str, Any]) -> Non
         click.echo(f"{why}; go on with: {resuming}", err=True)
 
 
-def _nothing_to_do(message: str, *, as_json: bool) -> int:
+def _print_nothing_failed(message: str, *, as_json: bool) -> int:
     from torchstone.cli.exit_codes import ALL_AGREE
     from torchstone.schema import encode
 

@@ -1,6 +1,6 @@
 """`torchstone run --backend llm`: lets a model write kernels; the run then judges the best of each operator.
 
-The folder of the run is made when generation begins. So `run --resume` goes on with either half, with all options.
+The run folder is created when generation begins. So `run --resume` can resume generation or judging, with all options.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 def with_generated(request: RunRequest, given: Mapping[str, Any]) -> RunRequest | None:
-    """The request with the folder of kernels that were generated for it; None: it was interrupted.
+    """Generate kernels, and return the request with their folder; None: generation was interrupted.
 
-    ``--kernels-dir`` is where the folder is made. Attempts are judged quickly, the run then judges with its own effort.
+    ``--kernels-dir`` names the parent of that folder. Attempts are judged with effort `quick`, the run with its own.
     """
     from torchstone.runs.folder import read_plan, resuming_command
 
     if request.resume and read_plan(request.output_dir / str(request.run_id)) is not None:
         return request  # generation ended in an earlier part of the run
-    asked = _resumed(request, given) if request.resume else _asked(request, given)
+    asked = _resumed_generation(request, given) if request.resume else _new_generation(request, given)
     run = _RunFolder(request)
-    if not _is_complete(asked, run, given):
+    if not _generate(asked, run, given):
         click.echo(f"interrupted; go on with: {resuming_command(run.folder)}", err=True)
         return None
     return run.request
 
 
 class _RunFolder:
-    """The folder of the run. It has the name of the folder of kernels, if that is free, and keeps the options."""
+    """Creates the folder of the run and stores its options there. It is named like the kernels folder, if possible."""
 
     def __init__(self, request: RunRequest) -> None:
         self.request = request
@@ -47,7 +47,7 @@ class _RunFolder:
         return self.request.output_dir / str(self.request.run_id)
 
     def make(self, kernels: Path) -> None:
-        """Generation begins, in this folder."""
+        """Create the run folder. Called when generation begins, with the folder of the kernels."""
         from torchstone.runs.devices import resolve_device
         from torchstone.runs.folder import open_folder
         from torchstone.runs.manifest import collect
@@ -62,15 +62,15 @@ class _RunFolder:
         self.request = msgspec.structs.replace(self.request, run_id=folder.name, resume=True)
 
 
-def _is_complete(asked: GenerationRequest, run: _RunFolder, given: Mapping[str, Any]) -> bool:
-    """Generate; False: it was interrupted."""
+def _generate(asked: GenerationRequest, run: _RunFolder, given: Mapping[str, Any]) -> bool:
+    """Generate the kernels. Returns False if that was interrupted."""
     from torchstone.cli.generate import generated
 
     return not generated(asked, quiet=given["quiet"], verbose=given["verbose"], begun=run.make).interrupted
 
 
-def _asked(request: RunRequest, given: Mapping[str, Any]) -> GenerationRequest:
-    """What is generated for a new run."""
+def _new_generation(request: RunRequest, given: Mapping[str, Any]) -> GenerationRequest:
+    """The request that generates kernels for a new run."""
     from torchstone.generation import GenerationRequest
     from torchstone.runs.folder import require_new
 
@@ -85,8 +85,8 @@ def _asked(request: RunRequest, given: Mapping[str, Any]) -> GenerationRequest:
     return GenerationRequest(**_fields(request, given))
 
 
-def _resumed(request: RunRequest, given: Mapping[str, Any]) -> GenerationRequest:
-    """The generation that an earlier part of the run began."""
+def _resumed_generation(request: RunRequest, given: Mapping[str, Any]) -> GenerationRequest:
+    """The request that resumes the generation of an earlier part of the run."""
     from torchstone.cli.generate import with_remembered
     from torchstone.generation import GenerationRequest
     from torchstone.runs.folder import read_manifest

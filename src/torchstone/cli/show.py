@@ -61,7 +61,7 @@ def show(
 
     run_folder = named_run(run_folder)
     stored = read_run(run_folder)
-    for problem in stored.problems if as_json or case_text is not None else ():  # the tables end with them
+    for problem in stored.problems if as_json or case_text is not None else ():  # the tables list them otherwise
         click.echo(f"warning: {one_line(f'{problem.where}: {problem.reason}', limit=1000)}", err=True)
     if stored.note:
         click.echo(f"warning: {stored.note}", err=True)
@@ -101,7 +101,7 @@ def _some_operators(report: RunReport) -> str:
 
 
 def _write_roofline(report: RunReport, path: Path) -> None:
-    """Write the picture. The tables of a run are shown without it where the libraries are missing."""
+    """Write the chart. If the plotting libraries are missing, warn: the tables are still shown."""
     from torchstone.cli.output import write_file
     from torchstone.errors import MissingExtraError, UsageError
     from torchstone.reports.roofline import roofline_chart

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 SWEEP_COMMANDS = {
     "plot": ("torchstone.cli.sweep_plot:plot", "Draw the results of a sweep: trends, speedups, heat map, roofline."),
 }
-"""Name -> where the command is, and its line in the help."""
+"""Name -> import path of the command, and its line in the help."""
 
 _WHAT, _GRID, _WHERE, _PROFILES, _OUTPUT = GROUPS = ("What to measure", "Grid", "Where", "Profiles", "Output")
 
 
 class _SweepGroup(GroupedCommand, LazyGroup):
-    """A group whose own options are shown under headings."""
+    """A command group that shows its own options under headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)
@@ -36,7 +36,7 @@ class _SweepGroup(GroupedCommand, LazyGroup):
 
 
 def _axis(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    """``256:2048:x2`` -> sizes; an option's callback."""
+    """Callback of an option: ``256:2048:x2`` -> sizes."""
     from torchstone.sweeps.axes import parse_axis
 
     return None if value is None else parse_axis(parameter.opts[0], value)
@@ -162,12 +162,12 @@ def sweep(context: click.Context, /, **given: Any) -> int:
     from torchstone.cli.progress import Counting, watching_any
     from torchstone.sweeps.run import run_sweep
 
-    counting: Counting[SweepRecord] = Counting("point", "measured", "measuring", _sort, _words, _line)
+    counting: Counting[SweepRecord] = Counting("point", "measured", "measuring", _status, _counts_text, _point_line)
     request = _request(given)
     with watching_any(sys.stderr, given["quiet"], counting) as observer:
         result = run_sweep(request, observer)
     code = _exit_code(result)
-    _tell(result, code, as_json=given["as_json"], quiet=given["quiet"], wide=given["wide"])
+    _print_result(result, code, as_json=given["as_json"], quiet=given["quiet"], wide=given["wide"])
     return code
 
 
@@ -196,7 +196,7 @@ def _request(given: Mapping[str, Any]) -> SweepRequest:
 
 
 def _with_remembered(fields: dict[str, Any]) -> dict[str, Any]:
-    """What is asked now, then what the sweep was begun with, then the usual."""
+    """Fields with options that are given now take precedence over the resumed sweep's, and these over defaults."""
     from torchstone.cli.earlier_runs import merged
     from torchstone.runs.folder import MANIFEST, read_manifest
     from torchstone.sweeps.output import journal_path
@@ -208,7 +208,7 @@ def _with_remembered(fields: dict[str, Any]) -> dict[str, Any]:
     return merged(fields, remembered(read_manifest(folder).configuration))
 
 
-def _sort(record: SweepRecord) -> str:
+def _status(record: SweepRecord) -> str:
     from torchstone.sweeps.rows import is_failure
 
     if any(is_failure(skip.reason) for skip in record.skips):
@@ -216,17 +216,17 @@ def _sort(record: SweepRecord) -> str:
     return "timed" if record.timings else "skipped"
 
 
-def _words(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {sort}" for sort, count in counts.items()) or "none yet"
+def _counts_text(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in counts.items()) or "none yet"
 
 
-def _line(record: SweepRecord) -> str:
+def _point_line(record: SweepRecord) -> str:
     point = record.point
     return f"{point.operation} {point.batch_size}x{point.sequence_length}x{point.tensor_dimension}"
 
 
 def _print_profiles(result: SweepResult) -> None:
-    """torch's table of operators as it is, the kernels that other tools saw, and where the files are."""
+    """Print torch's table of operators, the kernels that other profilers saw, and the paths of the files."""
     from torchstone.profiling.render import kernel_table
     from torchstone.reports.console import make_console, print_table
     from torchstone.sweeps.profile_request import TABLE
@@ -244,7 +244,7 @@ def _print_profiles(result: SweepResult) -> None:
 
 
 def _exit_code(result: SweepResult) -> int:
-    """Something wrong, or nothing timed at all, is a failure; what is missing or does not fit is none."""
+    """The exit code: 1 if an implementation failed or nothing was timed. Points that were skipped do not count."""
     from torchstone.cli import INTERRUPTED
 
     if result.interrupted:
@@ -252,7 +252,7 @@ def _exit_code(result: SweepResult) -> int:
     return 1 if result.has_failures or not result.rows else 0
 
 
-def _tell(result: SweepResult, code: int, *, as_json: bool, quiet: bool, wide: bool) -> None:
+def _print_result(result: SweepResult, code: int, *, as_json: bool, quiet: bool, wide: bool) -> None:
     from torchstone.reports.console import make_console
     from torchstone.schema import encode
     from torchstone.sweeps.tables import print_sweep
@@ -272,6 +272,6 @@ def _tell(result: SweepResult, code: int, *, as_json: bool, quiet: bool, wide: b
 
 
 def _resuming_command() -> str:
-    """The command that was typed, with --resume: a sweep is resumed with the same options."""
+    """The command line of this sweep with --resume, because a sweep is resumed with the same options."""
     words = click.get_current_context().obj or ("torchstone", "sweep")
     return shlex.join([*(word for word in words if word not in ("--overwrite", "--resume")), "--resume"])

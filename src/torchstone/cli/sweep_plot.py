@@ -43,8 +43,8 @@ def plot(results: Path, output_dir: Path, formats: str, only: str | None) -> int
     """Draw charts of RESULTS, the file that a sweep wrote (benchmark_results.json)."""
     from torchstone.plots import require_libraries
 
-    kinds = _known("format", formats, FORMATS)
-    wanted = CHARTS if only is None else _known("chart", only, CHARTS)
+    kinds = _known_names("format", formats, FORMATS)
+    wanted = CHARTS if only is None else _known_names("chart", only, CHARTS)
     require_libraries()
     from torchstone.plots.sweep_charts import sweep_charts
     from torchstone.sweeps.output import journal_path
@@ -54,13 +54,13 @@ def plot(results: Path, output_dir: Path, formats: str, only: str | None) -> int
     if not records:
         click.echo(f"note: there is no {journal_path(results)}: no roofline and no name of the device", err=True)
     charts = sweep_charts(rows, records, wanted)
-    _tell_missing(wanted, charts)
+    _report_missing_charts(wanted, charts)
     for path in _write(charts, kinds, output_dir, results.name):
         click.echo(str(path))
     return 0
 
 
-def _known(kind: str, text: str, names: Sequence[str]) -> tuple[str, ...]:
+def _known_names(kind: str, text: str, names: Sequence[str]) -> tuple[str, ...]:
     from torchstone.errors import unknown_name
 
     asked = tuple(name.lower() for name in split_commas((text,)) or ())
@@ -70,8 +70,8 @@ def _known(kind: str, text: str, names: Sequence[str]) -> tuple[str, ...]:
     return asked
 
 
-def _tell_missing(wanted: Iterable[str], charts: Collection[str]) -> None:
-    """Say which charts the rows cannot fill, and end where there is none at all."""
+def _report_missing_charts(wanted: Iterable[str], charts: Collection[str]) -> None:
+    """Report the charts for which the rows have no figures. Raises UsageError if no chart can be drawn."""
     from torchstone.errors import UsageError
 
     missing = [name for name in wanted if not any(drawn.split("-")[0] == name for drawn in charts)]
@@ -82,7 +82,7 @@ def _tell_missing(wanted: Iterable[str], charts: Collection[str]) -> None:
 
 
 def _write(charts: dict[str, TopLevel], kinds: Sequence[str], folder: Path, title: str) -> Iterable[Path]:
-    """Write the files; the path of each once it is there."""
+    """Write the charts. Yields the path of each file after it is written."""
     from torchstone.cli.output import write_file
     from torchstone.errors import UsageError
     from torchstone.plots import rendering

@@ -11,7 +11,7 @@ import click
 from torchstone.cli.parameters import split_commas, timeout_options
 
 SECONDS = {"compile_seconds": 20.0, "check_seconds": 20.0, "measure_seconds": 20.0}
-"""Limits of the stages. Shorter than those of a run: somebody waits for the next verdict."""
+"""Default deadlines of the stages. They are shorter than those of a run, because the user waits for verdicts."""
 
 
 @click.command(short_help="Judge a folder of kernels, and again whatever changes.")

@@ -31,7 +31,7 @@ def _remark(evaluation: Evaluation) -> str:
 
 
 class PlainView:
-    """One line for each verdict."""
+    """Prints one line for each verdict."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -62,7 +62,7 @@ class PlainView:
 
 
 class TableView:
-    """One row for each operator."""
+    """Shows a table with one row for each operator."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -100,7 +100,7 @@ class TableView:
 
 @contextlib.contextmanager
 def view_for(stream: TextIO) -> Iterator[View]:
-    """The view that fits the stream."""
+    """Yields a table view for a terminal, else a plain view."""
     if not can_redraw(stream):
         yield PlainView(stream)
         return

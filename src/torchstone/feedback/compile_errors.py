@@ -12,31 +12,33 @@ from torchstone.feedback.kernel_lines import complained_at, exception_lines, rai
 from torchstone.reports.safe_text import one_line
 from torchstone.schema import Crashed, Record, SourceFiles
 
-_COMPILERS_ERRORS = (
+_COMPILER_EXCEPTIONS = (
     "BuildError", "CompilationError", "CompileError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct",
     "PTXASError", "BackendCompilerFailed", "InductorError", "LoweringException",
 )  # fmt: skip
-"""Exceptions by which compilers refuse a kernel at its first call: ours, Triton's, torch's."""
+"""Exceptions that compilers raise at a kernel's first call: Torchstone's, Triton's and torch's."""
 _MOST_OUTPUT_LINES = 20
+"""Lines of the traceback or of the compiler after the first that are kept."""
 _MESSAGE_CHARACTERS = 600
+"""Characters of the message that are kept."""
 
 
 def is_compile_error(record: Record) -> bool:
-    """Whether nothing was called: the kernel did not load, or its compiler refused it."""
+    """Whether the kernel was never called: it did not load, or its compiler refused it."""
     verdict = record.verdict
     if not isinstance(verdict, Crashed) or verdict.kind != "exception":
         return False
-    return verdict.stage == "load" or (verdict.stage == "compile" and _exception(verdict) in _COMPILERS_ERRORS)
+    return verdict.stage == "load" or (verdict.stage == "compile" and _exception_name(verdict) in _COMPILER_EXCEPTIONS)
 
 
-def _exception(verdict: Crashed) -> str:
+def _exception_name(verdict: Crashed) -> str:
     """``CompilationError`` of ``triton.compiler.errors.CompilationError: at 3:4``."""
     lines = exception_lines(verdict.traceback or "") or [verdict.message]
     return lines[0].partition(":")[0].rpartition(".")[2]
 
 
 def compile_errors(records: Iterable[Record], source: SourceFiles | None) -> tuple[CompileError, ...]:
-    """One for each message, with how many cases failed by it."""
+    """One error for each message, with the number of cases that failed by it; the most frequent first."""
     found = Counter(_error(record.verdict, source) for record in records if isinstance(record.verdict, Crashed))
     return tuple(msgspec.structs.replace(error, cases=count) for error, count in found.most_common())
 

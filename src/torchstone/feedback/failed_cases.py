@@ -32,17 +32,17 @@ from torchstone.schema import (
 )
 
 REJECTED = "rejected: result or time did not come from this call"
-"""All that the author of a cheat is told: how it was detected would teach the next cheat."""
+"""The only text that the author of a cheat gets: how it was detected would teach the next cheat."""
 _MOMENTS: dict[Stage, Moment] = {
     "load": "load", "compile": "first call", "check": "check", "measure": "measure", "attribute": "check",
 }  # fmt: skip
-_ON_A_VARIANT = "also tried with "
-"""How the judge's messages begin where a variant failed."""
-_NUMBERS = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?|-?\d+[eE][-+]?\d+")
-_SIZES = re.compile(r"\[[^\]]*\]|\d+")
+_VARIANT_MESSAGE_PREFIX = "also tried with "
+"""The judge's messages begin with this if a variant failed."""
+_DECIMAL_NUMBER = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?|-?\d+[eE][-+]?\d+")
+_SIZE = re.compile(r"\[[^\]]*\]|\d+")
 _MESSAGE_CHARACTERS = 400
-_MOST_SHAPES = 3
-"""Calls that a group of equal failures names beside the first."""
+_MOST_OTHER_CALLS = 3
+"""Further calls that a group of equal failures lists beside the first."""
 
 
 def failed_cases(records: Iterable[Record], source: SourceFiles | None) -> tuple[FailedCase, ...]:
@@ -51,28 +51,30 @@ def failed_cases(records: Iterable[Record], source: SourceFiles | None) -> tuple
     for record in records:
         failure = _failed(record, source)
         groups.setdefault(_kind_of_failure(failure), []).append(failure)
-    return tuple(sorted(map(_together, groups.values()), key=lambda item: (item.is_variant, -item.cases)))
+    return tuple(sorted(map(_merged, groups.values()), key=lambda item: (item.is_variant, -item.cases)))
 
 
 def _kind_of_failure(item: FailedCase) -> tuple[Any, ...]:
-    """What makes two failures the same: not which elements are wrong, by how much, and of which shape."""
-    message = "" if item.wrong is not None else _SIZES.sub("#", item.message)
-    kinds = None if item.wrong is None else (item.wrong.result, _outcome(item.wrong))
+    """Grouping key: equal for failures that differ only in which elements are wrong, by how much, or in shapes."""
+    message = "" if item.wrong is not None else _SIZE.sub("#", item.message)
+    kinds = None if item.wrong is None else (item.wrong.result, _special_values(item.wrong))
     return item.operator, item.problem, message, kinds, item.is_variant, item.values, item.file, item.line
 
 
-def _outcome(wrong: WrongElements) -> tuple[str, str]:
-    """What non-finite values became; numbers that differ are one kind."""
+def _special_values(wrong: WrongElements) -> tuple[str, str]:
+    """Got and expected value of the worst element, with every finite number replaced by ``number``."""
     special = ("NaN", "inf", "-inf")
     got, expected = ((text if text in special else "number") for text in (wrong.got, wrong.expected))
     return got, expected
 
 
-def _together(group: list[FailedCase]) -> FailedCase:
-    """The first, with the arguments of some others."""
+def _merged(group: list[FailedCase]) -> FailedCase:
+    """Equal failures as one: that of a stated case and with most elements, with the arguments of some others."""
     first, *others = sorted(group, key=lambda item: (item.is_variant, -_elements(item)))
     return msgspec.structs.replace(
-        first, cases=len(group), also_with=tuple(item.arguments for item in others[:_MOST_SHAPES] if item.arguments)
+        first,
+        cases=len(group),
+        also_with=tuple(item.arguments for item in others[:_MOST_OTHER_CALLS] if item.arguments),
     )
 
 
@@ -89,30 +91,32 @@ def _failed(record: Record, source: SourceFiles | None) -> FailedCase:
             return _crashed(record, verdict, source)
         case TimedOut(stage=stage, limit_seconds=limit, variant=variant):
             tried = f" with {variant}" if variant else ""
-            text = f"the {_words(stage)}{tried} was not finished after {limit:g} s, and the kernel was stopped"
-            return _plain(record, "timed_out", text, _MOMENTS.get(stage))
+            text = f"the {_stage_name(stage)}{tried} was not finished after {limit:g} s, and the kernel was stopped"
+            return _without_call(record, "timed_out", text, _MOMENTS.get(stage))
         case Cheated():
             return FailedCase(record.case.operator, "rejected", REJECTED)
         case Delegated(message=message):
             text = f"the work must be the kernel's own, and it was not: {message}"
-            return _plain(record, "delegated", text)
+            return _without_call(record, "delegated", text)
         case Unsupported():
-            return _plain(record, "unsupported", "the kernel raised NotImplementedError; it must compute every case")
+            return _without_call(
+                record, "unsupported", "the kernel raised NotImplementedError; it must compute every case"
+            )
         case Missing():
             return FailedCase(record.case.operator, "missing", "there is no kernel for this operator")
         case _:
             assert isinstance(verdict, Unjudged)
             text = "not judged: Torchstone itself failed, which says nothing about the kernel"
-            return _plain(record, "unjudged", text)
+            return _without_call(record, "unjudged", text)
 
 
-def _words(stage: Stage) -> str:
+def _stage_name(stage: Stage) -> str:
     names = {"compile": "first call", "check": "check", "measure": "measurement", "load": "import of the kernel"}
     return names.get(stage, "call")
 
 
-def _plain(record: Record, problem: Problem, message: str, during: Moment | None = None) -> FailedCase:
-    """For failures without a known call: shows the stated arguments."""
+def _without_call(record: Record, problem: Problem, message: str, during: Moment | None = None) -> FailedCase:
+    """A failure that is not of one known call. It shows the stated arguments."""
     arguments = arguments_of(record, record.case)
     return FailedCase(record.case.operator, problem, one_line(message), during=during, arguments=arguments)
 
@@ -133,19 +137,19 @@ def _disagrees(record: Record, verdict: Disagrees) -> FailedCase:
         during=_MOMENTS.get(verdict.stage),
         wrong=wrong,
         max_abs_error=None if call.is_hidden else errors.max_abs_error,
-        max_rel_error=call.measure(errors.max_rel_error),
-        times_allowed="inf" if errors.worst_over_bound == "inf" else call.measure(errors.worst_over_bound),
+        max_rel_error=call.coarse_error(errors.max_rel_error),
+        times_allowed="inf" if errors.worst_over_bound == "inf" else call.coarse_error(errors.worst_over_bound),
     )
 
 
 class _Call:
-    """The call that failed, and how much of it may be told."""
+    """The call that failed, and which of its values the author may see."""
 
     def __init__(self, record: Record, replay: Replay | None, message: str) -> None:
         self.record = record
         self.case: Case | None = record.case if replay is None else replay.case
-        if replay is None and message.startswith(_ON_A_VARIANT):
-            self.case = None  # some variant: which one is not in the record
+        if replay is None and message.startswith(_VARIANT_MESSAGE_PREFIX):
+            self.case = None  # a variant failed, but the record does not say which one
         self.values = "" if replay is None else replay.inputs.partition(";")[0]
         self.is_variant = self.case is None or not same_memory(self.case, record.case)
         self.is_hidden = self.is_variant or (replay is not None and (bool(replay.planted) or bool(replay.inputs)))
@@ -159,21 +163,21 @@ class _Call:
         return names[position] if position < len(names) else f"tensor argument {position}"
 
     def result(self, position: int) -> str:
-        """``output 0``; after the operator's own results its gradients: ``gradient of other``."""
+        """The name of a result: ``output 0``, or ``gradient of other`` after the operator's own results."""
         found = gradient_names(self.record, self.case or self.record.case)
         place = position - found.results
         is_gradient = 0 <= place < len(found.arguments)
         return f"gradient of {found.arguments[place]}" if is_gradient else f"output {position}"
 
-    def measure(self, error: float | None) -> float | None:
-        """Of a hidden call, the error's power of ten alone: if the kernel returned 0, the error is the hidden value."""
+    def coarse_error(self, error: float | None) -> float | None:
+        """The error, in a hidden call only its power of ten: if the kernel returned 0, it is the hidden value."""
         if not error or not self.is_hidden or not math.isfinite(error):
             return error
         return float(10.0 ** math.floor(math.log10(error)))
 
     def without_values(self, text: str) -> str:
-        """Of a hidden call, the text without its decimal numbers. Integers stay: they are sizes and dimensions."""
-        return _NUMBERS.sub("…", text) if self.is_hidden else text
+        """The text; in a hidden call without decimal numbers. Integers stay: they are sizes and dimensions."""
+        return _DECIMAL_NUMBER.sub("…", text) if self.is_hidden else text
 
     def shown(self, value: str) -> str:
         return kind_of(value) if self.is_hidden else plainly(value)
@@ -183,7 +187,7 @@ def _wrong_elements(found: WrongResult, call: _Call) -> WrongElements | None:
     if not found.elements:
         return None
     return WrongElements(
-        result=_result(found, call),
+        result=_result_name(found, call),
         shape=found.shape,
         wrong=found.wrong,
         elements=found.elements,
@@ -196,7 +200,7 @@ def _wrong_elements(found: WrongResult, call: _Call) -> WrongElements | None:
     )
 
 
-def _result(found: WrongResult, call: _Call) -> str:
+def _result_name(found: WrongResult, call: _Call) -> str:
     return call.result(found.position) if found.kind == "output" else call.tensor(found.position)
 
 
@@ -210,15 +214,15 @@ def _message(verdict: Disagrees, call: _Call, wrong: WrongElements | None) -> st
     if found.text:
         named = verdict.reason in ("bounds", "aliasing") or found.text.startswith("returned ")
         text = call.without_values(found.text)
-        return text if named else f"{_result(found, call)}: {text}"
+        return text if named else f"{_result_name(found, call)}: {text}"
     if verdict.reason == "precision":
         return (
-            f"{_result(found, call)}: every element is close enough, but the errors together are too large: "
+            f"{_result_name(found, call)}: every element is close enough, but the errors together are too large: "
             "lower precision inside than torch's, or a bias to one side"
         )
     are = "element is" if found.elements == 1 else "elements are"
     after = " after the call" if found.kind == "argument" else ""
-    return f"{_result(found, call)}{after}: {found.wrong} of {found.elements} {are} wrong"
+    return f"{_result_name(found, call)}{after}: {found.wrong} of {found.elements} {are} wrong"
 
 
 # ---- crashes
@@ -240,7 +244,7 @@ def _crashed(record: Record, verdict: Crashed, source: SourceFiles | None) -> Fa
     return FailedCase(
         record.case.operator,
         verdict.kind,
-        one_line(_how(verdict, call), limit=_MESSAGE_CHARACTERS),
+        one_line(_crash_message(verdict, call), limit=_MESSAGE_CHARACTERS),
         **call.fields(),
         during=_MOMENTS.get(verdict.stage),
         file=place.file,
@@ -249,7 +253,7 @@ def _crashed(record: Record, verdict: Crashed, source: SourceFiles | None) -> Fa
     )
 
 
-def _how(verdict: Crashed, call: _Call) -> str:
+def _crash_message(verdict: Crashed, call: _Call) -> str:
     match verdict.kind:
         case "exception":
             text = " ".join(exception_lines(verdict.traceback or "")) or "the kernel raised an exception"

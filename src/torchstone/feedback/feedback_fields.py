@@ -13,10 +13,10 @@ Problem = Literal[
     "exception", "signal", "exit", "memory", "processes", "device",
     "timed_out", "rejected", "delegated", "unsupported", "missing", "unjudged",
 ]  # fmt: skip
-"""What went wrong in a case. The first row: a wrong result. The second: the kernel raised or its process ended."""
+"""What went wrong in a case. First row: the result is wrong. Second row: the kernel raised or its process ended."""
 
 Moment = Literal["load", "first call", "check", "measure"]
-"""When something happened."""
+"""Stage in which something happened."""
 
 
 class CompileError(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -25,14 +25,14 @@ class CompileError(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     """The exception or the compiler's first error."""
     file: str = ""
-    """The kernel's file in which it is; empty: unknown."""
+    """The kernel's file that contains the error; empty: unknown."""
     line: int | None = None
     source_line: str = ""
     """The text of that line."""
     output: tuple[str, ...] = ()
     """Further lines of the traceback or of the compiler."""
     cases: int = 1
-    """How many cases failed by it."""
+    """Number of cases that failed by this error."""
 
 
 class ArgumentShape(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,34 +40,34 @@ class ArgumentShape(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     dtype: str = ""
-    """Of a tensor; empty for anything else."""
+    """Dtype of a tensor; empty for other arguments."""
     shape: tuple[int, ...] | None = None
     strides: tuple[int, ...] | None = None
     """In elements."""
     storage_offset: int = 0
     contiguous: bool = True
     value: str = ""
-    """Of anything but a tensor, as written in Python. A drawn float of a hidden variant is named by its kind."""
+    """Value of an argument that is no tensor, as Python writes it. A float drawn for a variant appears as its kind."""
 
 
 class WrongElements(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a result is wrong, and by how much."""
 
     result: str
-    """``output 0``, or the argument that was written."""
+    """``output 0``, or the name of the argument that was written to."""
     shape: tuple[int, ...]
     wrong: int
-    """How many elements are."""
+    """Number of wrong elements."""
     elements: int
     worst_index: tuple[int, ...] | None = None
     first_wrong: int | None = None
-    """Row by row, counted from 0."""
+    """Index of the first wrong element, row by row from 0."""
     last_wrong: int | None = None
     got: str = ""
-    """At the worst place: the value, or in a hidden variant its kind (``NaN``, ``zero``, ``positive`` …)."""
+    """Value at `worst_index`; in a hidden variant only its kind (``NaN``, ``zero``, ``positive`` …)."""
     expected: str = ""
     inputs: dict[str, str] = {}
-    """What the arguments held there, by name; likewise. Only of operators that work element by element."""
+    """Argument values (or kinds) at `worst_index`, by name. Only for elementwise operators."""
 
 
 class FailedCase(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,28 +78,29 @@ class FailedCase(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     """One line: what happened, what was expected."""
     during: Moment | None = None
-    """None: not told."""
+    """None: not known, or not shown."""
     arguments: tuple[ArgumentShape, ...] = ()
-    """Of the call that failed."""
+    """Arguments of the call that failed."""
     is_variant: bool = False
     """Whether that call had other sizes, strides or scalars than the stated case."""
     values: str = ""
-    """What kind of values the inputs had: ``inputs included NaN``; empty: ordinary ones."""
+    """Kind of the input values: ``inputs included NaN``; empty: ordinary values."""
     wrong: WrongElements | None = None
     max_abs_error: float | None = None
     """None in a hidden call: if the kernel returned 0, the error would be the hidden value."""
     max_rel_error: float | None = None
-    """In a hidden call its power of ten."""
+    """In a hidden call only its power of ten."""
     times_allowed: OverBound | None = None
-    """The largest error divided by what is allowed, likewise. Infinite for NaN, infinities and what must be exact."""
+    """The largest error divided by its bound; in a hidden call only the power of ten. Infinite for NaN, infinities and
+    results that must be exact."""
     file: str = ""
-    """Where the kernel raised."""
+    """File in which the kernel raised."""
     line: int | None = None
     source_line: str = ""
     cases: int = 1
-    """How many cases failed in the same way."""
+    """Number of cases that failed in the same way."""
     also_with: tuple[tuple[ArgumentShape, ...], ...] = ()
-    """The arguments of a few of the others."""
+    """Arguments of a few of the other cases."""
 
 
 class CasePerformance(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,11 +109,11 @@ class CasePerformance(msgspec.Struct, frozen=True, omit_defaults=True):
     operator: str
     arguments: tuple[ArgumentShape, ...]
     kernel_ns: float | None = None
-    """Per call. None: cannot be told from the cost of calling."""
+    """Time per call. None: too short to be separated from the overhead of calling."""
     reference_ns: float | None = None
     speedup: float | None = None
     speedup_low: float | None = None
-    """Of the 95 % interval."""
+    """Lower end of the 95 % interval."""
     speedup_high: float | None = None
     outcome: str = ""
     """``faster``, ``slower``, ``same`` or ``undecided``."""
@@ -132,35 +133,35 @@ class ProfiledWork(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     launches: int
     share_percent: float
-    """Of the profiled time."""
+    """Share of the profiled time."""
 
 
 class FeedbackInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that the author of one kernel is told about it."""
+    """Everything that the author of a kernel may see of its results."""
 
     operator: str
     right: bool
-    """Every case agrees, of those that torch itself can compute here."""
+    """Whether every case agrees, except those that torch itself cannot compute here."""
     cases: int
-    """That were judged."""
+    """Number of judged cases."""
     right_cases: int
     excused_cases: int = 0
     """Cases that torch itself cannot compute here: they say nothing about the kernel."""
     right_with: tuple[tuple[ArgumentShape, ...], ...] = ()
-    """The arguments of a few cases that are right, if others are not."""
+    """Arguments of a few right cases, if other cases are wrong."""
     rejected: bool = False
-    """Some result or time did not come from the call."""
+    """Whether some result or time did not come from the call."""
     compile_errors: tuple[CompileError, ...] = ()
     failed_cases: tuple[FailedCase, ...] = ()
-    """Equal failures together, those of stated cases first."""
+    """Equal failures are merged; those of stated cases come first."""
     performance: tuple[CasePerformance, ...] = ()
-    """One for each timed case, the slowest against the reference first."""
+    """One for each timed case, the lowest speedup first."""
     overall_speedup: float | None = None
     """Geometric mean over the timed cases. None: not every case agrees, or none was timed."""
     overall_speedup_low: float | None = None
     overall_speedup_high: float | None = None
     profile: tuple[ProfiledWork, ...] = ()
-    """What took the time, if a profile was asked for."""
+    """The kernels and operators of a profile, if there is one."""
 
     def to_text(self, max_tokens: int | None = None) -> str:
         """The feedback for a prompt: the most important first, cut at a line so that it fits ``max_tokens``."""

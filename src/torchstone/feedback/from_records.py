@@ -17,21 +17,21 @@ from torchstone.feedback.performance import performance_of, profiled_work
 from torchstone.reports import evaluate
 from torchstone.schema import Agrees, Cheated, Profile, Record, SourceFiles, Unsupported, tensors_of
 
-_MOST_RIGHT = 3
-"""Right cases that are named beside wrong ones."""
+_MOST_RIGHT_CASES = 3
+"""Most right cases whose arguments are listed if other cases are wrong."""
 
 
 def feedback_of(
     records: Iterable[Record], *, source: SourceFiles | None = None, profile: Profile | None = None
 ) -> FeedbackInfo:
-    """The feedback of one kernel, the same for any order of records. ``source`` gives the text of named lines."""
+    """The feedback on one kernel, for records in any order. ``source`` provides the text of source lines."""
     results = evaluate(records)
     if not results:
         raise UsageError("there is no record: no case of the suite was judged. Choose an operator that the suite has.")
     known = [item.record for item in results]
     right = [record for record in known if isinstance(record.verdict, Agrees)]
     failed = [record for record in known if not isinstance(record.verdict, Agrees) and not _is_excused(record)]
-    unbuilt = [record for record in failed if is_compile_error(record)]
+    not_built = [record for record in failed if is_compile_error(record)]
     info = FeedbackInfo(
         operator=known[0].implementation.operator,
         right=bool(right) and not failed,
@@ -39,8 +39,8 @@ def feedback_of(
         right_cases=len(right),
         excused_cases=len(known) - len(right) - len(failed),
         rejected=any(isinstance(record.verdict, Cheated) for record in failed),
-        compile_errors=compile_errors(unbuilt, source),
-        failed_cases=failed_cases((record for record in failed if record not in unbuilt), source),
+        compile_errors=compile_errors(not_built, source),
+        failed_cases=failed_cases((record for record in failed if record not in not_built), source),
         right_with=_largest(right) if failed else (),
         performance=performance_of(results),
         profile=profiled_work(profile),
@@ -63,7 +63,7 @@ def _is_excused(record: Record) -> bool:
 
 
 def _largest(right: list[Record]) -> tuple[tuple[ArgumentShape, ...], ...]:
-    """The arguments of the largest right cases: small ones may pass by luck, and empty ones tell nothing."""
+    """The arguments of the largest right cases: small ones may be right by chance, and empty ones show nothing."""
     sizes = {record.job_key: sum(math.prod(each.shape) for each in tensors_of(record.case)) for record in right}
     ordered = sorted((record for record in right if sizes[record.job_key]), key=lambda each: -sizes[each.job_key])
-    return tuple(arguments_of(record, record.case) for record in ordered[:_MOST_RIGHT])
+    return tuple(arguments_of(record, record.case) for record in ordered[:_MOST_RIGHT_CASES])

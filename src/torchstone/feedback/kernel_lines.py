@@ -9,13 +9,13 @@ from typing import NamedTuple
 from torchstone.schema import SourceFiles
 
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]*)", line (?P<line>\d+)')
-_NOT_THE_KERNELS = re.compile(r"/torchstone/|/site-packages/|/lib/python|^<")
-_COMPILERS = re.compile(r"(?P<file>[\w./-]+\.(?:cpp|cc|cxx|cu|cuh|h|hpp|c))(?:[:(])(?P<line>\d+)")
-"""``kernel.cpp:12:3: error`` of g++ and clang, ``kernel.cu(12): error`` of nvcc."""
+_FOREIGN_FILE = re.compile(r"/torchstone/|/site-packages/|/lib/python|^<")
+_COMPILER_LOCATION = re.compile(r"(?P<file>[\w./-]+\.(?:cpp|cc|cxx|cu|cuh|h|hpp|c))(?:[:(])(?P<line>\d+)")
+"""File and line in messages of g++ and clang (``kernel.cpp:12:3: error``) and of nvcc (``kernel.cu(12): error``)."""
 
 
 class Place(NamedTuple):
-    """A line of the kernel's source; ``line`` is None where it is not known."""
+    """A line of the kernel's source. ``line`` is None if it is not known."""
 
     file: str = ""
     line: int | None = None
@@ -23,41 +23,41 @@ class Place(NamedTuple):
 
 
 def raised_at(trace: str, source: SourceFiles | None) -> Place:
-    """The innermost frame that is the kernel's own."""
+    """The source line of the innermost traceback frame in the kernel's own code."""
     lines = trace.splitlines()
-    frames = [(place, found) for place, line in enumerate(lines) if (found := _FRAME.match(line))]
-    own = [(place, found) for place, found in frames if not _NOT_THE_KERNELS.search(found["file"])]
+    frames = [(index, found) for index, line in enumerate(lines) if (found := _FRAME.match(line))]
+    own = [(index, found) for index, found in frames if not _FOREIGN_FILE.search(found["file"])]
     if not own:
         return Place()
-    place, found = own[-1]
-    return _place(found["file"], int(found["line"]), source, next(_code_after(lines, place), ""))
+    index, found = own[-1]
+    return _place(found["file"], int(found["line"]), source, next(_code_after(lines, index), ""))
 
 
 def complained_at(message: str, source: SourceFiles | None) -> Place:
     """The first line of the kernel's own files that a compiler names."""
     own = {file.name for file in source.files} if source is not None else None
-    for found in _COMPILERS.finditer(message):
+    for found in _COMPILER_LOCATION.finditer(message):
         if own is None or found["file"].rpartition("/")[2] in own:
             return _place(found["file"], int(found["line"]), source, "")
     return Place()
 
 
 def exception_lines(trace: str) -> list[str]:
-    """What the exception itself says: the lines below the last frame and its code."""
+    """The lines of the exception's own message: those after the last frame and its source line."""
     lines = trace.rstrip("\n").splitlines()
-    last = max((place for place, line in enumerate(lines) if _FRAME.match(line)), default=-1)
-    following = (place for place in range(last + 1, len(lines)) if lines[place] and not lines[place].startswith(" "))
+    last = max((index for index, line in enumerate(lines) if _FRAME.match(line)), default=-1)
+    following = (index for index in range(last + 1, len(lines)) if lines[index] and not lines[index].startswith(" "))
     begin = next(following, None)
     return [] if begin is None else lines[begin:]
 
 
-def _code_after(lines: Sequence[str], place: int) -> Iterator[str]:
-    if place + 1 < len(lines) and lines[place + 1].startswith("    "):
-        yield lines[place + 1].strip()
+def _code_after(lines: Sequence[str], index: int) -> Iterator[str]:
+    if index + 1 < len(lines) and lines[index + 1].startswith("    "):
+        yield lines[index + 1].strip()
 
 
 def _place(file: str, line: int, source: SourceFiles | None, text: str) -> Place:
-    """The file by its own name: where the worker keeps it says nothing to its author."""
+    """The line with its text from ``source``, or else ``text``. The file appears without the worker's folder."""
     name = file.rpartition("/")[2]
     for known in source.files if source is not None else ():
         written = known.text.splitlines()

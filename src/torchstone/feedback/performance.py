@@ -12,13 +12,15 @@ from torchstone.schema import Attribution, KernelCode, Profile
 
 _NAME_CHARACTERS = 60
 _MOST_KERNELS = 4
+"""Most device kernels in the notes on a case."""
 _MOST_PROFILED = 12
+"""Most kernels and operators of a profile."""
 _MEMORY_FACTOR = 2
-"""More memory than this many times torch's own is told."""
+"""A note reports the peak memory of a call if it exceeds torch's by this factor."""
 
 
 def performance_of(results: Iterable[CaseResult]) -> tuple[CasePerformance, ...]:
-    """The slowest against the reference first."""
+    """The speed of each timed case, the lowest speedup first."""
     found = [_case(item) for item in results if item.timing is not None]
     return tuple(sorted(found, key=lambda item: (item.speedup is None, item.speedup or 0.0)))
 
@@ -43,7 +45,7 @@ def _case(result: CaseResult) -> CasePerformance:
 
 
 def _notes(found: Attribution) -> Iterator[str]:
-    """What torch did, which kernels were launched, what they take."""
+    """Notes on a call: torch operators, launched kernels with registers and shared memory, and high peak memory."""
     if found.operators:
         called = ", ".join(f"{name} ({count}x)" for name, count in found.operators.items())
         yield one_line(f"torch operators called: {called}")
@@ -68,7 +70,7 @@ def _code(code: KernelCode) -> str:
 
 
 def profiled_work(profile: Profile | None) -> tuple[ProfiledWork, ...]:
-    """What took the time under the first profiler that saw the kernel."""
+    """The kernels and operators in the results of the first profiler that saw any; empty if none did."""
     seen = next((result.kernels for result in profile.results if result.kernels), ()) if profile is not None else ()
     total = sum(kernel.profiled_ns for kernel in seen) or 1
     return tuple(

@@ -17,20 +17,20 @@ from torchstone.reports.safe_text import counted, microseconds, over_bound, rati
 from torchstone.schema import forward_operator, is_gradient
 
 BYTES_PER_TOKEN = 3
-"""An estimate on the safe side: tokenizers of today's models make fewer tokens of such text."""
+"""Bytes per token for estimates. Tokenizers of today's models make fewer tokens of such text."""
 LEAST_TOKENS = 60
-"""A shorter feedback could not name the failure."""
-_CUT = "… cut to the allowed length"
-_SCATTERED = 0.9
-"""Wrong elements whose first and last lie further apart than this share of the result lie anywhere in it."""
-_LARGE_ERROR = 1e-3
-"""Relative errors from here on are more than rounding."""
+"""Smallest limit that is applied: a shorter feedback could not name the failure."""
+_CUT_NOTE = "… cut to the allowed length"
+_SCATTERED_SHARE = 0.9
+"""If the first and last wrong element are further apart than this share of the result, they count as scattered."""
+_LEAST_HIDDEN_RELATIVE_ERROR = 1e-3
+"""Relative errors of at least this size are not shown: they are more than rounding."""
 
 
 def text_of(info: FeedbackInfo, max_tokens: int | None = None) -> str:
     """Paragraphs, joined by empty lines."""
     paragraphs = ["\n".join(lines) for lines in _paragraphs(info) if lines]
-    return "\n\n".join(paragraphs if max_tokens is None else _fitting(paragraphs, max_tokens))
+    return "\n\n".join(paragraphs if max_tokens is None else _within_tokens(paragraphs, max_tokens))
 
 
 def _paragraphs(info: FeedbackInfo) -> Iterator[list[str]]:
@@ -45,13 +45,13 @@ def _paragraphs(info: FeedbackInfo) -> Iterator[list[str]]:
     yield list(_profile(info.profile))
 
 
-def _fitting(paragraphs: Sequence[str], max_tokens: int) -> Iterator[str]:
-    """Whole paragraphs as long as they fit; of the first that does not, the lines that do."""
+def _within_tokens(paragraphs: Sequence[str], max_tokens: int) -> Iterator[str]:
+    """The leading paragraphs that fit, and of the next one the lines that fit."""
     room = max(max_tokens, LEAST_TOKENS) * BYTES_PER_TOKEN
     if _bytes("\n\n".join(paragraphs)) <= room:
         yield from paragraphs
         return
-    room -= _bytes(_CUT) + 2
+    room -= _bytes(_CUT_NOTE) + 2
     for paragraph in paragraphs:
         kept = _lines_within(paragraph, room)
         if kept:
@@ -59,7 +59,7 @@ def _fitting(paragraphs: Sequence[str], max_tokens: int) -> Iterator[str]:
         if kept != paragraph:
             break
         room -= _bytes(kept) + 2
-    yield _CUT
+    yield _CUT_NOTE
 
 
 def _lines_within(paragraph: str, room: int) -> str:
@@ -69,7 +69,7 @@ def _lines_within(paragraph: str, room: int) -> str:
         if _bytes(line) <= left:
             kept.append(line)
             continue
-        if not kept and left > 0:  # one long message: its begin says what happened
+        if not kept and left > 0:  # one long message: its beginning says what happened
             kept.append(line.encode()[:left].decode(errors="ignore"))
         break
     return "\n".join(kept)
@@ -80,7 +80,7 @@ def _bytes(text: str) -> int:
 
 
 def profile_text(work: Sequence[ProfiledWork]) -> str:
-    """A profile by itself."""
+    """The text of a profile alone."""
     return "\n".join(_profile(work))
 
 
@@ -88,11 +88,11 @@ def profile_text(work: Sequence[ProfiledWork]) -> str:
 
 
 def _heading(info: FeedbackInfo) -> list[str]:
-    return [f"{_named(info.operator)}: {_result(info)}"]
+    return [f"{_operator_text(info.operator)}: {_result(info)}"]
 
 
-def _named(operator: str) -> str:
-    """Gradients have names that only Torchstone knows."""
+def _operator_text(operator: str) -> str:
+    """The operator's name; ``gradient of …`` for gradients, whose names only Torchstone knows."""
     return f"gradient of {forward_operator(operator)}" if is_gradient(operator) else operator
 
 
@@ -134,7 +134,7 @@ def _failed_case(case: FailedCase, operator: str, number: int | None) -> Iterato
     count = f" in {counted(case.cases, 'case')}" if case.cases > 1 else ""
     name = f"Failure {number}" if number is not None else "Failure"
     during = f", {case.during}" if case.during else ""
-    during += f", {_named(case.operator)}" if case.operator != operator else ""
+    during += f", {_operator_text(case.operator)}" if case.operator != operator else ""
     yield f"{name}{count} ({case.problem}{during}): {case.message}."
     if case.arguments:
         kind = "a variant of a stated case, with other sizes, strides or scalars" if case.is_variant else "called with"
@@ -163,7 +163,7 @@ def _wrong(wrong: WrongElements, case: FailedCase) -> Iterator[str]:
 
 
 def _span(wrong: WrongElements) -> str:
-    """Where the wrong elements lie: a tail that was left out, a tile, or everywhere."""
+    """Where the wrong elements lie: within a range, at the end, or scattered. Shows a missing tail or tile."""
     first, last = wrong.first_wrong, wrong.last_wrong
     if first is None or last is None or wrong.elements == 1 or not wrong.got:
         return ""
@@ -172,7 +172,7 @@ def _span(wrong: WrongElements) -> str:
     if first == last:
         return f"the wrong element is number {first} of {wrong.elements}, counted from 0 row by row"
     within = last - first + 1
-    if _SCATTERED * wrong.elements < within:
+    if _SCATTERED_SHARE * wrong.elements < within:
         return "the wrong elements are scattered over the whole result"
     where = f"numbers {first} to {last} of {wrong.elements}, counted from 0 row by row"
     at_end = f": all in the last {within}" if last == wrong.elements - 1 and 2 * within < wrong.elements else ""
@@ -183,7 +183,7 @@ def _errors(case: FailedCase) -> str:
     parts = []
     if case.max_abs_error:
         parts.append(f"largest absolute error of the result {case.max_abs_error:.3g}")
-    if case.max_rel_error and case.max_rel_error < _LARGE_ERROR:
+    if case.max_rel_error and case.max_rel_error < _LEAST_HIDDEN_RELATIVE_ERROR:
         parts.append(f"relative {case.max_rel_error:.2g}")
     if parts and case.times_allowed is not None and case.times_allowed != "inf":
         parts.append(f"{over_bound(case.times_allowed)} times the allowed error")

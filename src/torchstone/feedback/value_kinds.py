@@ -9,7 +9,7 @@ NAN = "NaN"
 
 
 def kind_of(shown: str) -> str:
-    """One of: NaN, inf, -inf, zero, positive, negative, complex, True, False, a value."""
+    """The kind of a value, given as text: NaN, inf, -inf, zero, positive, negative, complex, True, False, a value."""
     if shown in ("True", "False"):
         return shown
     try:
@@ -20,10 +20,10 @@ def kind_of(shown: str) -> str:
         return NAN
     if value.imag:
         return "complex" if cmath.isfinite(value) else "inf"
-    return _of_real(value.real)
+    return _kind_of_real(value.real)
 
 
-def _of_real(value: float) -> str:
+def _kind_of_real(value: float) -> str:
     if value == 0:
         return "zero"
     sign = "" if value > 0 else "-"
@@ -33,5 +33,5 @@ def _of_real(value: float) -> str:
 
 
 def plainly(shown: str) -> str:
-    """The value itself, with the one spelling of NaN."""
+    """The value itself, with NaN spelled as in feedback."""
     return NAN if shown == "nan" else shown

@@ -18,28 +18,30 @@ from torchstone.generation.providers import ModelRequest, Provider, ProviderErro
 from torchstone.schema.generation import Usage
 
 _FIRST_WAIT_SECONDS = 1.0
+"""The wait after the first try, if the server names none. It doubles with each try."""
 _LONGEST_BACKOFF_SECONDS = 60.0
-"""Of waits that double with each try."""
-_LONGEST_ASKED_SECONDS = 600.0
-"""A server that asks for a longer wait is a failure: its limit is one for hours or days."""
+"""Longest wait of those that double with each try."""
+_LONGEST_RETRY_AFTER_SECONDS = 600.0
+"""If the server demands a longer wait (Retry-After), there is no next try: such a limit lasts hours or days."""
 REMOVED = "[key removed]"
-_SHORTEST_SECRET = 16
-"""Characters. Shorter keys are placeholders for servers that need none (`none`, `EMPTY`), and words of any reply."""
+_SHORTEST_KEY_CHARACTERS = 16
+"""Fewest characters of a key that is removed from texts. Shorter ones are placeholders for servers that need no key
+(`none`, `EMPTY`), and such words occur in any reply."""
 
 
 class AskingLimits(msgspec.Struct, frozen=True):
-    """How a provider is asked."""
+    """Limits of the requests to a provider."""
 
     concurrency: int = 8
-    """Requests on their way at the same time."""
+    """Most requests in progress at the same time."""
     retries: int = 5
-    """Further tries after a failure that may pass."""
+    """Further tries after a failure that may be temporary."""
     timeout_seconds: float = 600.0
-    """For one try, from the request to the end of the reply."""
+    """Limit of one try, from the request to the end of the reply."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A reply, and what it took."""
+    """A reply, with the requests and the seconds that it took."""
 
     reply: Reply
     requests: int
@@ -67,36 +69,36 @@ class Asker:
         self._provider, self._limits, self.budget = provider, limits, budget
         self._sleep = sleep
         self._is_free = getattr(provider, "is_free", False)
-        self._places = asyncio.Semaphore(limits.concurrency)
+        self._request_slots = asyncio.Semaphore(limits.concurrency)
         self._paused_until = 0.0
         secrets: tuple[str, ...] = getattr(provider, "secrets", ())
-        self._secrets = tuple(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
+        self._secrets = tuple(secret for secret in secrets if len(secret) >= _SHORTEST_KEY_CHARACTERS)
 
     async def ask(self, request: ModelRequest) -> Answer:
-        """The reply; :class:`NoAnswerError` or :class:`BudgetSpentError`."""
+        """The reply. Raises :class:`NoAnswerError` if every try failed, or :class:`BudgetSpentError`."""
         began = time.monotonic()
         for tried in range(1, self._limits.retries + 2):
             try:
-                reply = await self._once(request)
+                reply = await self._try_once(request)
                 return Answer(reply, tried, time.monotonic() - began)
             except ProviderError as failure:
-                wait = self._wait_before_next(failure, tried)
+                wait = self._seconds_before_next_try(failure, tried)
                 if wait is None:
                     raise NoAnswerError(
-                        failure, self._clean(str(failure)), tried, time.monotonic() - began
+                        failure, self._without_keys(str(failure)), tried, time.monotonic() - began
                     ) from failure
             await self._sleep(wait)
         raise AssertionError("the last try returns or raises")
 
     async def close(self) -> None:
-        """End connections."""
+        """Close the provider's connections."""
         close = getattr(self._provider, "aclose", None)
         if close is not None:
             await close()
 
-    async def _once(self, request: ModelRequest) -> Reply:
-        async with self._places:
-            await self._until_allowed()
+    async def _try_once(self, request: ModelRequest) -> Reply:
+        async with self._request_slots:
+            await self._wait_for_rate_limit()
             async with self.budget.reserved(request.messages) as spending:
                 spending.usage = Usage() if self._is_free else None
                 try:
@@ -104,16 +106,16 @@ class Asker:
                 except ProviderError as failure:
                     spending.usage = failure.usage or spending.usage
                     raise
-                spending.usage = usage = self._used(request, reply)
+                spending.usage = usage = self._usage_of(request, reply)
         return msgspec.structs.replace(
             reply,
-            text=self._clean(reply.text),
-            stop_reason=self._clean(reply.stop_reason),
+            text=self._without_keys(reply.text),
+            stop_reason=self._without_keys(reply.stop_reason),
             usage=self.budget.priced(usage),
         )
 
-    def _used(self, request: ModelRequest, reply: Reply) -> Usage:
-        """As the provider counts; an estimate if it counts nothing."""
+    def _usage_of(self, request: ModelRequest, reply: Reply) -> Usage:
+        """The tokens that the provider reports, or an estimate if it reports none."""
         if reply.usage.tokens or self._is_free:
             return reply.usage
         return self.budget.estimated(request.messages, reply.text)
@@ -130,26 +132,26 @@ class Asker:
         except Exception as error:  # an SDK may raise anything on what a server sends
             raise ProviderError("garbage", f"{type(error).__name__}: {error}") from error
 
-    def _wait_before_next(self, failure: ProviderError, tried: int) -> float | None:
-        """Seconds until the next try; None: there is none. A server's limit holds for all requests."""
+    def _seconds_before_next_try(self, failure: ProviderError, tried: int) -> float | None:
+        """Seconds until the next try; None: there is no next try. A rate limit pauses all requests."""
         if failure.reason == "refused" or tried > self._limits.retries:
             return None
-        asked = failure.retry_after_seconds
-        if asked is not None and asked > _LONGEST_ASKED_SECONDS:
+        demanded_seconds = failure.retry_after_seconds
+        if demanded_seconds is not None and demanded_seconds > _LONGEST_RETRY_AFTER_SECONDS:
             return None
         longest: float = min(_FIRST_WAIT_SECONDS * 2.0 ** (tried - 1), _LONGEST_BACKOFF_SECONDS)
-        backoff = longest * random.uniform(0.5, 1.0)  # not all at the same moment
-        if asked is None and failure.reason != "rate_limit":
+        backoff = longest * random.uniform(0.5, 1.0)  # so that requests do not retry at the same moment
+        if demanded_seconds is None and failure.reason != "rate_limit":
             return backoff
-        pause = backoff if asked is None else asked
+        pause = backoff if demanded_seconds is None else demanded_seconds
         self._paused_until = max(self._paused_until, time.monotonic() + pause)
-        return 0.0 if asked is None else random.uniform(0.0, 0.1) * asked
+        return 0.0 if demanded_seconds is None else random.uniform(0.0, 0.1) * demanded_seconds
 
-    async def _until_allowed(self) -> None:
+    async def _wait_for_rate_limit(self) -> None:
         while (left := self._paused_until - time.monotonic()) > 0:
             await self._sleep(left)
 
-    def _clean(self, text: str) -> str:
+    def _without_keys(self, text: str) -> str:
         """The text without API keys, and encodable, so that files can hold it."""
         text = encodable(text)
         for secret in self._secrets:

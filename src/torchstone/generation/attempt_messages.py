@@ -9,16 +9,16 @@ import msgspec
 from torchstone.prompting import Language
 from torchstone.schema.generation import Message
 
-_LONGEST_REPLY = 4000
-"""Characters of a reply without code that are shown again: enough to see what went wrong."""
+_LONGEST_REPLY_CHARACTERS = 4000
+"""Characters of a reply without code that a later message repeats: enough to see what went wrong."""
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """An earlier attempt as its author sees it again."""
+    """An earlier attempt as it is shown to the model again."""
 
     number: int
     code: str | None
-    """None: the reply held none."""
+    """None: the reply contained no code."""
     reply: str
     feedback: str
     right: bool = False
@@ -34,7 +34,7 @@ def refining(prompt: str, earlier: Sequence[Shown], language: Language) -> tuple
 
 
 def evolving(prompt: str, earlier: Sequence[Shown], language: Language) -> tuple[Message, ...]:
-    """One question with the best attempts so far."""
+    """One message: the prompt with the best attempts so far."""
     if not earlier:
         return (Message("user", prompt),)
     parts = [prompt.rstrip(), "# Best attempts so far"]
@@ -49,7 +49,7 @@ def evolving(prompt: str, earlier: Sequence[Shown], language: Language) -> tuple
 def _as_reply(attempt: Shown, language: Language) -> str:
     if attempt.code is not None:
         return f"```{language.fence}\n{attempt.code.rstrip()}\n```"
-    return attempt.reply.strip()[:_LONGEST_REPLY] or "(empty reply)"
+    return attempt.reply.strip()[:_LONGEST_REPLY_CHARACTERS] or "(empty reply)"
 
 
 def _next_step(attempt: Shown) -> str:

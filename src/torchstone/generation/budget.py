@@ -1,7 +1,7 @@
 """Keeps a run within its budget of dollars and tokens, including requests that are in progress.
 
-A request is sent only if its worst case still fits beside the worst cases of those on their way. If the provider does
-not say what a request used, a whole reply counts by its text, and a request without one as its worst case.
+A request is sent only if its worst case fits together with the worst cases of the requests in progress. If the provider
+does not report the usage, a complete reply counts by its text, and a request without a reply as its worst case.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from torchstone.generation.prices import Price
 from torchstone.schema.generation import Message, Usage
 
 _CHARACTERS_PER_TOKEN = 2.5
-"""Fewer than of any text that is sent, so that the estimate is too high rather than too low."""
+"""Used for estimates. Texts that are sent have more, so that an estimate is too high rather than too low."""
 _TOKENS_PER_MESSAGE = 16
-"""What providers add around each message, about."""
+"""Tokens that providers add to each message, approximately."""
 
 
 class BudgetSpentError(Exception):
-    """The next request might exceed the budget; the message says which and by how much."""
+    """The next request might exceed the budget. The message says which budget, and how much is used and needed."""
 
 
 class Spending:
-    """What one request used; set by the caller that made it."""
+    """The usage of one request, which its sender sets."""
 
     def __init__(self) -> None:
         self.usage: Usage | None = None
-        """None: not known; it counts as the worst case."""
+        """None: not known, and counted as the worst case."""
 
 
 class Budget:
-    """Counts what requests use, and lets a request begin only if it fits."""
+    """Counts the usage of requests, and lets a request begin only if its worst case fits."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Budget:
         spent: Usage = Usage(),  # noqa: B008 - frozen
         keep: Callable[[Usage], None] = lambda used: None,
     ) -> None:
-        """``keep`` writes down what is used and reserved: before a request is sent, and when it has ended."""
+        """``keep`` stores the usage including reservations. It is called before a request is sent and after its end."""
         if usd is not None and price is None:
             raise UsageError(
                 "--budget-usd needs the price of the model. Add --price INPUT,OUTPUT (dollars for a million tokens) "
@@ -57,28 +57,31 @@ class Budget:
             )
         self._usd, self._tokens, self._price = usd, tokens, price
         self._max_output_tokens = max_output_tokens
-        self._spent, self._keep = spent, keep
+        self._spent, self._store = spent, keep
         self._reserved: list[Usage] = []
         self._changed = asyncio.Condition()
 
     @property
     def spent(self) -> Usage:
-        """Of this run and what it was resumed from; with its cost if the price is known."""
+        """The usage of the run, earlier parts included, with its cost if the price is known."""
         return self.priced(self._spent)
 
     def priced(self, usage: Usage) -> Usage:
-        """The same with its cost."""
+        """The usage with its cost; without a price the cost is None."""
         cost = None if self._price is None else self._price.cost_usd(usage)
         return msgspec.structs.replace(usage, cost_usd=cost)
 
     def estimated(self, messages: tuple[Message, ...], reply: str) -> Usage:
-        """What a whole reply used, if the provider does not say it; rather too much than too little."""
+        """The estimated usage of a complete reply, rather too high than too low."""
         output = min(math.ceil(len(reply) / _CHARACTERS_PER_TOKEN), self._max_output_tokens)
         return Usage(estimated_tokens(messages), output)
 
     @asynccontextmanager
     async def reserved(self, messages: tuple[Message, ...]) -> AsyncIterator[Spending]:
-        """Waits until the worst case fits, and counts what was really used afterwards."""
+        """Wait until the worst case of a request fits, reserve it, and count the real usage at the end.
+
+        Raises BudgetSpentError if it does not fit although no other request is in progress.
+        """
         worst = Usage(estimated_tokens(messages), self._max_output_tokens)
         async with self._changed:
             await self._changed.wait_for(lambda: self._fits(worst) or not self._reserved)
@@ -87,18 +90,18 @@ class Budget:
             self._reserved.append(worst)
         spending = Spending()
         try:
-            self._write()
+            self._store_usage()
             yield spending
         finally:
             # No await before the numbers are right: a cancelled task must not leave its reservation behind.
             self._reserved.remove(worst)
             self._spent = added(self._spent, worst if spending.usage is None else spending.usage)
-            self._write()
+            self._store_usage()
             async with self._changed:
                 self._changed.notify_all()
 
-    def _write(self) -> None:
-        self._keep(functools.reduce(added, self._reserved, self._spent))
+    def _store_usage(self) -> None:
+        self._store(functools.reduce(added, self._reserved, self._spent))
 
     def _fits(self, worst: Usage) -> bool:
         total = functools.reduce(added, self._reserved, added(self._spent, worst))
@@ -120,7 +123,7 @@ class Budget:
 
 
 def added(one: Usage, other: Usage) -> Usage:
-    """Both together, without cost: that follows from the sum."""
+    """The sum of both, without a cost, which follows from the sum."""
     return Usage(
         one.input_tokens + other.input_tokens,
         one.output_tokens + other.output_tokens,
@@ -129,6 +132,6 @@ def added(one: Usage, other: Usage) -> Usage:
 
 
 def estimated_tokens(messages: tuple[Message, ...]) -> int:
-    """Tokens of messages, rather too many than too few."""
+    """The estimated tokens of messages, rather too many than too few."""
     characters = sum(len(message.text) for message in messages)
     return int(characters / _CHARACTERS_PER_TOKEN) + _TOKENS_PER_MESSAGE * len(messages)

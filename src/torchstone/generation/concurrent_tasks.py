@@ -11,7 +11,7 @@ from typing import Any
 
 
 async def all_or_first_error(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """All at the same time. The first error ends the others, which finish what they are writing."""
+    """Run all coroutines at the same time. The first error cancels the others, and is raised when they have ended."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         await asyncio.gather(*tasks)
@@ -22,8 +22,11 @@ async def all_or_first_error(work: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 
 @contextlib.contextmanager
-def interruptible(task: asyncio.Task[Any] | None, told: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM call ``told`` and cancel the task at its next await. A second signal has its usual effect."""
+def interruptible(task: asyncio.Task[Any] | None, on_interrupt: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM call ``on_interrupt`` and cancel the task at its next await.
+
+    A second signal has its usual effect. Does nothing outside of the main thread.
+    """
     if task is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -31,7 +34,7 @@ def interruptible(task: asyncio.Task[Any] | None, told: Callable[[], None]) -> I
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def stop() -> None:
-        told()
+        on_interrupt()
         for number in numbers:
             loop.remove_signal_handler(number)
         task.cancel()

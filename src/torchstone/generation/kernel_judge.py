@@ -35,23 +35,23 @@ from torchstone.schema.generation import Judged, NotJudged
 REQUIRED_LAYERS = frozenset({"processes", "files", "network"})
 """Without these a kernel could read keys from other processes or from files, and send them away."""
 _IDLE_SECONDS = 900.0
-"""A model may think for minutes; the judge stays ready for longer than that."""
+"""How long the judge's processes stay started without work: longer than the minutes that a model may take to reply."""
 
 
-_AS_ASKED = (
+_JUDGE_FIELDS = (
     "effort", "isolation", "threads", "judges", "shapes", "non_finite", "require_authored", "deadlines", "limits",
 )  # fmt: skip
-"""Fields of a request that are settings of a judge."""
+"""Fields of a GenerationRequest that are passed to the judge unchanged."""
 
 
 def judge_settings(request: GenerationRequest, device: str) -> dict[str, Any]:
-    """What the judge of a whole run is made with."""
-    asked = {name: getattr(request, name) for name in _AS_ASKED}
+    """The arguments of `Judge` for the judge of a run."""
+    asked = {name: getattr(request, name) for name in _JUDGE_FIELDS}
     return {**asked, "device": device, "idle_seconds": _IDLE_SECONDS}
 
 
 def open_judge(request: GenerationRequest, device: str) -> Judge:
-    """The judge of a whole run, with its settings."""
+    """The judge that serves the whole run."""
     return Judge(**judge_settings(request, device))
 
 
@@ -61,29 +61,29 @@ class KernelJudge:
     def __init__(self, judge: Judge, required_layers: frozenset[str] = REQUIRED_LAYERS) -> None:
         self._judge = judge
         self._required = required_layers
-        self._sandbox_seen: asyncio.Task[None] | None = None
+        self._sandbox_check: asyncio.Task[None] | None = None
 
     def begin(self, case: Case) -> None:
-        """Start the judge, while the first replies are still awaited."""
-        self._sandbox_seen = asyncio.create_task(self._see_sandbox(case))
+        """Start the judge and check its sandbox with torch's operator, while the first replies are awaited."""
+        self._sandbox_check = asyncio.create_task(self._check_sandbox(case))
 
     async def close(self) -> None:
-        if self._sandbox_seen is not None:
-            self._sandbox_seen.cancel()
+        if self._sandbox_check is not None:
+            self._sandbox_check.cancel()
         await asyncio.to_thread(self._judge.close)
 
     async def judged(
         self, operator: str, cases: tuple[Case, ...], folder: OperatorFolder, number: int, entry: str, code: str
     ) -> Judged | NotJudged:
-        """Write the kernel's file, judge it, write its records."""
+        """Write the kernel's file, judge it, write its records. Returns the outcome."""
         file = folder.kernel(number)
         await asyncio.to_thread(write_atomically, file, code.encode("utf-8", "replace"))
-        if self._sandbox_seen is not None:
-            await asyncio.shield(self._sandbox_seen)
+        if self._sandbox_check is not None:
+            await asyncio.shield(self._sandbox_check)
         found = await self._judge.aevaluate(file, operator, entry=entry, cases=cases)
-        return await asyncio.to_thread(_kept, found, folder, number, code)
+        return await asyncio.to_thread(_stored_outcome, found, folder, number, code)
 
-    async def _see_sandbox(self, case: Case) -> None:
+    async def _check_sandbox(self, case: Case) -> None:
         if not self._required:
             return
         settings: dict[str, Any] = {"cases": (case,), "effort": "quick", "require_authored": False}
@@ -97,14 +97,14 @@ class KernelJudge:
             )
 
 
-def _kept(found: Evaluation, folder: OperatorFolder, number: int, code: str) -> Judged | NotJudged:
+def _stored_outcome(found: Evaluation, folder: OperatorFolder, number: int, code: str) -> Judged | NotJudged:
     path = folder.records(number)
     write_records(path, found.records)
     return outcome_of(found.records, folder.within_run(path), code)
 
 
 def outcome_of(records: Sequence[Record], file: str, code: str = "") -> Judged | NotJudged:
-    """The outcome of an attempt in short, for the journal."""
+    """The outcome of an attempt for the journal. ``file`` is where its records lie, within the run folder."""
     unjudged = [record.verdict.reason for record in records if isinstance(record.verdict, Unjudged)]
     if unjudged:
         return NotJudged(unjudged[0])
@@ -126,6 +126,6 @@ def outcome_of(records: Sequence[Record], file: str, code: str = "") -> Judged |
 def feedback_from(
     run: Path, outcome: Judged, name: str, code: str, entry: str, profile: Profile | None = None
 ) -> FeedbackInfo:
-    """What the author of a judged attempt is told."""
+    """The feedback for the author of a judged attempt. ``name`` is the file name of its code."""
     source = SourceFiles((SourceFile(name, code),), entry)
     return feedback_of(records_of(run, outcome.records_file), source=source, profile=profile)

@@ -36,14 +36,14 @@ from torchstone.schema.generation import (
     ProviderFailed,
 )
 
-_CUT_OFF = frozenset({"max_tokens", "length", "model_context_window_exceeded"})
-"""Stop reasons of replies that ended at a limit."""
-_LONGEST_REASON = 200
-"""Characters of the reason for which there is no reply, in the summary's table. The journal has all of it."""
+_LENGTH_STOP_REASONS = frozenset({"max_tokens", "length", "model_context_window_exceeded"})
+"""Stop reasons of replies that reached a limit of their length."""
+_LONGEST_REASON_CHARACTERS = 200
+"""Characters of the reason for a missing reply in the summary's table. The journal has the whole reason."""
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What all operators of a run share."""
+    """The settings that all operators of a run share."""
 
     model: str
     language: Language
@@ -56,15 +56,15 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class Run(Protocol):
-    """The run, as its operators see it."""
+    """The part of a run that operator tasks use."""
 
     @property
     def is_stopping(self) -> bool:
-        """Whether nothing more is to be asked."""
+        """Whether no further request may be made."""
         ...
 
     def keep(self, attempt: Attempt) -> None:
-        """Write the attempt to the journal, and tell the observer."""
+        """Write the attempt to the journal, and report it to the observer."""
         ...
 
     def stop_asking(self, reason: str) -> None:
@@ -72,16 +72,16 @@ class Run(Protocol):
         ...
 
     def no_answer(self, error: NoAnswerError) -> None:
-        """An attempt got no reply. Raises if the provider seems not to work at all."""
+        """Count an attempt without a reply. Raises if the provider seems not to work at all."""
         ...
 
     def answered(self) -> None:
-        """A request was answered: the provider works."""
+        """Count an answered request, which shows that the provider works."""
         ...
 
 
 class OperatorTask:
-    """One operator of a run."""
+    """Makes the attempts at one operator of a run."""
 
     def __init__(
         self, operator: str, cases: tuple[Case, ...], prompt: str, folder: OperatorFolder, attempts: Sequence[Attempt]
@@ -94,7 +94,7 @@ class OperatorTask:
         self._running: dict[int, asyncio.Task[None]] = {}
 
     async def complete(self, run: Run, terms: Terms, asker: Asker, judge: KernelJudge) -> None:
-        """Make attempts until the strategy has no more."""
+        """Make attempts until the strategy wants no more. Judges replies first that an earlier part of the run left."""
         self._run, self._terms, self._asker, self._judge = run, terms, asker, judge
         await asyncio.to_thread(self._folder.path.mkdir, exist_ok=True)
         try:
@@ -112,7 +112,7 @@ class OperatorTask:
             await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     def _start_next(self) -> bool:
-        """Whether there is anything to wait for."""
+        """Start the attempts that the strategy wants now. Returns whether any attempt is running."""
         if not self._run.is_stopping:
             attempts = tuple(self._attempts.values())
             for ask in self._terms.strategy.next_asks(attempts, self._running.keys(), self._terms.goal):
@@ -132,7 +132,7 @@ class OperatorTask:
             return
         except NoAnswerError as error:
             failure = ProviderFailed(error.failure.reason, str(error))
-            await self._keep(self._finished(ask, failure, requests=error.requests, asking_seconds=error.seconds))
+            await self._keep(self._attempt_record(ask, failure, requests=error.requests, asking_seconds=error.seconds))
             self._run.no_answer(error)
             return
         self._run.answered()
@@ -140,7 +140,7 @@ class OperatorTask:
         outcome = await self._outcome(exchange)
         judging_seconds = 0.0 if isinstance(outcome, NoCode) else time.monotonic() - began
         has_file = not isinstance(outcome, NoCode)
-        attempt = self._finished(
+        attempt = self._attempt_record(
             Ask(exchange.number, exchange.parents),
             outcome,
             file=self._folder.within_run(self._folder.kernel(ask.number)) if has_file else None,
@@ -174,12 +174,12 @@ class OperatorTask:
     async def _outcome(self, exchange: Exchange) -> Outcome:
         found = await asyncio.to_thread(code_in, exchange.reply, self._entry)
         if found.code is None:
-            return NoCode(found.problem + _cut_off(exchange))
+            return NoCode(found.problem + _length_note(exchange))
         return await self._judge.judged(
             self.operator, self._cases, self._folder, exchange.number, self._entry, found.code
         )
 
-    def _finished(self, ask: Ask, outcome: Outcome, **more: object) -> Attempt:
+    def _attempt_record(self, ask: Ask, outcome: Outcome, **more: object) -> Attempt:
         return msgspec.structs.replace(
             Attempt(
                 operator=self.operator,
@@ -195,9 +195,9 @@ class OperatorTask:
     async def _keep(self, attempt: Attempt) -> None:
         self._attempts[attempt.number] = attempt
         self._run.keep(attempt)
-        await asyncio.to_thread(self._write_for_people)
+        await asyncio.to_thread(self._write_readable_files)
 
-    def _write_for_people(self) -> None:
+    def _write_readable_files(self) -> None:
         attempts = tuple(self._attempts.values())
         write_best(self._folder, attempts)
         outcomes = {attempt.number: outcome_text(attempt) for attempt in attempts}
@@ -234,8 +234,8 @@ class OperatorTask:
         return None if profiler is None or not attempt.right else profiler.profile(self._folder, attempt, self._entry)
 
 
-def _cut_off(exchange: Exchange) -> str:
-    return " The reply reached the limit of its length." if exchange.stop_reason in _CUT_OFF else ""
+def _length_note(exchange: Exchange) -> str:
+    return " The reply reached the limit of its length." if exchange.stop_reason in _LENGTH_STOP_REASONS else ""
 
 
 def outcome_text(attempt: Attempt) -> str:
@@ -250,6 +250,6 @@ def outcome_text(attempt: Attempt) -> str:
         case NoCode():
             return "no code"
         case ProviderFailed(reason=reason, message=message):
-            return f"no reply ({reason}): {one_line(message, limit=_LONGEST_REASON)}"
+            return f"no reply ({reason}): {one_line(message, limit=_LONGEST_REASON_CHARACTERS)}"
         case NotJudged():
             return "not judged"

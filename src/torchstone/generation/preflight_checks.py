@@ -19,21 +19,24 @@ from torchstone.schema import Case, forward_operator, is_model
 def runnable_provider(
     request: GenerationRequest, language: Language, device: str, provider: Provider | None
 ) -> Provider:
-    """The provider. A missing key or recording and a language that cannot run on the device are told together."""
+    """The provider. Raises UsageError if a key or recording is missing, or if the language cannot run on the device.
+
+    If both are wrong, one message says so.
+    """
     try:
         found = provider or provider_for(request)
     except UsageError as missing:
         try:
             require_runnable(language, device_type(device))
-        except UsageError as unfit:
-            raise UsageError(f"{unfit} Besides: {missing}") from missing
+        except UsageError as not_runnable:
+            raise UsageError(f"{not_runnable} Besides: {missing}") from missing
         raise
     require_runnable(language, device_type(device))
     return found
 
 
 def provider_for(request: GenerationRequest) -> Provider:
-    """The provider of a checked request; raises one clear line if its key, model or SDK is missing."""
+    """The provider of a checked request. Raises UsageError if its key, model or SDK is missing."""
     options = ProviderOptions(
         model=request.model,
         base_url=request.base_url,
@@ -49,6 +52,7 @@ def provider_for(request: GenerationRequest) -> Provider:
 
 
 def cases_by_operator(request: GenerationRequest, device: str) -> dict[str, tuple[Case, ...]]:
+    """The cases of the request by forward operator. Raises UsageError if a problem file would be profiled."""
     shared = (
         "suite", "operators", "dtypes", "source", "largest", "sample", "mode", "overhead_dominated", "expression",
         "case_keys",
@@ -69,7 +73,7 @@ def cases_by_operator(request: GenerationRequest, device: str) -> dict[str, tupl
 def answerable(
     provider: Provider, cases: dict[str, tuple[Case, ...]], request: GenerationRequest
 ) -> dict[str, tuple[Case, ...]]:
-    """The operators that the provider can answer for. Raises if it cannot for one that the user named."""
+    """The cases of operators that the provider can answer for. It raises if it cannot for one that the user named."""
     operators_of = getattr(provider, "operators_of", None)
     if operators_of is None:
         return cases

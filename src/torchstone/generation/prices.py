@@ -1,4 +1,4 @@
-"""Prices of models, which users give because they change. Without a price, a cost is unknown, not zero."""
+"""Prices of models. Users give them, because prices change. Without a price the cost is unknown, not zero."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input: Dollars
     output: Dollars
     cached_input: Dollars | None = None
-    """Of input tokens that the provider had in its cache; None: as other input."""
+    """Price of input tokens that the provider read from its cache; None: the price of other input tokens."""
 
     def cost_usd(self, usage: Usage) -> float:
-        """What these tokens cost."""
+        """The cost of these tokens in US dollars."""
         cached = self.input if self.cached_input is None else self.cached_input
         fresh = usage.input_tokens - usage.cached_input_tokens
         return (fresh * self.input + usage.cached_input_tokens * cached + usage.output_tokens * self.output) / _MILLION
 
 
 def read_prices(path: Path) -> dict[str, Price]:
-    """A JSON or TOML file: model -> price."""
+    """The prices in a JSON or TOML file, by model."""
     try:
         data = path.read_bytes()
         decoder = msgspec.toml.decode if path.suffix == ".toml" else msgspec.json.decode
@@ -44,7 +44,7 @@ def read_prices(path: Path) -> dict[str, Price]:
 
 
 def parse_price(text: str) -> Price:
-    """``3,15``: dollars for a million input tokens and a million output tokens; a third number: cached input."""
+    """A price from ``3,15``: dollars for a million input and output tokens. A third number is for cached input."""
     try:
         return msgspec.convert(dict(zip(("input", "output", "cached_input"), _numbers(text), strict=False)), Price)
     except (ValueError, msgspec.ValidationError):

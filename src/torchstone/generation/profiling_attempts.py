@@ -20,19 +20,19 @@ from torchstone.schema import Agrees, Case, Implementation, Profile, ProfilerRes
 from torchstone.schema.generation import Attempt, Judged
 from torchstone.suites import input_bytes
 
-_SECONDS = 120.0
-"""For one profile: it starts a worker, which imports torch, and makes a few calls."""
+_PROFILE_SECONDS = 120.0
+"""Limit for one profile, which starts a worker, imports torch there, and makes a few calls."""
 
 
 class AttemptProfiler:
-    """Profiles attempts one after another. Its method may be called from several threads."""
+    """Profiles attempts one after another. :meth:`profile` may be called from several threads."""
 
     def __init__(self, request: GenerationRequest, device: str) -> None:
         self._request, self._device = request, device
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def profile(self, folder: OperatorFolder, attempt: Attempt, entry: str) -> Profile | None:
-        """Of a right attempt on its largest timed case; None: no case was timed."""
+        """The profile of a right attempt on its largest timed case, made once. None: no case was timed."""
         path = folder.profile(attempt.number)
         if path.exists():
             return decode(path.read_bytes(), Profile)
@@ -40,13 +40,13 @@ class AttemptProfiler:
         if case is None:
             return None
         written = as_implementation(folder.kernel(attempt.number), forward_operator(case.operator), entry)
-        kernel = msgspec.structs.replace(written, operator=case.operator)  # of a gradient, too
-        with self._turn:
-            made = self._made(case, kernel, read_manifest(folder.run).key)
+        kernel = msgspec.structs.replace(written, operator=case.operator)  # the case may be one of the gradient
+        with self._lock:
+            made = self._new_profile(case, kernel, read_manifest(folder.run).key)
         write_atomically(path, msgspec.json.format(encode(made)) + b"\n")
         return made
 
-    def _made(self, case: Case, kernel: Implementation, manifest_key: str) -> Profile:
+    def _new_profile(self, case: Case, kernel: Implementation, manifest_key: str) -> Profile:
         began = time.time_ns()
         with tempfile.TemporaryDirectory(prefix="torchstone-") as scratch:
             subject = Subject(
@@ -56,7 +56,7 @@ class AttemptProfiler:
                 threads=self._request.threads,
                 isolation=self._request.isolation,
                 limits=self._request.limits,
-                seconds=_SECONDS,
+                seconds=_PROFILE_SECONDS,
             )
             result: ProfilerResult = profile_sandboxed(subject)
         return Profile(

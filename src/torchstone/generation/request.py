@@ -1,4 +1,4 @@
-"""The options of a generation run, checked before anything is started or paid for."""
+"""The options of a generation run, and the checks of them before anything is started or paid for."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from torchstone.suites import Mode
 from torchstone.suites.recorded_call_files import identity_of
 
 OUTPUT_DIR = Path("generated_kernels")
-"""Where run folders are made unless told otherwise."""
+"""Default folder of run folders."""
 IDENTITY = (
     "suite", "operators", "dtypes", "source", "largest", "sample", "dsl", "strategy", "provider", "model",
     "device", "effort", "shapes", "non_finite", "require_authored", "mode", "overhead_dominated", "expression",
     "case_keys",
 )  # fmt: skip
-"""The parts of a configuration that a resumed run must share with its beginning."""
+"""Fields of the configuration that must be the same when a run is resumed."""
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of generation. It holds no key."""
+    """The options of one generation run. API keys are not among them."""
 
     suite: str = "smoke"
     operators: tuple[str, ...] | None = None
@@ -41,11 +41,11 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     overhead_dominated: bool = False
     expression: str | None = None
     case_keys: tuple[str, ...] | None = None
-    """These three choose cases as in a `RunRequest`."""
+    """`overhead_dominated`, `expression` and `case_keys` select cases as in a `RunRequest`."""
     mode: Mode = "fwd"
     """Whether kernels are judged by their results, their gradients (`bwd`), or both."""
     provider: str | None = None
-    """None: told from the model's name."""
+    """None: chosen by the model's name."""
     model: str | None = None
     base_url: str | None = None
     replay: Path | None = None
@@ -53,13 +53,13 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy = "refine"
     max_attempts: int = 5
     target_speedup: float | None = None
-    """Go on until the lower end of the speedup reaches this; None: a right kernel is enough."""
+    """Continue until the lower end of the speedup's interval reaches this; None: a right kernel is enough."""
     feedback_tokens: int = 1500
-    """Longest feedback on one attempt."""
+    """Longest feedback on one attempt, in tokens."""
     feedback_profile: bool = False
     """Feedback on a right kernel says where its time goes, by torch's profiler in the sandbox."""
     concurrency: int = 8
-    """Requests on their way at the same time."""
+    """Most requests in progress at the same time."""
     retries: int = 5
     request_timeout_seconds: float = 600.0
     max_output_tokens: int = 16_000
@@ -68,7 +68,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     budget_usd: float | None = None
     budget_tokens: int | None = None
     price: Price | None = None
-    """Of the model; None: the cost is unknown."""
+    """Price of the model; None: the cost is unknown."""
     device: str = "auto"
     effort: Effort = "quick"
     isolation: IsolationLevel = "best"
@@ -87,7 +87,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked(request: GenerationRequest) -> GenerationRequest:
-    """The request with its names in their one spelling; raises on what can be seen to be wrong."""
+    """The request with canonical names. Raises UsageError for options that are wrong or contradict each other."""
     language_named(request.dsl)
     strategy_named(request.strategy)
     check_run_id(request.run_id, request.resume)
@@ -126,7 +126,7 @@ def _require_positive(request: GenerationRequest) -> None:
 
 
 def provider_of(request: GenerationRequest) -> str:
-    """Who serves the model, if nobody was named: Anthropic's models are told by their names."""
+    """The provider if none is named: `replay` for recorded replies, `anthropic` for models `claude…`, else `openai`."""
     if request.replay is not None:
         return "replay"
     if request.model is None:
@@ -135,7 +135,7 @@ def provider_of(request: GenerationRequest) -> str:
 
 
 def configuration(request: GenerationRequest, device: str) -> dict[str, Any]:
-    """What a manifest keeps of the request: all of it but where the folder is, and with the device that was chosen."""
+    """The request as a manifest stores it, with the resolved device. Run id, output folder and command are left out."""
     fields = msgspec.to_builtins(request, enc_hook=str)  # paths
     for name in ("run_id", "resume", "output_dir", "command"):
         del fields[name]
@@ -149,7 +149,7 @@ def configuration(request: GenerationRequest, device: str) -> dict[str, Any]:
 
 
 def remembered(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the request that a manifest keeps, for a run that goes on."""
+    """The fields of the request that a manifest's configuration stores, for resuming the run."""
     known = {name: value for name, value in configuration.items() if name in GenerationRequest.__struct_fields__}
     try:
         fields = {**known, "source": configuration.get("source_path")}

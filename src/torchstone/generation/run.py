@@ -47,34 +47,34 @@ from torchstone.runs.manifest import collect
 from torchstone.schema import Case, Manifest, decode, encode, is_model
 from torchstone.schema.generation import GENERATION, Attempt, GenerationRun, Usage
 
-_FAILURES_IN_A_ROW = 10
-"""Attempts without an answer, each after all its tries, with no answer in between: the provider is down."""
-_SUMMARY_SECONDS = 2.0
-"""Shortest time between two writes of the summary while the run goes on."""
+_MOST_FAILURES_IN_A_ROW = 10
+"""After so many attempts without a reply, each with all its tries, the run ends: the provider is taken to be down."""
+_SECONDS_BETWEEN_SUMMARIES = 2.0
+"""Shortest time between two writes of the summary during a run."""
 
 
 @dataclass(frozen=True)
 class GenerationPlan:
-    """How many attempts there are to make, and those that an earlier part of the run made."""
+    """How many attempts a run may make, and those that an earlier part of it made."""
 
     total: int
-    """Attempts, if every operator needs all of them."""
+    """Attempts if every operator needs all of them."""
     done: tuple[Attempt, ...]
 
 
 class GenerationObserver(Protocol):
-    """Is told of the progress of a generation run."""
+    """Receives the progress of a generation run."""
 
     def planned(self, plan: GenerationPlan, folder: Path) -> None:
         """The run is about to begin."""
         ...
 
     def recorded(self, record: Attempt | None) -> None:
-        """An attempt is in the journal; None: one is not needed, because its operator is done."""
+        """An attempt is in the journal. None: an attempt is not needed, because its operator is done."""
         ...
 
     def warned(self, message: str) -> None:
-        """Something the user should know; the run goes on."""
+        """The user should know this; the run continues."""
         ...
 
 
@@ -86,15 +86,15 @@ class GenerationResult:
     run: GenerationRun
     attempts: tuple[Attempt, ...]
     usage: Usage
-    """Of all its parts, with the cost if the price is known."""
+    """Usage of all parts of the run, with the cost if the price is known."""
     interrupted: bool = False
-    """Ctrl-C or SIGTERM ended it early; what was done is kept."""
+    """Whether Ctrl-C or SIGTERM ended the run early. Finished attempts are kept."""
     spent: str = ""
-    """Why nothing more was asked, if the budget ended; empty: it did not."""
+    """Why no further request was made, if the budget was used up; empty: it was not."""
 
     @property
     def right_operators(self) -> tuple[str, ...]:
-        """Those that have a right kernel."""
+        """The operators that have a right kernel."""
         return tuple(dict.fromkeys(attempt.operator for attempt in self.attempts if attempt.right))
 
     @property
@@ -111,11 +111,11 @@ def generate(
     required_layers: frozenset[str] = REQUIRED_LAYERS,
     begun: Callable[[Path], None] | None = None,
 ) -> GenerationResult:
-    """Carry out the request, also in a notebook. The provider is found by name unless it is given; so is the judge.
+    """Carry out the request, also in a notebook. ``provider`` and ``judge`` replace those that the request names.
 
-    ``begun`` is told the folder of the run before a model is asked.
+    ``begun`` is called with the run's folder before the first request.
     """
-    run = _prepared(request, provider)
+    run = _checked_run(request, provider)
     with run.opened(observer):
         if begun is not None:
             begun(run.folder)
@@ -125,8 +125,8 @@ def generate(
         return result
 
 
-def _prepared(request: GenerationRequest, provider: Provider | None) -> _Run:
-    """All that can be refused is refused here: before a folder is made, a judge started, or a token paid."""
+def _checked_run(request: GenerationRequest, provider: Provider | None) -> _Run:
+    """The run of a request. Raises every error that can be found before a folder, a judge or a paid request."""
     if provider is not None and request.provider is None:
         request = msgspec.structs.replace(request, provider="replay")
     request = checked(request)
@@ -140,7 +140,7 @@ def _prepared(request: GenerationRequest, provider: Provider | None) -> _Run:
 
 
 class _Run:
-    """A run under way: what its operators share."""
+    """A generation run in progress: its folder, its journal, and the state that operator tasks share."""
 
     def __init__(
         self,
@@ -157,15 +157,15 @@ class _Run:
         self._interrupted = False
         self._failures = 0
         self._last_failure: NoAnswerError | None = None
-        """None: nothing has failed, or there was a reply since."""
+        """None: no request has failed since the last reply."""
         self._has_reply = False
-        self._written = 0.0
+        self._summary_written = 0.0
 
     # ---- the folder
 
     @contextlib.contextmanager
     def opened(self, observer: GenerationObserver) -> Iterator[None]:
-        """The run's folder and journal, for as long as it lasts."""
+        """Open the run's folder and journal, and close the journal at the end."""
         manifest = collect(configuration(self.request, self.device))
         self.folder = folders.open_folder(self.request, manifest, IDENTITY)
         with folders.open_journal(self.folder, ATTEMPTS) as self._journal:
@@ -226,8 +226,8 @@ class _Run:
     # ---- the work
 
     async def complete(self, open_kernel_judge: Callable[[], KernelJudge]) -> GenerationResult:
-        """All operators at the same time: a semaphore limits the requests, the judge's queue orders the kernels."""
-        asker = Asker(self._provider, self._asking_limits(), self._budget())
+        """Run all operators at the same time. A semaphore limits the requests, the judge's queue orders the kernels."""
+        asker = Asker(self._provider, self._request_limits(), self._budget())
         judge = open_kernel_judge()
         try:
             with interruptible(asyncio.current_task(), self._interrupt):
@@ -243,7 +243,7 @@ class _Run:
         finally:
             await judge.close()
             await asker.close()
-            with contextlib.suppress(OSError):  # a full disk was told already
+            with contextlib.suppress(OSError):  # a full disk has been reported already
                 self._write_summary()
         return GenerationResult(
             self.folder, self.run, self._journal.records, asker.budget.spent, self._interrupted, self.spent
@@ -255,7 +255,7 @@ class _Run:
             judge.begin(min(self._cases[left[0]], key=lambda case: len(encode(case))))
         await all_or_first_error([self._operator(operator, asker, judge) for operator in self._cases])
         if self._last_failure is not None and not self._has_reply and self._last_failure.failure.reason != "refused":
-            raise self._without_any_reply(self._last_failure)
+            raise self._no_reply_error(self._last_failure)
 
     async def _operator(self, operator: str, asker: Asker, judge: KernelJudge) -> None:
         folder = self._operator_folder(operator)
@@ -270,7 +270,7 @@ class _Run:
                 self._observer.recorded(None)
 
     def _is_done(self, operator: str) -> bool:
-        """Whether an earlier part of the run has left nothing to do."""
+        """Whether an earlier part of the run has finished the operator: no attempt to judge, none to make."""
         own = [attempt for attempt in self._journal.records if attempt.operator == operator]
         terms = self._terms(operator)
         waiting = {each.number for each in read_exchanges(self._operator_folder(operator).transcript)}
@@ -305,11 +305,11 @@ class _Run:
             require_authored=request.require_authored,
         )
 
-    def _asking_limits(self) -> AskingLimits:
+    def _request_limits(self) -> AskingLimits:
         return AskingLimits(self.request.concurrency, self.request.retries, self.request.request_timeout_seconds)
 
     def _budget(self) -> Budget:
-        """What earlier parts of the run used counts, failed requests too."""
+        """The budget of the run. The usage of earlier parts counts, that of failed requests too."""
         is_free = getattr(self._provider, "is_free", False)
         return Budget(
             usd=None if is_free else self.request.budget_usd,
@@ -320,7 +320,7 @@ class _Run:
             keep=functools.partial(write_usage, self.folder),
         )
 
-    # ---- what operators tell
+    # ---- what operator tasks call (`operator_task.Run`)
 
     @property
     def is_stopping(self) -> bool:
@@ -329,7 +329,7 @@ class _Run:
     def keep(self, attempt: Attempt) -> None:
         self._journal.append(attempt)
         self._observer.recorded(attempt)
-        if time.monotonic() - self._written > _SUMMARY_SECONDS:
+        if time.monotonic() - self._summary_written > _SECONDS_BETWEEN_SUMMARIES:
             self._write_summary()
 
     def stop_asking(self, reason: str) -> None:
@@ -343,17 +343,17 @@ class _Run:
     def no_answer(self, error: NoAnswerError) -> None:
         self._failures, self._last_failure = self._failures + 1, error
         if error.failure.reason == "connection" and not self._has_reply:
-            raise self._without_any_reply(error)
+            raise self._no_reply_error(error)
         if error.failure.ends_the_run:
             raise InfrastructureError(f"the provider refuses every request: {error}. Check key, model and address.")
-        if self._failures >= _FAILURES_IN_A_ROW:
+        if self._failures >= _MOST_FAILURES_IN_A_ROW:
             raise InfrastructureError(
                 f"{self._failures} attempts in a row had no answer; the last: {error}. "
                 f"Go on later with: {resuming_command(self.folder)}"
             )
 
-    def _without_any_reply(self, error: NoAnswerError) -> InfrastructureError:
-        """The error if no request has had a reply: the server is at fault, and nothing is known about the model."""
+    def _no_reply_error(self, error: NoAnswerError) -> InfrastructureError:
+        """The error for a run in which no request got a reply: it is about the server, not the model."""
         reached = (
             "the model's server cannot be reached" if error.failure.reason == "connection" else "there is no reply"
         )
@@ -367,13 +367,13 @@ class _Run:
         self._interrupted = True
 
     def _write_summary(self) -> None:
-        self._written = time.monotonic()
+        self._summary_written = time.monotonic()
         note = f"Stopped by the budget: {self.spent}" if self.spent else ""
         text = summary_text(self.run, self.folder.name, self._journal.records, note)
         write_atomically(self.folder / SUMMARY, text.encode("utf-8", "replace"))
 
 
 def resuming_command(folder: Path) -> str:
-    """The command that goes on with this run; its options are remembered."""
+    """The command that resumes this run. The run's options are stored in its folder."""
     where = ["--output-dir", str(folder.parent)] if folder.parent != OUTPUT_DIR else []
     return shlex.join(["torchstone", "generate", "--resume", "--run-id", folder.name, *where])

@@ -41,7 +41,7 @@ _USAGE = "usage.json"
 
 
 def attempt_key(operator: str, number: int) -> str:
-    """Two lines with the same key are about the same attempt; the later one counts."""
+    """The journal's key of an attempt. Of several lines with the same key, the last one counts."""
     return f"{operator}#{number}"
 
 
@@ -51,17 +51,17 @@ ATTEMPTS = RecordKind(
     lambda attempt: attempt_key(attempt.operator, attempt.number),
     lambda attempt: isinstance(attempt.outcome, (ProviderFailed, NotJudged)),
 )
-"""The journal of a run of generation."""
+"""The records of a generation run's journal. A resumed run repeats attempts without a reply or a verdict."""
 
 
 class OperatorFolder(NamedTuple):
-    """Where the files of one operator lie."""
+    """The paths of the files of one operator."""
 
     run: Path
     name: str
-    """``relu``."""
+    """Name of the operator's folder: ``relu``."""
     suffix: str
-    """Of the kernels."""
+    """Suffix of kernel files: ``.py``."""
 
     @property
     def path(self) -> Path:
@@ -81,24 +81,24 @@ class OperatorFolder(NamedTuple):
         return self.path / f"{self.name}_attempt_{number}.profile.json"
 
     def within_run(self, path: Path) -> str:
-        """The path as journals name it."""
+        """The path relative to the run folder, as journals store it."""
         return str(path.relative_to(self.run))
 
 
 class StoredGeneration(NamedTuple):
-    """A run of generation as it lies on the disk: finished, stopped or still going on."""
+    """A generation run as read from its folder: finished, stopped or in progress."""
 
     folder: Path
     run: GenerationRun
     manifest: Manifest
     attempts: tuple[Attempt, ...]
-    """The last of each operator and number, in the order of writing."""
+    """The last record of each attempt, in the order of writing."""
     note: str
-    """Empty, or what was wrong with the end of the journal."""
+    """What is wrong with the end of the journal; empty: nothing."""
 
 
 def read_generation(folder: Path) -> StoredGeneration:
-    """The run in this folder."""
+    """Read the run in this folder. Raises UsageError if it holds none."""
     path = folder / GENERATION
     try:
         run = decode(path.read_bytes(), GenerationRun)
@@ -113,7 +113,7 @@ def read_generation(folder: Path) -> StoredGeneration:
 
 
 def newest_generation(folder: Path) -> Path:
-    """The run that was begun last among those in a folder."""
+    """The folder of the run that was started last, among those in ``folder``."""
     found = [path.parent for path in folder.glob(f"*/{GENERATION}")]
     if not found:
         raise UsageError(f"there is no run of 'torchstone generate' in {folder} to resume. Leave out --resume.")
@@ -132,7 +132,7 @@ def records_of(folder: Path, file: str) -> tuple[Record, ...]:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """The records of one attempt, in one step."""
+    """Write the records of one attempt in one step."""
     write_atomically(path, b"".join(encode(record) + b"\n" for record in records))
 
 
@@ -142,7 +142,7 @@ def write_usage(run: Path, used: Usage) -> None:
 
 
 def read_usage(run: Path) -> Usage:
-    """What earlier parts of the run used. Without the file, what the transcripts say: runs of older versions."""
+    """The usage of earlier parts of the run. Runs of older versions have no such file: their transcripts are added."""
     path = run / _USAGE
     try:
         return decode(path.read_bytes(), Usage)

@@ -14,12 +14,12 @@ from torchstone.generation.scores import Difference, Interval, OperatorScore, Ru
 from torchstone.reports.console import make_table, print_line, print_table
 from torchstone.reports.safe_text import counted, one_line, ratio
 
-_NONE = "–"
+_DASH = "–"
 Row = tuple[str, Callable[[RunScores], str]]
 
 
 def render(report: ScoreReport, console: Console) -> None:
-    """The scores side by side, the operators, and how the other runs differ from the first."""
+    """Print the scores side by side, the operators, and how the other runs differ from the first."""
     table = make_table(console, "scores", ["", *(_name(run) for run in report.runs)])
     for name, cell in _rows(report):
         table.add_row(name, *(Text(cell(run)) for run in report.runs))
@@ -69,7 +69,7 @@ def _fast(p: str, run: RunScores) -> str:
 def _pass_at(k: int, run: RunScores) -> str:
     found = next((item for item in run.pass_at if item.k == k), None)
     if found is None:
-        return _NONE
+        return _DASH
     of = "" if found.operators == run.operators else f" of {counted(found.operators, 'operator')}"
     return _percent(found.estimate) + of
 
@@ -81,23 +81,23 @@ def _failed(kind: str, run: RunScores) -> str:
 def _percent(found: Interval | None) -> str:
     """``40 % (12 to 77)``."""
     if found is None:
-        return _NONE
+        return _DASH
     return f"{100 * found.value:.0f} % ({100 * found.low:.0f} to {100 * found.high:.0f})"
 
 
 def _number(value: float | None, form: str) -> str:
-    return _NONE if value is None else format(value, form)
+    return _DASH if value is None else format(value, form)
 
 
 def _dollars(value: float | None) -> str:
-    return _NONE if value is None else f"${value:.4f}" if value < 1 else f"${value:.2f}"
+    return _DASH if value is None else f"${value:.4f}" if value < 1 else f"${value:.2f}"
 
 
 def _attempts_to_success(run: RunScores) -> str:
     if run.mean_attempts_to_success is None:
-        return _NONE
-    told = ", ".join(f"{count} at {number}" for number, count in run.attempts_to_success.items())
-    return f"{run.mean_attempts_to_success:.2f} ({told})"
+        return _DASH
+    listed = ", ".join(f"{count} at {number}" for number, count in run.attempts_to_success.items())
+    return f"{run.mean_attempts_to_success:.2f} ({listed})"
 
 
 def _cheats(run: RunScores) -> str:
@@ -113,9 +113,9 @@ def _operators(report: ScoreReport, console: Console) -> Table:
 
 
 def _cell(item: OperatorScore | None) -> str:
-    """``1.31x, attempt 3 of 5``: the best right attempt, or that there is none."""
+    """``1.31x, attempt 3 of 5``: the best right attempt; or a text that says that there is none."""
     if item is None:
-        return _NONE
+        return _DASH
     tried = f"of {item.attempts}"
     if item.best is None:
         return f"none right {tried}" if item.attempts else "open"
@@ -137,7 +137,7 @@ def _difference(item: Difference) -> str:
 
 
 def print_report(report: ScoreReport, console: Console, problems: Sequence[str] = ()) -> None:
-    """The tables, after what is wrong with the journals."""
+    """Print the problems of the journals as warnings, then the tables."""
     for problem in problems:
         print_line(console, Text(f"warning: {one_line(problem)}", "yellow"))
     render(report, console)

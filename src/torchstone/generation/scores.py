@@ -20,12 +20,13 @@ from torchstone.measuring.student_t import Z_95
 from torchstone.schema.generation import Attempt, Judged, NoCode, NotJudged, ProviderFailed, Usage
 
 PS = (1.0, 1.5, 2.0)
-"""The p of fast_p, if nobody names others."""
+"""Default values of p for fast_p."""
 KS = (1, 5, 10)
-"""The k of pass@k, if nobody names others."""
+"""Default values of k for pass@k."""
 _RESAMPLES = 2000
+"""Bootstrap resamples for an interval."""
 _SEED = 20240229
-"""Of the resampling, so that the same attempts give the same interval."""
+"""Seed of the resampling, so that the same attempts give the same interval."""
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -41,7 +42,7 @@ class OperatorScore(msgspec.Struct, frozen=True):
 
     operator: str
     attempts: int
-    """Those that were answered, with code or without."""
+    """Attempts that got a reply, with or without code, and that the machine could judge."""
     right_attempts: int
     own_code_attempts: int = 0
     """Right attempts with code of their own, alone or beside torch's operators."""
@@ -50,11 +51,11 @@ class OperatorScore(msgspec.Struct, frozen=True):
     best: int | None = None
     """Number of the best right attempt: the one with the highest lower end of its speedup's interval."""
     speedup: float | None = None
-    """Of that attempt."""
+    """Speedup of the best attempt."""
     speedup_low: float | None = None
     speedup_high: float | None = None
     is_torch_only: bool = False
-    """There are right attempts, and torch or a library does all the work in each."""
+    """Whether there are right attempts, and in each of them torch or a library does all the work."""
     cheating_attempts: int = 0
     """Attempts with a case in which the kernel was caught cheating."""
     tokens: int = 0
@@ -67,11 +68,11 @@ class PassAtK(msgspec.Struct, frozen=True):
     k: int
     estimate: Interval
     operators: int
-    """Those with k answered attempts or more. The others are left out."""
+    """Operators with k answered attempts or more. The others are left out."""
 
 
 class RunScores(msgspec.Struct, frozen=True):
-    """One run, all operators together."""
+    """The scores of one run over all operators."""
 
     run: str
     """The run folder."""
@@ -82,31 +83,31 @@ class RunScores(msgspec.Struct, frozen=True):
     suite: str
     max_attempts: int
     operators: int
-    """All that were asked for."""
+    """All operators of the run."""
     open_operators: int
-    """Those without an answered attempt: the run was stopped, goes on, or the provider failed."""
+    """Operators without an answered attempt: the run was stopped or is in progress, or the provider failed."""
     attempts: int
     right_operators: int
     correct: Interval
     """Share of operators with a right kernel."""
     torch_only_operators: int
-    """Of these, those whose right kernels have no code of their own: torch or a library does all the work."""
+    """Right operators of which no right kernel has own code: torch or a library does all the work."""
     correct_with_own_code: Interval
-    """Share of operators with a right kernel that has code of its own. Unknown counts as none."""
+    """Share of operators with a right kernel that has own code. If that is unknown, it counts as no own code."""
     fast: dict[str, Interval]
     """p -> share of operators whose best kernel is right and more than p times as fast: fast_p, also called perf@p."""
     geomean_speedup: float | None
-    """Over the right operators with a measured speedup, each with its best kernel."""
+    """Geometric mean over the right operators with a measured speedup, each with its best kernel."""
     pass_at: tuple[PassAtK, ...] = ()
-    """Only of strategy best-of-n: other attempts are not independent."""
+    """Empty unless the strategy is best-of-n: attempts of other strategies are not independent."""
     attempts_to_success: dict[str, int] = {}
-    """Number of the first right attempt -> how many operators; those without any are not in it."""
+    """Number of the first right attempt -> how many operators. Operators without a right attempt are not counted."""
     mean_attempts_to_success: float | None = None
-    """Over the operators that have a right attempt."""
+    """Mean number of the first right attempt, over the operators that have one."""
     usage: Usage = Usage()
-    """Of all attempts."""
+    """Tokens and cost of all attempts."""
     tokens_per_right: float | None = None
-    """All tokens, those of failures too, for each operator with a right kernel."""
+    """Tokens of all attempts, failed ones included, divided by the number of operators with a right kernel."""
     cost_usd_per_right: float | None = None
     """None: no kernel is right, or the price of the model is not known."""
     failures: dict[str, int] = {}
@@ -117,28 +118,28 @@ class RunScores(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Two runs on the operators that both were asked for."""
+    """Compares two runs on the operators that both have."""
 
     first: str
     second: str
     operators: int
-    """In common."""
+    """Operators that both runs have."""
     both_right: int
     only_first: int
     only_second: int
     chance: float
-    """Probability of so uneven a split between the operators that only one solves, if both were equally good: the exact
-    sign test. 1 where there are none."""
+    """Exact sign test over the operators that only one run solves: the probability of a split at least as uneven, if
+    both were equally good. 1 if there are no such operators."""
     speedup_ratio: Interval | None = None
     """Second over first, geometric mean over operators that both solve and that were timed. None: fewer than two."""
 
 
 class ScoreReport(msgspec.Struct, frozen=True):
-    """One or several runs side by side."""
+    """The scores of one or several runs."""
 
     runs: tuple[RunScores, ...]
     differences: tuple[Difference, ...] = ()
-    """Of every other run from the first."""
+    """How every other run differs from the first."""
 
 
 def score_report(runs: Iterable[StoredGeneration], ps: Sequence[float] = PS, ks: Sequence[int] = KS) -> ScoreReport:
@@ -170,8 +171,8 @@ def run_scores(stored: StoredGeneration, ps: Sequence[float] = PS, ks: Sequence[
         correct_with_own_code=share(sum(item.own_code_attempts > 0 for item in right), len(operators)),
         fast={f"{p:g}": share(sum((item.speedup or 0.0) > p for item in right), len(operators)) for p in ps},
         geomean_speedup=_geomean([item.speedup for item in right if item.speedup is not None]),
-        pass_at=_passes(operators, ks) if run.strategy == "best-of-n" else (),
-        attempts_to_success=_first_rights(right),
+        pass_at=_pass_at_each_k(operators, ks) if run.strategy == "best-of-n" else (),
+        attempts_to_success=_operators_by_first_right(right),
         mean_attempts_to_success=sum(item.first_right or 0 for item in right) / len(right) if right else None,
         usage=usage,
         tokens_per_right=usage.tokens / len(right) if right else None,
@@ -187,7 +188,7 @@ def run_scores(stored: StoredGeneration, ps: Sequence[float] = PS, ks: Sequence[
 
 
 def _per_operator(folders: Mapping[str, str], attempts: Sequence[Attempt]) -> tuple[OperatorScore, ...]:
-    """Every operator that was asked for, by name."""
+    """The scores of every operator, in the order of names."""
     ordered = sorted(attempts, key=lambda attempt: (attempt.operator, attempt.number))
     found = {name: list(group) for name, group in groupby(ordered, key=lambda attempt: attempt.operator)}
     return tuple(_operator(name, found.get(name, [])) for name in sorted({*folders, *found}))
@@ -220,7 +221,7 @@ def _authorship(attempt: Attempt) -> str:
 
 
 def _is_answered(attempt: Attempt) -> bool:
-    """Whether the attempt says something about the model: it had a reply, and the machine could judge it."""
+    """Whether the attempt counts for the model's scores: it got a reply, and the machine could judge it."""
     return isinstance(attempt.outcome, Judged | NoCode)
 
 
@@ -242,7 +243,7 @@ def failure_of(attempt: Attempt) -> str:
 
 
 def _added(usages: Iterable[Usage]) -> Usage:
-    """The sum. Its cost is unknown if that of any request with tokens is."""
+    """The sum. Its cost is unknown if the cost of any usage with tokens is unknown."""
     known = [usage for usage in usages if usage.tokens or usage.cost_usd is not None]
     costs = [usage.cost_usd for usage in known]
     return Usage(
@@ -253,7 +254,7 @@ def _added(usages: Iterable[Usage]) -> Usage:
     )
 
 
-def _first_rights(right: Iterable[OperatorScore]) -> dict[str, int]:
+def _operators_by_first_right(right: Iterable[OperatorScore]) -> dict[str, int]:
     found = Counter(item.first_right for item in right if item.first_right is not None)
     return {str(number): found[number] for number in sorted(found)}
 
@@ -266,12 +267,12 @@ def _geomean(values: Sequence[float]) -> float | None:
 
 
 def pass_at_k(attempts: int, right: int, k: int) -> float:
-    """Unbiased chance that one of k attempts is right, from ``attempts`` independent ones: 1 - C(n-c, k) / C(n, k)."""
+    """Unbiased estimate that one of k attempts is right: 1 - C(n-c, k) / C(n, k), with n = attempts and c = right."""
     return 1.0 - math.comb(attempts - right, k) / math.comb(attempts, k)
 
 
-def _passes(operators: Sequence[OperatorScore], ks: Iterable[int]) -> tuple[PassAtK, ...]:
-    """For each k that some operator has enough attempts for."""
+def _pass_at_each_k(operators: Sequence[OperatorScore], ks: Iterable[int]) -> tuple[PassAtK, ...]:
+    """pass@k for each k for which some operator has enough attempts."""
     found = {k: [item for item in operators if item.attempts >= k] for k in ks}
     return tuple(
         PassAtK(k, mean([pass_at_k(item.attempts, item.right_attempts, k) for item in enough]), len(enough))
@@ -281,7 +282,7 @@ def _passes(operators: Sequence[OperatorScore], ks: Iterable[int]) -> tuple[Pass
 
 
 def share(count: int, total: int) -> Interval:
-    """A share with its Wilson interval, which holds for few operators and near 0 and 1."""
+    """A share with its Wilson interval, which is valid for few operators and for shares near 0 and 1."""
     if not total:
         return Interval(0.0, 0.0, 1.0)
     value, z2 = count / total, Z_95**2 / total
@@ -291,24 +292,24 @@ def share(count: int, total: int) -> Interval:
 
 
 def mean(values: Sequence[float]) -> Interval:
-    """A mean over operators, with the interval of resampled operators; not narrower than that of a share."""
+    """A mean over operators with its bootstrap interval. If all values are 0 or all are 1, the interval of a share."""
     value = math.fsum(values) / len(values)
-    low, high = _resampled(values, lambda drawn: math.fsum(drawn) / len(drawn))
-    if min(values) == max(values) and value in (0.0, 1.0):  # resampling sees no doubt here
+    low, high = _bootstrap_interval(values, lambda drawn: math.fsum(drawn) / len(drawn))
+    if min(values) == max(values) and value in (0.0, 1.0):  # all resamples are equal: their interval has no width
         whole = share(round(value * len(values)), len(values))
         low, high = whole.low, whole.high
     return Interval(value, low, high)
 
 
-def _resampled(values: Sequence[float], statistic: Callable[[Sequence[float]], float]) -> tuple[float, float]:
+def _bootstrap_interval(values: Sequence[float], statistic: Callable[[Sequence[float]], float]) -> tuple[float, float]:
     chance = random.Random(_SEED)
     drawn = sorted(statistic(chance.choices(values, k=len(values))) for _ in range(_RESAMPLES))
-    edge = round(0.025 * _RESAMPLES)
-    return drawn[edge], drawn[-edge - 1]
+    cut_off = round(0.025 * _RESAMPLES)
+    return drawn[cut_off], drawn[-cut_off - 1]
 
 
 def difference(first: RunScores, second: RunScores) -> Difference:
-    """The second run against the first, operator by operator."""
+    """Compare the second run with the first, operator by operator."""
     one, other = ({item.operator: item for item in run.per_operator} for run in (first, second))
     common = sorted(one.keys() & other.keys())
     pairs = [(one[name], other[name]) for name in common]
@@ -335,7 +336,7 @@ def _speedup_ratio(pairs: Iterable[tuple[OperatorScore, OperatorScore]]) -> Inte
 
 
 def sign_test(one: int, other: int) -> float:
-    """Two-sided exact probability of a split as uneven as this, if either side is as likely."""
+    """Two-sided exact probability of a split at least as uneven, if both sides are equally likely."""
     total = one + other
     tail = sum(math.comb(total, count) for count in range(min(one, other) + 1))
     return min(1.0, math.ldexp(2.0 * tail, -total))

@@ -1,4 +1,4 @@
-"""Strategies: choose the next attempt and the earlier ones shown with it. No state of their own, so runs resume."""
+"""Strategies: choose the next attempts, and the earlier ones shown with them. Stateless, so runs can resume."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 from torchstone.errors import unknown_name
 from torchstone.schema.generation import Attempt, Judged, NoCode
 
-_SHOWN_BEFORE = 2
-"""Earlier attempts in a conversation that refines, besides the best: more cost tokens at every step."""
-_POPULATION = 3
-"""Attempts that evolution begins with, and that it makes at the same time."""
-_PARENTS = 2
-"""Attempts that a later one of evolution is made from."""
+_LATEST_SHOWN = 2
+"""Latest attempts that `refine` shows besides the best one. More would cost tokens at every step."""
+_POPULATION_SIZE = 3
+"""Independent attempts with which `evolve` begins, and the most attempts that it has in progress."""
+_PARENTS_PER_ATTEMPT = 2
+"""Best attempts that `evolve` shows for a later attempt."""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -31,17 +31,17 @@ class Goal(msgspec.Struct, frozen=True):
 
     max_attempts: int
     target_speedup: float | None = None
-    """Go on until the lower end of the speedup's interval reaches this; None: a right kernel is enough."""
+    """Continue until the lower end of the speedup's interval reaches this; None: a right kernel is enough."""
 
     def is_met(self, attempt: Attempt) -> bool:
-        """Whether this attempt is good enough."""
+        """Whether this attempt is right, and fast enough if there is a target."""
         if not (isinstance(attempt.outcome, Judged) and attempt.outcome.right):
             return False
         return self.target_speedup is None or (attempt.outcome.speedup_low or 0.0) >= self.target_speedup
 
 
 class Strategy(Protocol):
-    """How attempts at one operator follow from one another."""
+    """Chooses the attempts at one operator, one after another."""
 
     def next_asks(self, attempts: Sequence[Attempt], running: Collection[int], goal: Goal) -> tuple[Ask, ...]:
         """The attempts to make now. If there are none and none is running, the operator is done."""
@@ -53,45 +53,45 @@ class Strategy(Protocol):
 
 
 class Refine:
-    """One after another, each from the feedback of those before."""
+    """Strategy `refine`: one attempt after another, each with the feedback on earlier ones."""
 
     def next_asks(self, attempts: Sequence[Attempt], running: Collection[int], goal: Goal) -> tuple[Ask, ...]:
-        free = _free(attempts, running, goal)
-        if running or not free or any(map(goal.is_met, attempts)):
+        unused = _unused_numbers(attempts, running, goal)
+        if running or not unused or any(map(goal.is_met, attempts)):
             return ()
         answered = [attempt for attempt in attempts if _is_answered(attempt)]
-        shown = sorted(answered, key=lambda attempt: attempt.number)[-_SHOWN_BEFORE:]
+        shown = sorted(answered, key=lambda attempt: attempt.number)[-_LATEST_SHOWN:]
         shown += sorted(answered, key=rank)[-1:]
-        return (Ask(free[0], tuple(sorted({attempt.number for attempt in shown}))),)
+        return (Ask(unused[0], tuple(sorted({attempt.number for attempt in shown}))),)
 
     def shows_right(self, goal: Goal) -> bool:
         return goal.target_speedup is not None
 
 
 class BestOfN:
-    """All from the first prompt, independent of one another, as pass@k needs. A right attempt does not end them."""
+    """Strategy `best-of-n`: independent attempts from the first prompt, as pass@k needs. A right one ends nothing."""
 
     def next_asks(self, attempts: Sequence[Attempt], running: Collection[int], goal: Goal) -> tuple[Ask, ...]:
-        return tuple(Ask(number) for number in _free(attempts, running, goal))
+        return tuple(Ask(number) for number in _unused_numbers(attempts, running, goal))
 
     def shows_right(self, goal: Goal) -> bool:
         return False
 
 
 class Evolve:
-    """A few independent ones, then each from the two best so far."""
+    """Strategy `evolve`: a few independent attempts, then each from the two best so far."""
 
     def next_asks(self, attempts: Sequence[Attempt], running: Collection[int], goal: Goal) -> tuple[Ask, ...]:
-        free = _free(attempts, running, goal)
+        unused = _unused_numbers(attempts, running, goal)
         if goal.target_speedup is not None and any(map(goal.is_met, attempts)):
             return ()
-        first = tuple(Ask(number) for number in free if number <= _POPULATION)
-        if first or any(number <= _POPULATION for number in running):
+        first = tuple(Ask(number) for number in unused if number <= _POPULATION_SIZE)
+        if first or any(number <= _POPULATION_SIZE for number in running):
             return first
-        places = _POPULATION - len(running)
+        places = _POPULATION_SIZE - len(running)
         judged = [attempt for attempt in attempts if isinstance(attempt.outcome, Judged)]
-        best = tuple(sorted(attempt.number for attempt in sorted(judged, key=rank)[-_PARENTS:]))
-        return tuple(Ask(number, best) for number in free[: max(places, 0)])
+        best = tuple(sorted(attempt.number for attempt in sorted(judged, key=rank)[-_PARENTS_PER_ATTEMPT:]))
+        return tuple(Ask(number, best) for number in unused[: max(places, 0)])
 
     def shows_right(self, goal: Goal) -> bool:
         return True
@@ -108,7 +108,7 @@ def strategy_named(name: str) -> Strategy:
 
 
 def rank(attempt: Attempt) -> tuple[bool, float, float, int]:
-    """Higher is better: right, then fastest by the interval's lower end, then the share of right cases, then newer."""
+    """Sorting key; higher is better: right, then the lower end of the speedup, the share of right cases, newer."""
     outcome = attempt.outcome
     if not isinstance(outcome, Judged):
         return (False, 0.0, -1.0, attempt.number)
@@ -120,11 +120,11 @@ def best_of(attempts: Sequence[Attempt]) -> Attempt | None:
     return max((each for each in attempts if isinstance(each.outcome, Judged)), key=rank, default=None)
 
 
-def _free(attempts: Sequence[Attempt], running: Collection[int], goal: Goal) -> list[int]:
+def _unused_numbers(attempts: Sequence[Attempt], running: Collection[int], goal: Goal) -> list[int]:
     taken = {attempt.number for attempt in attempts}.union(running)
     return [number for number in range(1, goal.max_attempts + 1) if number not in taken]
 
 
 def _is_answered(attempt: Attempt) -> bool:
-    """Whether there is something to show: a reply, and what is wrong with it."""
+    """Whether the attempt has a reply and an outcome to show to the model."""
     return isinstance(attempt.outcome, (Judged, NoCode))

@@ -42,9 +42,9 @@ The code was written by a model. Read it before you use it outside the sandbox.
 def readme_text(
     run: GenerationRun, folder: Path, suffix: str, resuming: str, operators: Sequence[str] | None = None
 ) -> str:
-    """How to use the folder.
+    """The text of README.md: how to use the folder.
 
-    ``resuming`` is the command that goes on with the run, ``operators`` are those that were named, if not all of the
+    ``resuming`` is the command that resumes the run. ``operators`` are those that the user named; None: all of the
     suite.
     """
     attempts = "1 attempt" if run.max_attempts == 1 else f"{run.max_attempts} attempts"
@@ -71,17 +71,17 @@ def _judging_command(run: GenerationRun, folder: Path, operators: Sequence[str] 
 
 
 def _replaying_command(run: GenerationRun, folder: Path) -> str:
-    """The command that judges the recorded replies again. What it leaves out is as `torchstone generate` has it."""
-    usual = GenerationRequest()
+    """The command that judges the recorded replies again. It leaves out options that have their default value."""
+    defaults = GenerationRequest()
     given = ["--replay", str(folder), "--suite", run.suite, *(["--source", run.source] if run.source else [])]
-    given += ["--dsl", run.dsl, *(["--mode", run.mode] if run.mode != usual.mode else [])]
-    given += ["--strategy", run.strategy] if run.strategy != usual.strategy else []
-    given += ["--max-attempts", str(run.max_attempts)] if run.max_attempts != usual.max_attempts else []
+    given += ["--dsl", run.dsl, *(["--mode", run.mode] if run.mode != defaults.mode else [])]
+    given += ["--strategy", run.strategy] if run.strategy != defaults.strategy else []
+    given += ["--max-attempts", str(run.max_attempts)] if run.max_attempts != defaults.max_attempts else []
     return shlex.join(["torchstone", "generate", *given])
 
 
 def metadata_text(run: GenerationRun, manifest: Manifest, command: Sequence[str]) -> str:
-    """The circumstances, one `name: value` for each line."""
+    """The text of metadata.txt: the run's model, options, hardware and versions, one `name: value` per line."""
     started = datetime.fromtimestamp(run.started_unix_ns / 1e9).astimezone().isoformat(timespec="seconds")
     packages = manifest.software.packages
     lines = {
@@ -107,7 +107,7 @@ def metadata_text(run: GenerationRun, manifest: Manifest, command: Sequence[str]
 
 
 def total_usage(attempts: Sequence[Attempt]) -> Usage:
-    """Of all attempts; the cost is known if that of each is."""
+    """The usage of all attempts. Its cost is known if the cost of each attempt with tokens is."""
     total = Usage()
     for attempt in attempts:
         total = added(total, attempt.usage)
@@ -118,7 +118,7 @@ def total_usage(attempts: Sequence[Attempt]) -> Usage:
 
 
 def summary_text(run: GenerationRun, name: str, attempts: Sequence[Attempt], note: str = "") -> str:
-    """Counts, then a line for each operator in the order of their folders."""
+    """The text of OVERALL_SUMMARY.txt: counts, then a line for each operator in the order of folder names."""
     by_operator: Mapping[str, list[Attempt]] = {operator: [] for operator in run.folders}
     for attempt in attempts:
         by_operator.get(attempt.operator, []).append(attempt)
@@ -138,7 +138,7 @@ def summary_text(run: GenerationRun, name: str, attempts: Sequence[Attempt], not
 
 
 def _without_own_code(by_operator: Mapping[str, list[Attempt]]) -> str:
-    """How many right operators are torch's work in each right attempt; empty: none."""
+    """The number of right operators whose right attempts are all torch's work, as a text; empty: there is none."""
     right = [[each.outcome for each in own if each.right] for own in by_operator.values()]
     count = sum(
         bool(own) and all(isinstance(each, Judged) and each.authorship == "torch" for each in own) for own in right
@@ -151,8 +151,8 @@ def _table(run: GenerationRun, by_operator: Mapping[str, list[Attempt]]) -> Iter
     for operator, folder in sorted(run.folders.items(), key=lambda item: item[1]):
         own = by_operator[operator]
         best = best_of(own) or (own[-1] if own else None)
-        told = "no attempt yet" if best is None else outcome_text(best)
-        rows.append((operator, folder, str(len(own)), "" if best is None else str(best.number), told))
+        best_outcome = "no attempt yet" if best is None else outcome_text(best)
+        rows.append((operator, folder, str(len(own)), "" if best is None else str(best.number), best_outcome))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,6 +1,6 @@
 """Writes and reads the transcript of an operator: requests and replies, as lines for programs and a page for people.
 
-A reply is written before it is judged, so that a run that is killed in between need not ask, and pay, again.
+A reply is written before it is judged. A run that is killed in between need not make, and pay for, the request again.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ def read_exchanges(path: Path) -> tuple[Exchange, ...]:
 
 
 def append_exchange(path: Path, exchange: Exchange) -> None:
-    """Add a line, on the disk when this returns. What a killed process left of a line is cut off first."""
+    """Append a line and sync it to the disk. First cuts off an incomplete line that a killed process left."""
     with path.open("a+b") as file:
         size = file.tell()
-        whole = _whole_bytes(file, size)
-        if whole != size:
-            file.truncate(whole)
+        complete_bytes = _complete_bytes(file, size)
+        if complete_bytes != size:
+            file.truncate(complete_bytes)
         file.write(encode(exchange) + b"\n")
         file.flush()
         os.fdatasync(file.fileno())
 
 
-def _whole_bytes(file: BinaryIO, size: int) -> int:
-    """Length up to the end of the last complete line."""
-    place = size
-    while place > 0:
-        start = max(0, place - 65536)
+def _complete_bytes(file: BinaryIO, size: int) -> int:
+    """Bytes up to the end of the last complete line."""
+    end = size
+    while end > 0:
+        start = max(0, end - 65536)
         file.seek(start)
-        found = file.read(place - start).rfind(b"\n")
+        found = file.read(end - start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
-        place = start
+        end = start
     return 0
 
 
 def write_page(path: Path, operator: str, exchanges: Sequence[Exchange], outcomes: Mapping[int, str]) -> None:
-    """The same for people. ``outcomes``: attempt -> what came of it, in one line."""
+    """Write the exchanges as a Markdown page for people. ``outcomes``: attempt number -> its outcome, in one line."""
     parts = [f"# {operator}\n"]
     for exchange in sorted(exchanges, key=lambda each: each.number):
         parts.append(f"## Attempt {exchange.number}: {outcomes.get(exchange.number, 'not judged yet')}\n")

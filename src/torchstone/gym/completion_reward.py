@@ -9,15 +9,16 @@ from torchstone.errors import InfrastructureError, UsageError
 from torchstone.gym.evaluator import Evaluator, TurnResult
 
 Completion = str | Sequence[Mapping[str, Any]]
-"""The text of a reply, or a conversation whose last message it is."""
+"""The text of a reply, or a conversation whose last message is the reply."""
 WhenUnjudged = Literal["none", "raise"]
-"""If the machine could not judge a kernel: its reward is None, or its whole batch raises `InfrastructureError`."""
+"""If the machine could not judge a kernel: the kernel's reward is None, or the whole batch raises
+`InfrastructureError`."""
 
 
 class CompletionReward:
-    """``reward(completion, operator)``. None: the machine could not judge it; leave the sample out.
+    """Reward function: ``reward(completion, operator)``. None: the machine could not judge it; leave the sample out.
 
-    ``unjudged="raise"`` is for trainers that take None for 0.
+    Use ``unjudged="raise"`` for trainers that treat None as 0.
     """
 
     __name__ = "kernel_reward"  # trainers log a reward function's name
@@ -61,7 +62,7 @@ def _require_judged(results: Sequence[TurnResult]) -> None:
 
 
 def text_of(completion: Completion) -> str:
-    """The text of the last message, of all its parts of type `text`. Messages of tool calls have none: no code."""
+    """The text of the last message: all its parts of type `text`. Empty for messages that only call tools."""
     if isinstance(completion, str):
         return completion
     content = completion[-1].get("content") if completion else ""
@@ -75,6 +76,6 @@ def text_of(completion: Completion) -> str:
 
 
 def _part_text(part: Any) -> str:
-    """Images and tool calls have no text."""
+    """The text of one part of a message; empty for images and tool calls."""
     text = part.get("text") if isinstance(part, Mapping) and part.get("type", "text") == "text" else part
     return text if isinstance(text, str) else ""

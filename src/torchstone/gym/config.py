@@ -19,14 +19,14 @@ Gpu = Literal["local", "T4", "L4", "A100", "H100", "H200", "B200"]
 """`local`: the devices of this machine. The others are types of GPU at Modal."""
 
 FeedbackLoop = Literal["until_correct", "until_max_turns", "none"]
-"""How a rollout goes on after a turn, which is one judged reply of the model.
+"""When a rollout ends. A turn is one judged reply of the model; after it the model gets feedback.
 
-- `until_correct`: with feedback, until a kernel is right or the turns are used up.
-- `until_max_turns`: with feedback, until the turns are used up; a right kernel can become faster.
-- `none`: not at all. There is one turn."""
+- `until_correct`: when a kernel is right, or the turns are used up.
+- `until_max_turns`: when the turns are used up; a right kernel can become faster.
+- `none`: after one turn, without feedback."""
 
 RolloutReward = Literal["best", "last"]
-"""Which turn's reward is that of the rollout."""
+"""Which turn's reward is the reward of the rollout."""
 
 LOCAL, MODAL, RAY = "local", "modal", "ray"
 
@@ -130,11 +130,11 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def turns(self) -> int:
-        """Replies that a rollout may have."""
+        """Most replies of a rollout."""
         return 1 if self.feedback_loop == "none" else self.num_turns
 
     def language_on(self, device_type: str) -> str:
-        """The language that is asked for on such a device."""
+        """The language in which kernels for this type of device are written."""
         return self.language or ("triton" if device_type == "cuda" else "pytorch")
 
     def judge_settings(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def process_settings(self) -> dict[str, Any]:
-        """Settings that a `Judge` is made with."""
+        """Settings that are fixed when a `Judge` is created."""
         found: dict[str, Any] = {
             "isolation": self.isolation,
             "limits": self.limits,
@@ -168,7 +168,7 @@ class EvaluatorConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def configured(config: EvaluatorConfig | None, given: dict[str, Any]) -> EvaluatorConfig:
-    """The configuration with these fields in place of its own. Values may be as JSON and TOML have them: lists."""
+    """A copy of the configuration with these fields replaced. Lists are accepted for tuples, as in JSON and TOML."""
     known = EvaluatorConfig.__struct_fields__
     for name in given:
         if name not in known:
@@ -179,16 +179,17 @@ def configured(config: EvaluatorConfig | None, given: dict[str, Any]) -> Evaluat
         return config or EvaluatorConfig()
     fields = {name: getattr(config or EvaluatorConfig(), name) for name in known}
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-    named = {name: names_of(plain[name]) for name in _NAMES if name in plain}
+    names = {name: names_of(plain[name]) for name in _NAMES if name in plain}
     try:
-        return msgspec.convert({**fields, **plain, **named}, EvaluatorConfig)
+        return msgspec.convert({**fields, **plain, **names}, EvaluatorConfig)
     except msgspec.ValidationError as error:
         raise of_wrong_part(error, given) from error
 
 
 _NAMES = ("ops", "dtypes")
-"""Fields that hold names; a single one may be a text."""
+"""Fields that hold names. One text may stand for a tuple of names."""
 _CHOICES = {"gpu": Gpu, "split": Split, "feedback_loop": FeedbackLoop, "rollout_reward": RolloutReward}
+"""Field -> the type that lists its allowed values."""
 
 
 def _require(name: str, value: object) -> None:

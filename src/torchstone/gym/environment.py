@@ -20,7 +20,7 @@ class KernelEnvironment:
 
     def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
-        self._chance = random.Random()
+        self._random = random.Random()
         self._rollout: Rollout | None = None
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -30,20 +30,20 @@ class KernelEnvironment:
         what the judge draws never is.
         """
         if seed is not None:
-            self._chance = random.Random(seed)
+            self._random = random.Random(seed)
         unknown = sorted(set(options or {}) - {"operator"})
         if unknown:
             raise UsageError(f"unknown option of reset: {', '.join(unknown)}. Known: operator.")
-        operator = (options or {}).get("operator") or self._chance.choice(self._evaluator.tasks).operator
+        operator = (options or {}).get("operator") or self._random.choice(self._evaluator.tasks).operator
         self._rollout = Rollout(self._evaluator, operator)
         task = self._rollout.task
         return self._rollout.prompt, {"operator": task.operator, "entry": task.entry, "cases": len(task.cases)}
 
     def step(self, action: str) -> tuple[str, float | None, bool, bool, dict[str, Any]]:
-        """Judge a reply: feedback, reward, terminated, truncated, and the whole result.
+        """Judge a reply. Returns feedback, reward, terminated, truncated, and the whole result as a dictionary.
 
-        ``terminated``: a kernel is right and no faster one is asked for. ``truncated``: the turns are used up, or the
-        machine could not judge the kernel; then the reward is None, and the rollout must be left out of training.
+        ``terminated``: the kernel is right, and no faster one is wanted. ``truncated``: the turns are used up, or the
+        machine could not judge the kernel. In the latter case the reward is None; leave the rollout out of training.
         """
         if self._rollout is None:
             raise UsageError("step was called before reset. Call reset first.")

@@ -28,10 +28,11 @@ from torchstone.gym.config import EvaluatorConfig, configured
 from torchstone.gym.reward import RewardParts, facts_of, parts_of, reward_of_facts
 from torchstone.gym.tasks import KernelTask, task_named, tasks_of
 from torchstone.prompting import code_in, language_named
-from torchstone.schema import Cheated, Implementation, SourceFile, SourceFiles, is_model, torchs_own
+from torchstone.schema import Cheated, Implementation, SourceFile, SourceFiles, Unjudged, is_model, torchs_own
 
-_LASTING = (IsolationUnavailableError, DeviceUnavailableError)
-"""Failures of the machine that every later kernel would have too: they are raised, or training would get no reward."""
+_PERMANENT_FAILURES = (IsolationUnavailableError, DeviceUnavailableError)
+"""Failures of the machine that every later kernel would meet too. They are raised: otherwise training would go on
+without rewards."""
 
 
 class TurnResult(msgspec.Struct, frozen=True):
@@ -91,8 +92,8 @@ class Evaluator(ContextManagerBase):
         if isinstance(executor, str):
             fields["executor"] = executor
         self.config = configured(config, fields)
-        self._given = None if isinstance(executor, str) else executor
-        self._lock, self._finding = Lock(), Lock()
+        self._executor = None if isinstance(executor, str) else executor
+        self._lock, self._tasks_lock = Lock(), Lock()
         self._tasks: dict[str, KernelTask] | None = None
         self._judge: Judge | None = None
         self._closed = False
@@ -105,22 +106,22 @@ class Evaluator(ContextManagerBase):
 
     @property
     def judge(self) -> Judge:
-        """The judge, which is made when it is first needed."""
+        """The judge, which is created at the first use."""
         with self._lock:
             if self._closed:
                 raise UsageError("this Evaluator is closed. Make another.")
             if self._judge is None:
-                given = {} if self._given is None else {"executor": self._given}
+                given = {} if self._executor is None else {"executor": self._executor}
                 self._judge = Judge(**{**self.config.process_settings(), **given})
             return self._judge
 
     @property
     def tasks(self) -> tuple[KernelTask, ...]:
-        """Every task of the configuration. They are found once: some suites run code for it."""
+        """Every task of the configuration. They are built once, because some suites run code to list their cases."""
         return tuple(self._by_operator().values())
 
     def _by_operator(self) -> dict[str, KernelTask]:
-        with self._finding:
+        with self._tasks_lock:
             if self._tasks is None:
                 self._tasks = {task.operator: task for task in tasks_of(self.config, self.judge.site)}
             return self._tasks
@@ -138,20 +139,24 @@ class Evaluator(ContextManagerBase):
     async def evaluate(self, code: str, operator: str) -> Evaluation:
         """The evaluation of a kernel's source text on the cases of its task. Cancelling withdraws it."""
         task = await asyncio.to_thread(self.task, operator)
-        return await self.judge.aevaluate(self._kernel(code, task), task.operator, **self._given_to_judge(task))
+        return await self.judge.aevaluate(self._as_kernel(code, task), task.operator, **self._judge_arguments(task))
 
-    def _kernel(self, code: str, task: KernelTask) -> Implementation:
-        """The text as a kernel in the language that it is plainly written in, or else in the one asked for."""
+    def _as_kernel(self, code: str, task: KernelTask) -> Implementation:
+        """The source text as a kernel. The language is that of the text if it is evident, else the configured one."""
         text = f"{encodable(code)}\n"  # one line alone could be taken for the path of a file
         if is_model(task.operator):  # in every language a solution is a Python file
             solution = SourceFiles((SourceFile("kernel.py", text),), task.entry, "source text")
             return Implementation("api", task.operator, solution, language_of_modules(solution.files))
         found = as_implementation(text, task.operator, task.entry)
-        asked = language_named(self.config.language_on(self._device_type))
-        if asked.name not in ("cuda", "cpp") or found.language in ("cuda", "cpp") or definitions_in(text) is not None:
+        wanted_language = language_named(self.config.language_on(self._device_type))
+        if (
+            wanted_language.name not in ("cuda", "cpp")
+            or found.language in ("cuda", "cpp")
+            or definitions_in(text) is not None
+        ):
             return found
-        source = SourceFiles((SourceFile(f"kernel{asked.suffix}", text),), task.entry, "source text")
-        return msgspec.structs.replace(found, origin=source, language=asked.name)
+        source = SourceFiles((SourceFile(f"kernel{wanted_language.suffix}", text),), task.entry, "source text")
+        return msgspec.structs.replace(found, origin=source, language=wanted_language.name)
 
     @property
     def _device_type(self) -> str:
@@ -161,7 +166,7 @@ class Evaluator(ContextManagerBase):
         """PyTorch's own implementation on the cases of the task, checked only: whether the task can be solved here."""
         task = await asyncio.to_thread(self.task, operator)
         own = torchs_own(task.cases[0])
-        settings = {**self._given_to_judge(task), "purpose": "check", "require_authored": False}
+        settings = {**self._judge_arguments(task), "purpose": "check", "require_authored": False}
         return await self.judge.aevaluate(own, task.operator, **settings)
 
     async def result_of(self, code: str, operator: str) -> TurnResult:
@@ -169,21 +174,25 @@ class Evaluator(ContextManagerBase):
         task, code = await asyncio.to_thread(self.task, operator), encodable(code)
         try:
             evaluation = await self.evaluate(code, task.operator)
-        except _LASTING:
+        except _PERMANENT_FAILURES:
             raise
         except InfrastructureError as error:
-            self._warn_once(error)
+            self._warn_once(f"a kernel was not judged, and its reward is None: {error}")
             return TurnResult(task.operator, None, "unjudged", f"The kernel was not judged: {error}", code=code)
-        return await asyncio.to_thread(self._result, task, code, evaluation)
+        result = await asyncio.to_thread(self._result, task, code, evaluation)
+        if result.reward is None:
+            reasons = [each.verdict.reason for each in evaluation.records if isinstance(each.verdict, Unjudged)]
+            why = reasons[0] if reasons else "no case tells anything about the kernel."
+            self._warn_once(f"a kernel of {task.operator} is {result.verdict}, and its reward is None: {why}")
+        return result
 
-    def _warn_once(self, error: InfrastructureError) -> None:
+    def _warn_once(self, message: str) -> None:
         with self._lock:
             is_first, self._has_warned = not self._has_warned, True
         if is_first:
-            told = f"a kernel was not judged, and its reward is None: {error} Later failures are not told."
-            warnings.warn(told, RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{message.rstrip('.')}. Later ones give no warning.", RuntimeWarning, stacklevel=2)
 
-    def _given_to_judge(self, task: KernelTask) -> dict[str, Any]:
+    def _judge_arguments(self, task: KernelTask) -> dict[str, Any]:
         settings: Mapping[str, Any] = self.config.judge_settings()
         purpose = "evaluate" if self.config.measured else "check"
         return {**settings, "purpose": purpose, "cases": task.cases}
@@ -215,7 +224,7 @@ class Evaluator(ContextManagerBase):
         facts, settings = facts_of(evaluation), self.config.reward
         records = evaluation.records
         guards = dict.fromkeys(each.verdict.guard for each in records if isinstance(each.verdict, Cheated))
-        origin = self._kernel(code, task).origin
+        origin = self._as_kernel(code, task).origin
         source = origin if isinstance(origin, SourceFiles) else None
         return TurnResult(
             operator=task.operator,

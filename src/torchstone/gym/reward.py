@@ -64,17 +64,17 @@ DEFAULT = RewardSettings()
 
 
 class RewardFacts(msgspec.Struct, frozen=True):
-    """All that a reward depends on."""
+    """Everything on which a reward depends."""
 
     judged: bool
-    """False: for some case, or for all, nothing is known about the kernel."""
+    """False: the machine could not judge at least one case, or no case counts."""
     cheated: bool = False
     correct_share: float = 0.0
     """Cases that agree, of those that torch itself can compute here."""
     speedup_low: float | None = None
-    """Lower end of the speedup's interval. None: not right in every case, or no time could be told."""
+    """Lower end of the speedup's interval. None: some case is wrong, or no time was resolved."""
     of_limit_percent: float | None = None
-    """The device's least time over the kernel's, lowered by as much as `speedup_low` lies below the speedup."""
+    """The device's least time over the kernel's time, in percent, times `speedup_low` over the speedup."""
 
 
 class RewardParts(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ class RewardParts(msgspec.Struct, frozen=True):
 
 
 def facts_of(evaluation: Evaluation | Iterable[Record]) -> RewardFacts:
-    """The facts in a kernel's records that a reward uses. Cases that torch or the device cannot do are left out."""
+    """The facts for a reward, from a kernel's records. Cases that torch or the device cannot compute do not count."""
     records = tuple(evaluation.records if isinstance(evaluation, Evaluation) else evaluation)
     if any(isinstance(record.verdict, Cheated) for record in records):
         return RewardFacts(judged=True, cheated=True)
@@ -105,7 +105,7 @@ def facts_of(evaluation: Evaluation | Iterable[Record]) -> RewardFacts:
 
 def correctness(facts: RewardFacts, settings: RewardSettings = DEFAULT) -> float:
     """From 0 to 1: the share of right cases; without partial credit 1 for a right kernel and 0 for others."""
-    share = _within(facts.correct_share)
+    share = _clamped(facts.correct_share)
     return share if settings.partial_credit or share == 1 else 0.0
 
 
@@ -114,14 +114,14 @@ def speedup(facts: RewardFacts, settings: RewardSettings = DEFAULT) -> float:
     if facts.speedup_low is None or facts.correct_share < 1 or facts.speedup_low <= settings.slow_speedup:
         return 0.0
     gained = math.log(min(facts.speedup_low, settings.fast_speedup) / settings.slow_speedup)
-    return _within(gained / math.log(settings.fast_speedup / settings.slow_speedup))
+    return _clamped(gained / math.log(settings.fast_speedup / settings.slow_speedup))
 
 
 def limit(facts: RewardFacts) -> float:
-    """From 0 to 1: how far the kernel is towards the device's limit. A limit that is not known earns nothing."""
+    """From 0 to 1: the share of the device's limit that the kernel reaches; 0 if the limit is not known."""
     if facts.of_limit_percent is None or facts.correct_share < 1:
         return 0.0
-    return _within(facts.of_limit_percent / 100)
+    return _clamped(facts.of_limit_percent / 100)
 
 
 def parts_of(facts: RewardFacts, settings: RewardSettings = DEFAULT) -> RewardParts:
@@ -155,5 +155,5 @@ def _is_excused(record: Record) -> bool:
     return isinstance(record.verdict, Unsupported) and record.verdict.by != "candidate"
 
 
-def _within(value: float) -> float:
+def _clamped(value: float) -> float:
     return min(1.0, max(0.0, value))

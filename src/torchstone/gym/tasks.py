@@ -30,14 +30,14 @@ from torchstone.suites import names_operator
 
 
 class KernelTask(msgspec.Struct, frozen=True):
-    """One thing to write a kernel for."""
+    """An operator or a problem for which a kernel is to be written."""
 
     operator: str
     """Full overload name: ``aten.relu.default``; ``kernelbench.level1__19_ReLU.default`` for a problem."""
     entry: str
     """The function, or for a problem the class, that the reply must define."""
     cases: tuple[Case, ...]
-    """What the kernel is judged on."""
+    """The cases on which the kernel is judged."""
     prompt: str
     """The first message to the model."""
 
@@ -45,7 +45,7 @@ class KernelTask(msgspec.Struct, frozen=True):
 def tasks_of(config: EvaluatorConfig, site: Site) -> tuple[KernelTask, ...]:
     """Every task of the configuration, in the order of the suite: operators that have a case in the split.
 
-    ``site``: the machines that judge. A device or a suite's files may exist only there; then the machines are asked.
+    ``site``: the machines that judge. A device or a suite's files may exist only there, and are then read there.
     """
     request = check(
         RunRequest(
@@ -96,7 +96,7 @@ def _task(operator: str, cases: tuple[Case, ...], config: EvaluatorConfig, site:
 
 
 def _device_limits(config: EvaluatorConfig, site: Site) -> DeviceLimits:
-    """The facts about the device for the prompt: of the first machine that judges, if the machines are known."""
+    """The device and its limits for the prompt, as the first machine that judges describes them, if it is known."""
     if config.is_modal and not site.nodes:
         found = DeviceLimits("cuda", f"NVIDIA {config.gpu}")
     else:

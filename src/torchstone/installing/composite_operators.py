@@ -17,13 +17,13 @@ _REFUSED_TAGS = ("nondeterministic_seeded", "maybe_aliasing_or_mutating")
 
 
 def is_composed(overload: torch._ops.OpOverload, key: str) -> bool:
-    """Whether the overload has no kernel of its own at this key but is made of other operators."""
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return has(overload._name, "CompositeImplicitAutograd") and not has(overload._name, key)
+    """Whether the overload has no kernel of its own at this dispatch key and is composed of other operators."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has_kernel(overload._name, "CompositeImplicitAutograd") and not has_kernel(overload._name, key)
 
 
 def obstacle(overload: torch._ops.OpOverload) -> str:
-    """Why the composition cannot be run again for the gradient; empty: it can."""
+    """Why a backward pass cannot run the composition again; empty: it can."""
     schema = overload._schema
     advice = "install kernels for the operators that it is made of"
     if any(item.alias_info is not None for item in (*schema.arguments, *schema.returns)):
@@ -38,7 +38,7 @@ def obstacle(overload: torch._ops.OpOverload) -> str:
 def call_with_gradient(
     kernel: Callable[..., Any], composition: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The kernel's result, whose gradient is that of the composition."""
+    """The kernel's result. Its backward pass is that of the composition."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     if not torch.is_grad_enabled() or not any(leaves[place].requires_grad for place in places):
@@ -50,7 +50,7 @@ def call_with_gradient(
 
 
 class _Call:
-    """One call without its tensors, which autograd keeps."""
+    """The functions and the non-tensor arguments of one call. Autograd saves the tensor arguments."""
 
     def __init__(
         self,
@@ -93,13 +93,13 @@ class _Composed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         saved = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[1:]
-        again = torch.is_grad_enabled()  # create_graph=True: the gradient itself is to be differentiated
+        needs_gradient = ctx.needs_input_grad[1:]
+        creates_graph = torch.is_grad_enabled()  # create_graph=True: the gradient itself is to be differentiated
         with torch.enable_grad():
-            # Views of what was saved: the gradient is taken here, and goes on to what the saved tensors came from.
+            # With create_graph, views keep the history of the saved tensors: the gradient can be differentiated.
             inputs = [
-                (item.view_as(item) if again else item.detach().requires_grad_()) if needed else item
-                for item, needed in zip(saved, wanted, strict=True)
+                (item.view_as(item) if creates_graph else item.detach().requires_grad_()) if needed else item
+                for item, needed in zip(saved, needs_gradient, strict=True)
             ]
             results = ctx.call.compose(inputs)
         pairs = [
@@ -107,9 +107,9 @@ class _Composed(torch.autograd.Function):
             for result, gradient in zip(results, gradients, strict=True)
             if gradient is not None and isinstance(result, torch.Tensor) and result.requires_grad
         ]
-        sources = [item for item, needed in zip(inputs, wanted, strict=True) if needed]
+        sources = [item for item, needed in zip(inputs, needs_gradient, strict=True) if needed]
         if not pairs:
             return (None,) * (1 + len(inputs))
         outputs, seeds = zip(*pairs, strict=True)
-        found = iter(torch.autograd.grad(outputs, sources, seeds, create_graph=again, allow_unused=True))
-        return (None, *(next(found) if needed else None for needed in wanted))
+        found = iter(torch.autograd.grad(outputs, sources, seeds, create_graph=creates_graph, allow_unused=True))
+        return (None, *(next(found) if needed else None for needed in needs_gradient))

@@ -25,18 +25,18 @@ DISPATCH_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 
 _lock = threading.RLock()
 _retired: deque[object] = deque(maxlen=1024)
-"""Functions that are no longer registered, kept alive for a while: another thread may be about to enter one, waiting
-for the GIL, and torch holds no reference for it."""
+"""The last functions that were unregistered. They are kept alive because another thread may be waiting for the GIL to
+enter one, and torch holds no reference for it."""
 _slots: dict[tuple[str, str], Slot] = {}
 
 
 class _Running(threading.local):
-    """The calls in which this thread is, the outermost first."""
+    """The calls that are in progress in this thread, the outermost first."""
 
     def __init__(self) -> None:
         self.kernels: list[Kernel] = []
         self.originals: list[str] = []
-        """Operators that torch's own code is computing now, though a kernel is registered for them."""
+        """Operators that torch's own code computes now, although a kernel is registered for them."""
 
 
 _running = _Running()
@@ -87,7 +87,7 @@ class Slot:
             self._library = self._registered()
 
     def remove(self, kernel: Kernel) -> bool:
-        """Take the kernel out; whether that was the last one."""
+        """Remove the kernel, and the registration with the last one. Returns whether no kernel is left."""
         self._kernels = tuple(item for item in self._kernels if item is not kernel)
         if not self._kernels and self._library is not None:
             _retired.extend(torch.library.get_kernel(self._overload, key) for key in self._registered_keys())
@@ -146,34 +146,34 @@ class Slot:
                 return kernel.function(*args, **kwargs)
         except NotImplementedError as error:
             if not kernel.fallback:
-                raise _named(error, kernel) from error
+                raise _kernel_error(error, kernel) from error
             kernel.count(refused=1)
             return self.call_original(*args, **kwargs)
         except (KernelError, torch.OutOfMemoryError) as error:
             error.add_note(f"in {kernel!r}")  # keeps its type and message, which callers handle
             raise
         except Exception as error:
-            raise _named(error, kernel) from error
+            raise _kernel_error(error, kernel) from error
         finally:
             _running.kernels.pop()
 
     def _stop_recursion(self) -> None:
-        path = _running.kernels
-        if all(item.operator != self.operator for item in path):
+        running = _running.kernels
+        if all(item.operator != self.operator for item in running):
             return
-        way = " -> ".join([*(item.label for item in path), self.operator])
+        chain = " -> ".join([*(item.label for item in running), self.operator])
         raise KernelError(
-            f"{path[-1]!r} calls {self.operator}, which is being computed already ({way}). Compute it from other "
+            f"{running[-1]!r} calls {self.operator}, which is being computed already ({chain}). Compute it from other "
             f"operators, or reach torch's own with torchstone.installing.original('{self.operator}')."
         )
 
 
-def _named(error: Exception, kernel: Kernel) -> KernelError:
+def _kernel_error(error: Exception, kernel: Kernel) -> KernelError:
     return KernelError(f"{kernel!r} raised {type(error).__name__}: {error}")
 
 
 def install(kernel: Kernel, device_type: str) -> None:
-    """Let the kernel serve its overload on that device, instead of kernels installed before."""
+    """Register the kernel for its overload on that device. It takes precedence over kernels installed before."""
     place = kernel.operator, device_type
     with _lock:
         slot = _slots.get(place) or Slot(*place)
@@ -182,7 +182,7 @@ def install(kernel: Kernel, device_type: str) -> None:
 
 
 def take_out(kernel: Kernel, device_type: str) -> None:
-    """Remove the kernel. The newest of the others serves again, or torch's own operator."""
+    """Remove the kernel. The newest of the other kernels serves again, or torch's own operator if there is none."""
     place = kernel.operator, device_type
     with _lock:
         if place in _slots and _slots[place].remove(kernel):
@@ -211,7 +211,7 @@ def installable(operator: str, device_type: str) -> str:
 
 
 def original(operator: str) -> Callable[..., Any]:
-    """Torch's own operator, also while a kernel replaces it. For kernels that serve only some calls themselves."""
+    """Torch's own operator, also while a kernel replaces it. For kernels that compute only some calls themselves."""
     overload = resolve(operator)
 
     def call(*args: Any, **kwargs: Any) -> Any:

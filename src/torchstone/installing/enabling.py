@@ -25,7 +25,7 @@ DeviceWord = Literal["auto", "cpu", "cuda"]
 
 _lock = threading.RLock()
 _enabled: list[Installation] = []
-"""In the order in which they were enabled."""
+"""The active installations, in the order in which they were enabled."""
 
 
 class Installation:
@@ -36,7 +36,7 @@ class Installation:
     ) -> None:
         self._kernels = tuple(kernels)
         self.problems = problems
-        """What the folder holds and could not be used, with the reason."""
+        """Kernels and folders that could not be used, with the reason."""
         self.device = device
         """``cpu`` or ``cuda``."""
         self._entered = False
@@ -73,13 +73,13 @@ class Installation:
 
     def _install(self) -> None:
         with _lock:
-            done: list[dispatcher_registrations.Kernel] = []
+            installed_kernels: list[dispatcher_registrations.Kernel] = []
             try:
                 for kernel in self._kernels:
                     dispatcher_registrations.install(kernel, self.device)
-                    done.append(kernel)
+                    installed_kernels.append(kernel)
             except BaseException:
-                for kernel in done:
+                for kernel in installed_kernels:
                     dispatcher_registrations.take_out(kernel, self.device)
                 raise
             _enabled.append(self)
@@ -116,22 +116,22 @@ def enable(
     ``problems``; if none can be used, that is a UsageError.
     """
     device_type = _device_type(device)
-    root, backend = _kernels_of(Path(kernel_dir), device_type)
+    root, backend = _folder_and_backend(Path(kernel_dir), device_type)
     wanted = _Wanted(operators)
     problems = list(_unusable(backend, wanted))
-    offers = _offers(backend, wanted)
-    wanted.check(offers, problems, backend.operators())
+    implementations = _implementations(backend, wanted)
+    wanted.check(implementations, problems, backend.operators())
     kernels: list[dispatcher_registrations.Kernel] = []
-    for implementation in offers:
-        found = _kernel(implementation, root, device_type, fallback)
+    for implementation in implementations:
+        found = _loaded_kernel(implementation, root, device_type, fallback)
         if isinstance(found, Problem):
             problems.append(found)
         else:
             kernels.append(found)
     if not kernels:
-        raise UsageError(f"no kernel of {root} can be used: {_told(problems)}.")
+        raise UsageError(f"no kernel of {root} can be used: {_joined(problems)}.")
     if problems:
-        warnings.warn(f"some of {root} cannot be used: {_told(problems)}.", stacklevel=2)
+        warnings.warn(f"some of {root} cannot be used: {_joined(problems)}.", stacklevel=2)
     installation = Installation(kernels, tuple(problems), device_type)
     installation._install()
     return installation
@@ -154,8 +154,8 @@ def _device_type(device: str) -> str:
     return "cuda" if available else "cpu"
 
 
-def _kernels_of(given: Path, device_type: str) -> tuple[Path, DirectoryBackend]:
-    """The folder, which for built-in kernels is the package's, and what it offers."""
+def _folder_and_backend(given: Path, device_type: str) -> tuple[Path, DirectoryBackend]:
+    """The folder of the kernels, and the backend that reads it. Built-in kernels lie in a folder of the package."""
     if is_built_in(given):
         kind = BACKENDS[str(given)]
         return folder_of(kind.language), kind(BackendOptions(device_type=device_type))
@@ -163,7 +163,7 @@ def _kernels_of(given: Path, device_type: str) -> tuple[Path, DirectoryBackend]:
 
 
 class _Wanted:
-    """Which operators are asked for."""
+    """The operators that the caller of ``enable`` chose; without names, all of the folder."""
 
     def __init__(self, names: Sequence[str] | None) -> None:
         self.names = (names,) if isinstance(names, str) else names
@@ -172,14 +172,16 @@ class _Wanted:
         return self.names is None or any(names_operator(name, operator) for name in self.names)
 
     def includes_folder_of(self, problem: Problem) -> bool:
-        """Whether the problem is that of a folder of such an operator."""
+        """Whether the problem is about the folder of a chosen operator."""
         return self.includes(_operator_of(problem))
 
-    def check(self, offers: Sequence[Implementation], problems: Sequence[Problem], known: Sequence[str]) -> None:
-        """Raise for a name that fits no operator of the folder, usable or not."""
-        there = [*(offer.operator for offer in offers), *map(_operator_of, problems)]
+    def check(
+        self, implementations: Sequence[Implementation], problems: Sequence[Problem], known: Sequence[str]
+    ) -> None:
+        """Raise UsageError for a name that matches no operator of the folder, usable or not."""
+        operators_of_folder = [*(offer.operator for offer in implementations), *map(_operator_of, problems)]
         for name in self.names or ():
-            if not any(names_operator(name, operator) for operator in there):
+            if not any(names_operator(name, operator) for operator in operators_of_folder):
                 raise unknown_name("operator of this folder", name, known)
 
 
@@ -188,25 +190,25 @@ def _operator_of(problem: Problem) -> str:
 
 
 def _unusable(backend: DirectoryBackend, wanted: _Wanted) -> Iterator[Problem]:
-    """Folders that cannot be read, and those whose names mean no operator."""
+    """Problems of the chosen operators: folders that cannot be read, and names that torch has no operator for."""
     yield from (problem for problem in backend.problems() if wanted.includes_folder_of(problem))
     for found in backend.operators():
         if wanted.includes(found) and not _overloads(found):
             yield Problem(folder_name(found), f"torch {torch.__version__} has no such operator or overload")
 
 
-def _offers(backend: DirectoryBackend, wanted: _Wanted) -> list[Implementation]:
+def _implementations(backend: DirectoryBackend, wanted: _Wanted) -> list[Implementation]:
     overloads = sorted({overload for found in backend.operators() for overload in _overloads(found)})
-    offers = (backend.implementation(overload) for overload in overloads if wanted.includes(overload))
-    return [offer for offer in offers if offer is not None]
+    implementations = (backend.implementation(overload) for overload in overloads if wanted.includes(overload))
+    return [offer for offer in implementations if offer is not None]
 
 
 def _overloads(found: str) -> list[str]:
-    """The overloads that exist among those that a folder serves."""
+    """The overloads that a folder named ``found`` serves and that torch has."""
     return [name for name in served_by(found) if dispatcher_registrations.exists(name)]
 
 
-def _kernel(
+def _loaded_kernel(
     implementation: Implementation, root: Path, device_type: str, fallback: bool
 ) -> dispatcher_registrations.Kernel | Problem:
     source = implementation.origin
@@ -221,5 +223,5 @@ def _kernel(
     return dispatcher_registrations.Kernel(implementation.operator, source.label, loaded, fallback)
 
 
-def _told(problems: Sequence[Problem]) -> str:
+def _joined(problems: Sequence[Problem]) -> str:
     return "; ".join(f"{problem.where}: {problem.reason}" for problem in problems)

@@ -26,13 +26,13 @@ from torchstone.backends.native_source import is_native
 from torchstone.schema import SourceFiles
 
 _numbers = itertools.count(1)
-"""Makes module names unique, also those of a kernel that is loaded again."""
+"""Numbers for module names, so that a kernel that is loaded again gets a new name."""
 _lock = threading.RLock()
 """Held by a thread while modules of a kernel are in ``sys.modules``."""
 
 
 class KernelLoadError(Exception):
-    """Why a kernel's file gives no function; one line."""
+    """A kernel's file gives no function. The message is one line and says why."""
 
 
 class Loaded(NamedTuple):
@@ -70,12 +70,12 @@ def load_kernel(source: SourceFiles, root: Path) -> Loaded:
 
 
 class _KernelModules(MetaPathFinder):
-    """The modules that belong to a kernel, and no others: finds them in their files, and keeps those it has loaded."""
+    """Finds and loads the modules that belong to one kernel, and no others. Keeps the loaded ones."""
 
     def __init__(self, source: SourceFiles, kernel: Path, root: Path) -> None:
         modules = (file.name for file in source.files[1:] if file.name.endswith(".py"))
         self.builtins = {**vars(builtins), "__import__": self._import}
-        """What the modules of the kernel have as ``__builtins__``."""
+        """``__builtins__`` of the kernel's modules."""
         self._files = {_module_name(name): _located(name, kernel, root) for name in modules}
         self._loaded: dict[str, ModuleType] = {}
         self._is_importable = False
@@ -90,7 +90,7 @@ class _KernelModules(MetaPathFinder):
 
     @contextlib.contextmanager
     def importable(self) -> Iterator[None]:
-        """The modules can be imported inside, in place of any loaded modules of the same names."""
+        """Within it, the kernel's modules can be imported. They hide loaded modules of the same names."""
         with _lock:
             if self._is_importable:  # a module of the kernel imports another one
                 yield
@@ -115,7 +115,7 @@ class _KernelModules(MetaPathFinder):
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """What import statements of the kernel call, instead of Python's ``__import__``."""
+        """Serves the kernel's import statements instead of Python's ``__import__``."""
         package = str((globals or {}).get("__package__") or "")
         full = resolve_name("." * level + name, package) if level and package else "." * level + name
         top = full.partition(".")[0]
@@ -146,7 +146,7 @@ def _module_name(file: str) -> str:
 
 
 def _located(name: str, kernel: Path, root: Path) -> Path:
-    """Where the file is that the backend read: in the kernel's folder, in the folder around that, or at the root."""
+    """Path of a file that the backend read: in the kernel's folder, in its parent folder, or at the root."""
     around = (kernel.parent.parent, root)
     folders = around if "/" in name else (kernel.parent, *around)
     return next((path for folder in folders if (path := folder / name).is_file()), folders[0] / name)

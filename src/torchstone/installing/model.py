@@ -43,8 +43,9 @@ from torchstone.installing.training_process_messages import (
 from torchstone.processes import ending_in_words, receive, send
 
 NOISY_COPIES = 2
+"""Copies of the plain training, changed by one rounding, that measure how much difference is noise."""
 OnStep = Callable[[int, int], None]
-"""Receives how many steps are done, and of how many."""
+"""Called after each step with the number of steps done and the number of all steps."""
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
 
 
 class _SideFailedError(Exception):
-    """A side cannot go on."""
+    """A side failed and has ended."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.message)
@@ -70,7 +71,7 @@ class _SideFailedError(Exception):
 
 
 class _Side:
-    """The process of one side, as the command sees it."""
+    """Starts the process of one side, sends it requests and reads its replies."""
 
     def __init__(self, order: ModelOrder) -> None:
         to_read, to_write = os.pipe()
@@ -91,7 +92,7 @@ class _Side:
 
     def __exit__(self, *exception: object) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # with what the script has started: its session is its own
+            os.killpg(self._process.pid, signal.SIGKILL)  # with processes of the script: the side has its own session
         self._process.wait()
         for stream in (self._requests, self._replies):
             with contextlib.suppress(BrokenPipeError):
@@ -115,7 +116,7 @@ class _Side:
         return reply
 
     def _send(self, request: Request) -> None:
-        with contextlib.suppress(BrokenPipeError):  # then there is no reply either, and that is told
+        with contextlib.suppress(BrokenPipeError):  # `_reply` reports the missing reply
             send(self._requests, request)
 
     def _reply(self) -> Reply:
@@ -138,21 +139,21 @@ class _History:
 
 
 def compare(request: ModelRequest, on_step: OnStep) -> ModelComparison:
-    """Train with and without, and compare. What the script does wrong is a UsageError."""
+    """Train with and without kernels, and compare. Raises UsageError for a faulty script or kernels folder."""
     _check(request)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchstone-model-")))
         first, *others = _orders(request)
         plain = stack.enter_context(_Side(first))
-        with _plainly(request.script):  # alone: a wrong script fails once and soon
+        with _blaming_script(request.script):  # alone: a wrong script fails once and soon
             parameters = plain.wait_until_ready().parameters
         kernels, noisy = (stack.enter_context(_Side(order)) for order in others)
-        with _plainly(request.script):
+        with _blaming_script(request.script):
             noisy.wait_until_ready()
-        with _with_kernels():
+        with _blaming_kernels():
             ready = kernels.wait_until_ready()
         history = _train(request, folder, plain, kernels, noisy, on_step)
-        return _comparison(request, folder, history, ready, _count(kernels, history), parameters)
+        return _comparison(request, folder, history, ready, _calls_of_kernels(kernels, history), parameters)
 
 
 def _check(request: ModelRequest) -> None:
@@ -176,31 +177,31 @@ def _train(
 ) -> _History:
     history = _History()
     for number in range(request.steps):
-        kept = _kept(folder, number, request.steps)
+        folder_to_keep = _folder_to_keep(folder, number, request.steps)
 
-        def step_plain(number: int = number, keep: Path | None = kept) -> None:
-            with _plainly(request.script):
+        def step_plain(number: int = number, keep: Path | None = folder_to_keep) -> None:
+            with _blaming_script(request.script):
                 history.plain.append(plain.step(number, keep and keep / "plain"))
 
-        def step_kernels(number: int = number, keep: Path | None = kept) -> None:
+        def step_kernels(number: int = number, keep: Path | None = folder_to_keep) -> None:
             try:
                 history.kernels.append(kernels.step(number, keep and keep / "kernels"))
             except _SideFailedError as error:
                 history.failure = f"with the kernels, step {number + 1}: {error.failed.message}"
 
-        # In turn, so that neither always comes second.
+        # The order alternates, so that neither side always comes second.
         for step in (step_plain, step_kernels) if number % 2 == 0 else (step_kernels, step_plain):
             step()
         if history.failure:
             break
-        with _plainly(request.script):
-            history.noisy.append(noisy.step(number, kept and kept / "noisy"))
+        with _blaming_script(request.script):
+            history.noisy.append(noisy.step(number, folder_to_keep and folder_to_keep / "noisy"))
         on_step(number + 1, request.steps)
     return history
 
 
-def _count(kernels: _Side, history: _History) -> Counted:
-    """What was called; nothing is known of a side that failed."""
+def _calls_of_kernels(kernels: _Side, history: _History) -> Counted:
+    """How often each kernel was called; empty if the side with kernels failed."""
     if not history.failure:
         try:
             return kernels.finish()
@@ -209,15 +210,16 @@ def _count(kernels: _Side, history: _History) -> Counted:
     return Counted({}, {})
 
 
-def _kept(folder: Path, number: int, steps: int) -> Path | None:
+def _folder_to_keep(folder: Path, number: int, steps: int) -> Path | None:
+    """Folder for outputs and gradients of this step. None: only the first and the last step are kept."""
     if number == 0:
         return folder / "first"
     return folder / "last" if number == steps - 1 else None
 
 
 @contextlib.contextmanager
-def _plainly(script: Path) -> Iterator[None]:
-    """Without kernels, a failure is the script's or the machine's."""
+def _blaming_script(script: Path) -> Iterator[None]:
+    """Raise the failure of a side without kernels as UsageError of the script, or as InfrastructureError."""
     try:
         yield
     except _SideFailedError as error:
@@ -227,15 +229,17 @@ def _plainly(script: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _with_kernels() -> Iterator[None]:
-    """Before the first step, a failure is the folder's: the script has been seen to work."""
+def _blaming_kernels() -> Iterator[None]:
+    """Raise a failure before the first step with kernels as UsageError of the kernels folder: the script has worked
+    without them. A failure of the machine is an InfrastructureError.
+    """
     try:
         yield
     except _SideFailedError as error:
         if error.failed.by == "machine":
             raise InfrastructureError(f"with the kernels: {error}.") from error
-        told = f"while the kernels were loaded, {error}" if error.failed.by == "death" else str(error)
-        raise UsageError(f"{told.removesuffix('.')}.") from error
+        text = f"while the kernels were loaded, {error}" if error.failed.by == "death" else str(error)
+        raise UsageError(f"{text.removesuffix('.')}.") from error
 
 
 def _comparison(

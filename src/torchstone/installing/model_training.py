@@ -25,11 +25,11 @@ _REQUIRED = ("make_model", "make_batch")
 
 
 class ScriptError(Exception):
-    """What a script does wrong; one line."""
+    """The script is faulty. The message is one line and says how."""
 
 
 class Script:
-    """What the file defines, with defaults for what it leaves out."""
+    """The functions that a script defines, with defaults for the optional ones."""
 
     def __init__(self, path: Path) -> None:
         self._module = ModuleType("torchstone_model_script")
@@ -81,7 +81,7 @@ class Script:
         return self.guarded(name, lambda: getattr(self._module, name)(*args))
 
     def guarded(self, what: str, action: Callable[[], Any]) -> Any:
-        """Run the action. What it raises becomes a ScriptError, except a KernelError."""
+        """Run the action and return its result. Raises its exceptions as ScriptError, except KernelError."""
         try:
             return action()
         except KernelError:
@@ -123,27 +123,27 @@ class Training:
     def step(self, number: int, keep: Path | None) -> Done:
         """Train one step. Forward, backward and the optimizer's step are timed; making the batch is not."""
         set_seeds(self._seed + 1 + number)
-        batch = pytree.tree_map(self._placed, self._script.make_batch(number))
+        batch = pytree.tree_map(self._on_device, self._script.make_batch(number))
         set_seeds(self._seed + 1 + number)  # dropout draws the same, whatever the batch drew
         self._synchronize()
         began = time.perf_counter()
         output = self._script.forward(self._model, batch)
         loss = self._script.loss(output, batch)
         if self._optimizer is not None:
-            self._script.guarded("training", lambda: self._descend(loss))
+            self._script.guarded("training", lambda: self._update_parameters(loss))
         self._synchronize()
         seconds = time.perf_counter() - began
         if keep is not None:
             self._keep(output, keep)
         return Done(float(loss.detach()), epsilon(loss.dtype), seconds)
 
-    def _descend(self, loss: torch.Tensor) -> None:
+    def _update_parameters(self, loss: torch.Tensor) -> None:
         assert self._optimizer is not None, "there is something to train"
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
 
-    def _placed(self, item: Any) -> Any:
+    def _on_device(self, item: Any) -> Any:
         if not isinstance(item, torch.Tensor):
             return item
         placed = item.to(self._device)
@@ -169,7 +169,7 @@ def set_seeds(seed: int) -> None:
 
 
 def rounded_once_more(tensor: torch.Tensor, noise: torch.Generator) -> torch.Tensor:
-    """Each element changed up or down at random by about one rounding; other dtypes than floating point unchanged."""
+    """The tensor with each element changed by about one rounding, up or down at random. Only floating-point dtypes."""
     if not tensor.is_floating_point():
         return tensor
     signs = torch.randint(0, 2, tensor.shape, generator=noise).mul_(2).sub_(1).to(tensor.device)
@@ -178,7 +178,7 @@ def rounded_once_more(tensor: torch.Tensor, noise: torch.Generator) -> torch.Ten
 
 
 def _mean_square(output: Any) -> torch.Tensor:
-    """For scripts without a loss: the output itself if it is one number, else the mean of its squares."""
+    """The loss of scripts that define none: the output itself if it is one number, else the mean of its squares."""
     leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
     floating = [leaf for leaf in leaves if leaf.is_floating_point()]
     if not floating:

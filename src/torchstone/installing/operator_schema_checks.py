@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import torch
 
-_WIDEST = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+_DTYPE_OF_NUMBER = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+"""Type of a Python number -> the dtype that keeps its whole precision."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,13 @@ class Promise:
 
     kind: Literal["tensor", "list", "other"]
     relation: Literal["fresh", "argument", "view", "any"]
-    """New memory, the very argument that is written to (in place, ``out=``), a view of an argument, or any of them."""
+    """New memory, the written argument itself (in place, ``out=``), a view of an argument, or any of these."""
     place: int | str | None = None
-    """Of that argument: its position, or its name where it is given by name only."""
+    """The argument: its position, or its name if it is keyword-only. None for new memory and for any."""
 
 
 class Contract:
-    """The promises of one overload."""
+    """What the schema of one overload declares about its return values and tensor arguments."""
 
     def __init__(self, overload: torch._ops.OpOverload) -> None:
         arguments = overload._schema.arguments
@@ -35,7 +36,7 @@ class Contract:
         for position, argument in enumerate(arguments):
             for alias in argument.alias_info.before_set if argument.alias_info is not None else ():
                 places[alias] = argument.name if argument.kwarg_only else position
-        fresh: Literal["fresh", "any"] = "any" if _promises_nothing(overload) else "fresh"
+        fresh: Literal["fresh", "any"] = "any" if _may_alias(overload) else "fresh"
         self._returns = tuple(_promise(item, places, fresh) for item in overload._schema.returns)
         self._tensor_positions = tuple(
             position
@@ -48,20 +49,22 @@ class Contract:
 
         In ``x + 1``, ``add.Tensor`` gets a tensor that is marked as a number, and torch passes it to Python as ``1``.
         """
-        numbers = [place for place in self._tensor_positions if place < len(args) and type(args[place]) in _WIDEST]
+        numbers = [
+            place for place in self._tensor_positions if place < len(args) and type(args[place]) in _DTYPE_OF_NUMBER
+        ]
         if not numbers:
             return args
-        like = _leading(args)
+        like = _deciding_tensor(args)
         return tuple(_as_tensor(item, like) if place in numbers else item for place, item in enumerate(args))
 
     def breach(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """How a result breaks a promise; empty if it keeps them."""
+        """How a result violates the schema; empty: it does not."""
         if not self._returns:
             return ""
         results = (result,) if len(self._returns) == 1 else result
         if not isinstance(results, (tuple, list)) or len(results) != len(self._returns):
             return f"it returned {_kind(result)}, where the operator returns {len(self._returns)} values"
-        several = len(self._returns) > 1  # of several results, None stands for one that was not requested
+        several = len(self._returns) > 1  # among several results, None means that a result was not requested
         breaches = (
             "" if item is None and several else _breach(promise, item, args, kwargs)
             for promise, item in zip(self._returns, results, strict=True)
@@ -69,10 +72,10 @@ class Contract:
         return next((text for text in breaches if text), "")
 
 
-def _promises_nothing(overload: torch._ops.OpOverload) -> bool:
-    """Whether results may share the memory of arguments though the schema does not say so.
+def _may_alias(overload: torch._ops.OpOverload) -> bool:
+    """Whether results may share the memory of arguments although the schema does not declare it.
 
-    Composite operators return what the operators return that they call (``type_as``); ``_unsafe_view`` views.
+    A composite operator returns what another operator returned (``type_as``); ``_unsafe_view`` returns views.
     """
     composed = torch._C._dispatch_has_kernel_for_dispatch_key(overload._name, "CompositeImplicitAutograd")
     return composed or overload._name.startswith("aten::_unsafe_")
@@ -121,15 +124,15 @@ def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor
     return found
 
 
-def _leading(args: tuple[Any, ...]) -> torch.Tensor | None:
-    """The tensor argument that decides the result's dtype together with a number."""
+def _deciding_tensor(args: tuple[Any, ...]) -> torch.Tensor | None:
+    """The tensor argument that, together with a number, decides the result's dtype."""
     tensors = _tensors(args, {})
     return next((item for item in tensors if item.dim()), tensors[0] if tensors else None)
 
 
 def _as_tensor(number: bool | int | float | complex, like: torch.Tensor | None) -> torch.Tensor:
     """A tensor without dimensions that gives the same result dtype by type promotion as the number."""
-    widest = _WIDEST[type(number)]
+    widest = _DTYPE_OF_NUMBER[type(number)]
     if like is None:
         return torch.tensor(number, dtype=widest, device="cpu")
     dtype = torch.result_type(like, number)

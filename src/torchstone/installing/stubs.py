@@ -20,8 +20,10 @@ from torchstone.operators.documentation import documentation, memory_notes, para
 from torchstone.schema import Case
 from torchstone.suites.case_overview import overview_of
 
-_WIDTH = 110
+_COLUMNS = 110
+"""Columns at which the docstring of a stub is wrapped, without its indentation."""
 _MOST_CALLS = 12
+"""Most calls that a stub lists. If there are more, it gives the number of the rest."""
 _README = """# Kernels for suite {suite}
 
 One folder per operator, made by `torchstone new-kernels`. Each holds a stub that says what the operator promises and
@@ -93,7 +95,7 @@ def stub(operator: str, cases: Sequence[Case], suite: str) -> str:
 
 
 def _kernels_in(folder: Path) -> DirectoryBackend | None:
-    """The kernels that the folder has already, wherever they lie in it: a stub must not take precedence over one."""
+    """The kernels anywhere in the folder; None: there are none. A stub must not take precedence over a kernel."""
     try:
         return DirectoryBackend(BackendOptions(folder))
     except UsageError:
@@ -109,7 +111,7 @@ def _write(folder: Path, operator: str, text: str) -> str:
 
 
 def _create(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8") as file:  # never a file that is there
+    with path.open("x", encoding="utf-8") as file:  # fails if the file exists
         file.write(text)
 
 
@@ -130,5 +132,5 @@ def _cases(cases: Sequence[Case]) -> str:
 
 def _indented(text: str) -> str:
     """The text indented by four and wrapped; it keeps its line breaks."""
-    lines = (textwrap.wrap(line, _WIDTH) or [""] for line in text.splitlines())
+    lines = (textwrap.wrap(line, _COLUMNS) or [""] for line in text.splitlines())
     return "\n".join(f"    {part}".rstrip() for line in lines for part in line)

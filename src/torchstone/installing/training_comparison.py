@@ -20,7 +20,8 @@ from torchstone.tensor_files import FLOAT64_EPSILON, Floats, distance, load_tens
 MOST_TIMES_FLOOR = 10.0
 """Largest multiple of the floor that counts as agreement. A kernel rounds in more places than the copies that are
 changed by one rounding, each time by about as much."""
-_MOST_PAIRS = 1000
+_MOST_COMPARED_STEPS = 1000
+"""Most steps from which times and the speedup are computed: the last ones."""
 
 
 class OperatorUse(msgspec.Struct, frozen=True):
@@ -28,21 +29,21 @@ class OperatorUse(msgspec.Struct, frozen=True):
 
     operator: str
     kernel: str
-    """Its file."""
+    """File of the kernel."""
     calls: int
     refused: int
-    """Calls that it refused and torch's own operator served."""
+    """Calls that the kernel refused, so that torch's own operator computed them."""
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """How far the trainings with and without kernels are apart in one respect, as a share of the largest value."""
+    """The difference of outputs, gradients or losses with and without kernels, as a share of the largest value."""
 
     what: str
     worst: str
     """The tensor whose difference is the largest multiple of its floor, or the step with the largest difference."""
     difference: float
     floor: float
-    """By how much copies of the plain training, changed by one rounding, differ there; at least one rounding."""
+    """The same difference for copies of the plain training that are changed by one rounding; at least one rounding."""
     agrees: bool
 
     @property
@@ -51,13 +52,13 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Times(msgspec.Struct, frozen=True):
-    """Of a step: forward, backward and the optimizer."""
+    """Seconds of a training step: forward pass, backward pass and optimizer."""
 
     plain_seconds: float
-    """Median over steps, warm-up left out."""
+    """Median over the steps after warm-up."""
     kernels_seconds: float
     speedup: Speedup | None
-    """Plain time over time with kernels, from steps in pairs; None: too few."""
+    """Plain time over time with kernels, from pairs of steps; None: there are too few steps."""
 
 
 class ModelComparison(msgspec.Struct, frozen=True):
@@ -71,13 +72,13 @@ class ModelComparison(msgspec.Struct, frozen=True):
     parameters: int
     operators: tuple[OperatorUse, ...]
     problems: tuple[Problem, ...]
-    """What the folder holds and could not be used."""
+    """Kernels of the folder that could not be used, with the reason."""
     differences: tuple[Difference, ...]
     plain_losses: tuple[float, ...]
     kernels_losses: tuple[float, ...]
     times: Times | None
     failure: str = ""
-    """Why the training with kernels could not go on, or says nothing about them."""
+    """Why the training with kernels stopped, or why its result says nothing about them; empty: neither."""
 
     @property
     def agrees(self) -> bool:
@@ -87,16 +88,16 @@ class ModelComparison(msgspec.Struct, frozen=True):
 def compare_losses(
     plain: Sequence[float], kernels: Sequence[float], copies: Sequence[Sequence[float]], epsilon: float
 ) -> Difference:
-    """The largest distance between the curves."""
+    """The largest difference between the loss curves with and without kernels."""
     ours, theirs = np.asarray(kernels), np.asarray(plain)
-    apart, place = distance(ours, theirs)
+    apart, position = distance(ours, theirs)
     measured = max((distance(np.asarray(copy), theirs)[0] for copy in copies), default=0.0)
     floor = max(measured, epsilon, FLOAT64_EPSILON)
-    return _difference(f"loss, {len(plain)} steps", f"step {place + 1}", apart, floor)
+    return _difference(f"loss, {len(plain)} steps", f"step {position + 1}", apart, floor)
 
 
 def compare_files(what: str, plain: Path, kernels: Path, copies: Sequence[Path]) -> Difference:
-    """Compare the tensors of two files, each with its own floor. Gives the one with the largest multiple of it."""
+    """Compare the tensors of two files, each with its own floor. Returns the one with the largest multiple of it."""
     theirs, ours = load_tensors(plain), load_tensors(kernels)
     noisy = [load_tensors(path) for path in copies]
     found = [_compare_tensor(what, name, ours, theirs, noisy) for name in sorted({*theirs, *ours})]
@@ -104,9 +105,9 @@ def compare_files(what: str, plain: Path, kernels: Path, copies: Sequence[Path])
 
 
 def times_of(plain: Sequence[float], kernels: Sequence[float]) -> Times | None:
-    """From the seconds of all steps, in their order."""
+    """Medians and speedup, from the seconds of all steps in order. None if no step is left after warm-up."""
     warm_up = 0 if len(plain) < 2 else 1 if len(plain) < 8 else 3
-    ours, theirs = kernels[warm_up:][-_MOST_PAIRS:], plain[warm_up:][-_MOST_PAIRS:]
+    ours, theirs = kernels[warm_up:][-_MOST_COMPARED_STEPS:], plain[warm_up:][-_MOST_COMPARED_STEPS:]
     if not ours:
         return None
     return Times(float(np.median(theirs)), float(np.median(ours)), speedup_of_pairs(ours, theirs))

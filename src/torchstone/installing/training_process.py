@@ -61,7 +61,7 @@ class Side:
 
 def _enabled(order: ModelOrder, folder: str) -> Installation:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its problems are part of the reply
+        warnings.simplefilter("ignore")  # the reply contains the problems that it warns of
         device_type = torch.device(order.device).type
         return enable(folder, operators=order.operators, device=device_type, fallback=order.fallback)  # type: ignore[arg-type]
 
@@ -81,7 +81,7 @@ def main() -> int:
             send(replies, Failed("kernel", str(error)))
         except UsageError as error:
             send(replies, Failed("usage", str(error)))
-        except Exception as error:  # noqa: BLE001 - told in one line, as everything else: devices fail in many ways
+        except Exception as error:  # noqa: BLE001 - devices fail in many ways; every failure is reported in one line
             send(replies, Failed("machine", f"{type(error).__name__}: {error}"))
     return 0
 

@@ -29,7 +29,7 @@ class Step(msgspec.Struct, frozen=True, tag=True):
 
     number: int
     keep: str = ""
-    """Folder for its outputs and gradients; empty: keep nothing."""
+    """Folder to which outputs and gradients are written; empty: they are not kept."""
 
 
 class Finish(msgspec.Struct, frozen=True, tag=True):
@@ -37,7 +37,7 @@ class Finish(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The model is made, the kernels are installed."""
+    """The model is made and the kernels are installed."""
 
     parameters: int
     installed: dict[str, str] = {}
@@ -48,21 +48,21 @@ class Stepped(msgspec.Struct, frozen=True, tag=True):
     """One step is done."""
 
     losses: tuple[float, ...]
-    """One for each copy."""
+    """One loss for each copy of the model."""
     seconds: float
     loss_epsilon: float
-    """One rounding of the type that the loss has."""
+    """Machine epsilon of the loss's dtype."""
 
 
 class Counted(msgspec.Struct, frozen=True, tag=True):
-    """Overload -> calls of its kernel, and those that it refused."""
+    """Calls per overload: of its kernel, and those among them that the kernel refused."""
 
     calls: dict[str, int]
     refused: dict[str, int]
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """Why a side cannot go on."""
+    """Why a side has ended early."""
 
     by: Literal["script", "kernel", "usage", "machine", "death"]
     message: str

@@ -1,7 +1,8 @@
 """Withholds a gradient's speedup if autograd's own overhead in the reference's time is more than noise.
 
-A kernel is differentiated in its own process, which it can change. A kernel that computes results and gradients
-directly saves autograd's graph, which is in the reference's time. Where that is more than noise there is no speedup.
+A kernel's gradients are computed in its own process, which it can change. A kernel that computes results and gradients
+directly needs no graph of autograd, but the reference's time includes one. If the graph takes more than noise, there is
+no speedup.
 """
 
 from __future__ import annotations

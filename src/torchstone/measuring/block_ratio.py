@@ -22,10 +22,10 @@ CPU_QUANTILE = 0.2
 CUDA_QUANTILE = 0.5
 CPU_PLACEMENT_DOUBT = 0.05
 CUDA_PLACEMENT_DOUBT = PLACEMENT_DOUBT
-"""The same code in two processes differs by up to this share for as long as both live: its memory lies elsewhere.
-No number of rounds shows it. The CPU's is from benchmarks/harness.py."""
+"""Relative difference of the times of the same code in two processes, because their memory lies at other addresses. It
+lasts as long as both live, so more rounds do not show it. The CPU's is measured by benchmarks/harness.py."""
 HOST_DOUBT = 0.05
-"""The same where a GPU waits for the host: two processes issue the same calls on cores of different speed."""
+"""The same if a GPU waits for the host: two processes issue the same calls on cores of different speed."""
 LEAST_ROUNDS = 5
 """Fewer rounds give no interval: it would be far too narrow."""
 
@@ -35,11 +35,11 @@ Floats = NDArray[np.float64]
 
 
 class BlockRatio(msgspec.Struct, frozen=True):
-    """Baseline time over optimized time."""
+    """Baseline time divided by optimized time, with its 95 % interval."""
 
     ratio: float
     low: float | None = None
-    """Of the 95 % interval. None: too few rounds."""
+    """Lower end of the interval. None: too few rounds."""
     high: float | None = None
 
 
@@ -50,9 +50,9 @@ def block_ratio(
     is_paired: bool = True,
     placement_doubt: float = 0.0,
 ) -> BlockRatio:
-    """From block means. The n-th blocks of both sides are a pair if they were taken in the same round.
+    """Compute the ratio from block means. `is_paired`: the n-th blocks of both sides are from the same round.
 
-    The interval is of these two processes; `placement_doubt` widens it to any two that run the same code.
+    Without `placement_doubt` the interval holds for these two processes only; with it, for any two with the same code.
     """
     ours, theirs = (np.asarray(blocks, dtype=np.float64) for blocks in (baseline, optimized))
     if is_paired:
@@ -70,12 +70,12 @@ def block_ratio(
 
 
 def _log_quantile(blocks: Floats, quantile: float) -> Floats:
-    """Along the last axis."""
+    """Logarithm of the quantile, along the last axis."""
     return np.asarray(np.log(np.quantile(blocks, quantile, axis=-1)))
 
 
 def _widths(ours: Floats, theirs: Floats, quantile: float, is_paired: bool, centre: float) -> tuple[float, float]:
-    """Below and above the logarithm of the ratio."""
+    """Widths of the interval below and above the logarithm of the ratio."""
     if is_paired:
         draws = resampled_rounds(ours.size)
         estimates = _log_quantile(ours[draws], quantile) - _log_quantile(theirs[draws], quantile)
@@ -88,7 +88,10 @@ def _widths(ours: Floats, theirs: Floats, quantile: float, is_paired: bool, cent
 
 
 def _unpaired_estimates(ours: Floats, theirs: Floats, quantile: float) -> Floats:
-    """Both sides drawn by themselves. Each draw is used once for either side, so that swapping inverts the result."""
+    """Bootstrap estimates with both sides drawn independently.
+
+    Each half of the draws is used once for each side, so that swapping the sides inverts the interval.
+    """
     first, second = (_log_quantile(side[resampled_rounds(side.size)], quantile) for side in (ours, theirs))
     half = _RESAMPLES // 2
     return np.concatenate((first[:half] - second[half:], first[half:] - second[:half]))
@@ -96,7 +99,7 @@ def _unpaired_estimates(ours: Floats, theirs: Floats, quantile: float) -> Floats
 
 @lru_cache(maxsize=16)
 def resampled_rounds(count: int) -> NDArray[np.intp]:
-    """Indices of bootstrap samples, one row each: runs of neighbouring rounds, as a disturbance lasts several."""
+    """Indices of bootstrap samples, one row each: runs of neighbouring rounds, since a disturbance lasts several."""
     length = max(1, round(count ** (1 / 3)))
     runs = -(-count // length)
     starts = np.random.default_rng(_SEED).integers(0, count, size=(_RESAMPLES, runs, 1))

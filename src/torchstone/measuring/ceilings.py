@@ -1,10 +1,10 @@
-"""Measures what a device can reach (its ceilings): bandwidth, matrix products per dtype, least time of a call.
+"""Measures a device's ceilings: bandwidth, rate of matrix products in each dtype, least time of a call.
 
-A datasheet promises more than any kernel gets, and says nothing about this machine with these threads. So the judge
-measures on random data and on the workers' cores. The best of a few tries counts, because disturbances only make a try
+A datasheet states more than any kernel reaches, and nothing about this machine with these threads. So the judge
+measures, on random data and on the workers' cores. The best of a few tries counts, because disturbances only make a try
 slower. Ceilings are kept in the process, and for a day on disk (``kept_ceilings.py``).
 
-They are what torch's own kernels reach. A better kernel may pass them, and is then shown with more than 100 %.
+They are what torch's own kernels reach. A better kernel may exceed them, and is then shown with more than 100 %.
 """
 
 from __future__ import annotations
@@ -21,34 +21,39 @@ import torch
 from torchstone.measuring.kept_ceilings import Ceilings, KeptCeilings, MemoryCeiling
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
-"""Those whose matrix products are measured."""
+"""Dtypes whose matrix products are measured."""
 
 _TRIES = 4
+"""Tries of each measurement; the best counts."""
 _MOST_SECONDS_PER_CALL = 0.02
-"""Larger matrices are not tried once a product takes this long."""
+"""If a product takes this long, larger matrices are not measured."""
 _CALLS_WITHOUT_WORK = 1000
-_WAKING_SECONDS = 0.1
-_WAKING_ELEMENTS = {"cpu": 1 << 16, "cuda": 1 << 26}
+"""Calls from which the least time per call is computed."""
+_BUSY_SECONDS = 0.1
+"""How long a device is kept busy before measuring, so that it raises its clocks."""
+_BUSY_ELEMENTS = {"cpu": 1 << 16, "cuda": 1 << 26}
+"""Elements of the tensor that is negated meanwhile, by device type."""
 
 
-class _Sizes(NamedTuple):
-    """What is worth trying on a kind of device."""
+class _MeasuredSizes(NamedTuple):
+    """Sizes to measure with on a type of device."""
 
     working_sets_bytes: tuple[int, ...]
-    """From the caches to well beyond them."""
+    """From a size that fits into caches to much larger ones."""
     matrices: tuple[int, ...]
+    """Rows, and columns, of square matrices."""
     bytes_per_try: int
-    """Small working sets are read repeatedly, so that the launch does not count."""
+    """Working sets smaller than this are read repeatedly in a try, so that the launch does not count."""
 
 
 _SIZES = {
-    "cpu": _Sizes(tuple(1 << exponent for exponent in (20, 22, 24, 26)), (256, 512, 1024), 1 << 23),
-    "cuda": _Sizes(tuple(1 << exponent for exponent in (24, 26, 28, 30)), (2048, 4096, 8192), 1 << 30),
+    "cpu": _MeasuredSizes(tuple(1 << exponent for exponent in (20, 22, 24, 26)), (256, 512, 1024), 1 << 23),
+    "cuda": _MeasuredSizes(tuple(1 << exponent for exponent in (24, 26, 28, 30)), (2048, 4096, 8192), 1 << 30),
 }
 
 
 class DeviceCeilings:
-    """The ceilings of one device, each measured when it is first asked for."""
+    """The ceilings of one device. Each is measured when it is first requested."""
 
     def __init__(self, device: torch.device, threads: int, cores: tuple[int, ...], kept: KeptCeilings) -> None:
         self._device = device
@@ -60,7 +65,7 @@ class DeviceCeilings:
         self._measure_again = False
 
     def knows(self, dtype: str | None) -> bool:
-        """Whether asking is free."""
+        """Whether :meth:`get` needs no measurement."""
         if self._measure_again:
             return False
         known = self._known = self._known or self._kept.read()
@@ -81,23 +86,26 @@ class DeviceCeilings:
         return self._known
 
     def doubt(self) -> None:
-        """Measure again, only once, after something was faster than the ceilings: the machine may have been busy."""
+        """Have the ceilings measured again, at most once: something was faster, so the machine may have been busy."""
         self._measure_again, self._doubted = not self._doubted, True
 
     def _measured(self, dtype: str | None, start: Ceilings | None) -> Ceilings:
-        _wake(self._device)
+        _raise_clocks(self._device)
         known = start or Ceilings(time.time_ns(), _latency_ns(self._device), _memory_ceilings(self._device))
         if dtype not in DTYPES:
             return known
         rates = {dtype: _matmul_flops_per_second(self._device, dtype), **known.flops_per_second}
         if dtype in ("float16", "bfloat16"):
-            # What the hardware or torch does badly in halves can be calculated in float32, at its rate.
+            # If 16-bit products are slower than float32, a kernel can compute in float32.
             rates.setdefault("float32", _matmul_flops_per_second(self._device, "float32"))
             rates[dtype] = max(rates[dtype], rates["float32"])
         return msgspec.structs.replace(known, flops_per_second=rates)
 
     def _on_the_workers_cores(self, measure: Callable[[], Ceilings]) -> Ceilings:
-        """In a thread of its own: torch's threads stay on the cores of the thread that first needed them."""
+        """Run ``measure`` in a new thread, bound to the workers' cores.
+
+        torch's threads stay on the cores of the thread that first needed them.
+        """
         found: list[Ceilings] = []
         failed: list[BaseException] = []
 
@@ -109,8 +117,8 @@ class DeviceCeilings:
                 with torch.inference_mode():
                     found.append(measure())
                 if self._device.type == "cuda":
-                    torch.cuda.empty_cache()  # candidates are to find the memory free
-            except BaseException as error:  # noqa: BLE001 - raised again below, in the thread that asked
+                    torch.cuda.empty_cache()  # free the memory for candidates
+            except BaseException as error:  # noqa: BLE001 - raised again below, in the calling thread
                 failed.append(error)
 
         thread = threading.Thread(target=work)
@@ -121,17 +129,17 @@ class DeviceCeilings:
         return found[0]
 
 
-def _wake(device: torch.device) -> None:
-    """A device that had nothing to do lowers its clocks, and takes its time to raise them."""
-    memory = torch.rand(_WAKING_ELEMENTS[device.type], device=device)
-    until = time.perf_counter() + _WAKING_SECONDS
+def _raise_clocks(device: torch.device) -> None:
+    """Keep the device busy for a while: an idle device lowers its clocks, and raises them slowly."""
+    memory = torch.rand(_BUSY_ELEMENTS[device.type], device=device)
+    until = time.perf_counter() + _BUSY_SECONDS
     while time.perf_counter() < until:
         memory.neg_()
         _synchronize(device)
 
 
 def _latency_ns(device: torch.device) -> float:
-    """Per call of an operator on a single number, many in a row."""
+    """Time per call of an operator on one number, in a series of many calls."""
     number = torch.zeros(1, device=device)
 
     def calls() -> None:
@@ -154,7 +162,7 @@ def _memory_ceiling(device: torch.device, working_set: int) -> MemoryCeiling:
         return times * working_set / _best_seconds(device, lambda: [call() for _ in range(times)])
 
     read = max(rate(lambda: torch.dot(first, second)), rate(memory.sum))
-    # A copy that the driver makes is no kernel's, and on an H200 it is far slower than one.
+    # copy_ is done by the driver, not by a kernel, and is far slower than a kernel on an H200: so neg is tried too.
     copy = max(rate(lambda: second.copy_(first)), rate(lambda: torch.neg(first, out=second)))
     update = 2 * rate(memory.neg_)
     write = rate(memory.zero_)  # last: memory full of zeros can be faster to read
@@ -171,7 +179,7 @@ def _matmul_flops_per_second(device: torch.device, name: str) -> float:
         def call(left: torch.Tensor = left, right: torch.Tensor = right, out: torch.Tensor = result) -> None:
             torch.mm(left, right, out=out)
 
-        call()  # libraries set themselves up when they are first used
+        call()  # libraries are initialised at first use
         seconds = _seconds(device, call)
         if seconds < _MOST_SECONDS_PER_CALL:
             seconds = _best_seconds(device, call)
@@ -188,7 +196,7 @@ def _best_seconds(device: torch.device, call: Callable[[], object]) -> float:
 
 
 def _best_graph_seconds(call: Callable[[], object]) -> float:
-    """On the device's clock, captured as candidates are: what it takes to start calls is no limit of the device."""
+    """The least time on the device's clock, captured as a graph like candidates, so that launches do not count."""
     graph = torch.cuda.CUDAGraph()
     began, ended = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))  # type: ignore[no-untyped-call]
     with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]

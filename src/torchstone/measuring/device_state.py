@@ -1,8 +1,9 @@
 """Reads the state of a device and its machine, and tells whether a round of timed blocks was disturbed.
 
 A *state* is for the record: clocks, temperature, other processes. A *glance* is taken before and after a round. It
-reads counters that only grow, so that no short disturbance by the host is missed. Of the device it reads what lowers
-the clocks at that moment: the device's own counters are too slow, and are read once before and after all rounds.
+reads counters of the host that only grow, so that no short disturbance is missed. From the device it reads the reasons
+that lower the clocks at that moment. The device's counters take too long to read, so they are read only once before and
+once after all rounds.
 """
 
 from __future__ import annotations
@@ -18,45 +19,47 @@ from torchstone.measuring.nvml import NvmlDevice
 from torchstone.measuring.processor_load import Processor
 from torchstone.schema import DeviceState, Disturbance
 
-_WAITED_SHARE = 0.01
+_LEAST_WAITED_SHARE = 0.01
+"""Share of a round for which a worker waited for a core, from which the round counts as disturbed."""
 _LEAST_WAIT_NS = 50_000
-"""A worker that is woken has no core for some microseconds, every time."""
-_PRESSED_SHARE = 0.1
-"""Of the machine as a whole: its other cores are always doing something."""
-
+"""Shorter waits do not count: a worker that is woken always waits some microseconds for a core."""
+_LEAST_PRESSURE_SHARE = 0.1
+"""The same share for any thread of the machine. It is larger because other cores are always in use."""
 
 BY_THE_HOST = ("waited for a core", "machine overloaded", "core taken by the host", "core quota used up")
 """Disturbances that come from the host."""
 
 
 class Glance(msgspec.Struct, frozen=True):
-    """One reading. Its counters have a meaning only as a difference, see :func:`disturbances`."""
+    """One reading of counters. Only differences of two readings have a meaning, see :func:`disturbances`."""
 
     taken_ns: int
     slowing: tuple[str, ...] = ()
-    """What lowers the device's clocks at this moment."""
+    """Reasons that lower the device's clocks at this moment."""
     slowed: dict[str, int] = {}
-    """How long each reason has lowered the device's clocks, in the driver's unit; empty unless asked for."""
+    """How long each reason has lowered the device's clocks, in the driver's unit; empty unless requested."""
     energy_millijoules: int | None = None
-    """None unless asked for."""
+    """Energy drawn by the device; None unless requested."""
     waited_ns: dict[int, int] = {}
-    """By worker, how long it was ready to run and had no core."""
+    """How long each worker, by process id, was ready to run and had no core."""
     pressure_us: int | None = None
-    """How long some thread of the machine was ready to run and had no core."""
+    """How long any thread of the machine was ready to run and had no core."""
     stolen_ticks: int | None = None
+    """How long a virtual machine's host gave the cores to others, in 1/100 s."""
     throttled_us: int | None = None
+    """How long the control group was throttled because its quota of the cores was used up."""
 
 
 class DeviceProbe:
-    """Reads the state of one device; what it does not report is None."""
+    """Reads the state of one device. Values that it does not report are None."""
 
     def __init__(
         self, device_type: str, uuid: str | None = None, cores: tuple[int, ...] = (), *, nvml: Any = None
     ) -> None:
-        """``cores``: those that workers are bound to, if they are to any; ``nvml`` stands in for the module pynvml."""
+        """``cores``: cores that workers are bound to, if any. ``nvml``: replaces the module pynvml, for tests."""
         self._gpu = NvmlDevice.open(uuid, nvml) if device_type == "cuda" else None
         self._processor = Processor(cores)
-        # On CUDA the thread that launches is the one that matters, and a context brings a dozen others.
+        # On CUDA only the launching thread affects times; a CUDA context starts a dozen other threads.
         self._all_threads = device_type == "cpu"
 
     def state(self) -> DeviceState:
@@ -71,19 +74,19 @@ class DeviceProbe:
         )
 
     def _others(self, numbers: list[int]) -> int | None:
-        """How many of them are neither this process nor started by it.
+        """How many of these processes are neither this one nor its descendants; None if that cannot be known.
 
-        A judge on this device is in the list. If it is not, the driver numbers processes as somebody outside of our
-        container sees them, and a number says nothing.
+        A judge on this device is in the list. If it is not, the driver uses the process ids of another pid namespace,
+        outside of this container.
         """
         if numbers and os.getpid() not in numbers:
             return None
         return sum(not self._processor.descends_from(number, os.getpid()) for number in numbers)
 
     def glance(self, workers: Collection[int] = (), *, counters: bool = False) -> Glance:
-        """One reading, as cheap as it gets; ``workers`` are the processes of the parties.
+        """One reading. ``workers``: process ids of the parties.
 
-        ``counters``: those of the device too, which miss nothing but take it milliseconds to tell.
+        ``counters``: also read the device's counters, which takes milliseconds.
         """
         slowed, energy = self._gpu.counters() if self._gpu is not None and counters else ({}, None)
         return Glance(
@@ -99,7 +102,7 @@ class DeviceProbe:
 
 
 def disturbances(before: Glance, after: Glance) -> tuple[str, ...]:
-    """Disturbances between two glances, by name; none for counters that one of them lacks."""
+    """Names of the disturbances between two glances. Counters that one of them lacks are ignored."""
     return tuple(_reasons(before, after))
 
 
@@ -108,9 +111,9 @@ def _reasons(before: Glance, after: Glance) -> Iterator[str]:
     grown = [name for name, value in after.slowed.items() if value > before.slowed.get(name, value)]
     yield from dict.fromkeys([*grown, *before.slowing, *after.slowing])
     waits = [value - before.waited_ns[pid] for pid, value in after.waited_ns.items() if pid in before.waited_ns]
-    if max(waits, default=0) > max(_LEAST_WAIT_NS, _WAITED_SHARE * window_ns):
+    if max(waits, default=0) > max(_LEAST_WAIT_NS, _LEAST_WAITED_SHARE * window_ns):
         yield BY_THE_HOST[0]
-    if 1000 * _growth(before.pressure_us, after.pressure_us) > max(_LEAST_WAIT_NS, _PRESSED_SHARE * window_ns):
+    if 1000 * _growth(before.pressure_us, after.pressure_us) > max(_LEAST_WAIT_NS, _LEAST_PRESSURE_SHARE * window_ns):
         yield BY_THE_HOST[1]
     if _growth(before.stolen_ticks, after.stolen_ticks) > 0:
         yield BY_THE_HOST[2]
@@ -123,7 +126,7 @@ def _growth(before: int | None, after: int | None) -> int:
 
 
 class Watch:
-    """Reads the device before and after every round, and keeps which rounds were disturbed."""
+    """Reads the device before and after every round, and stores which rounds were disturbed."""
 
     def __init__(self, probe: DeviceProbe, workers: Collection[int] = ()) -> None:
         self._probe, self._workers = probe, tuple(workers)
@@ -131,33 +134,33 @@ class Watch:
         self._found: list[Disturbance] = []
 
     def begin(self) -> None:
-        """A round is about to begin. What happened since the last one does not count."""
+        """Called before a round. Disturbances since the last round do not count."""
         self._before = self._probe.glance(self._workers)
 
     def end(self, number: int) -> None:
-        """The round is over."""
+        """Called after the round with this number."""
         self._last = self._probe.glance(self._workers)
         reasons = disturbances(self._before, self._last)
         if reasons:
             self._found.append(Disturbance(number, reasons))
 
     def finish(self) -> None:
-        """The last round is over: see what the device's counters say of the whole."""
+        """Called after the last round: reads the device's counters again."""
         self._last = self._probe.glance(self._workers, counters=True)
 
     @property
     def slowed(self) -> tuple[str, ...]:
-        """What lowered the device's clocks between the first look and :meth:`finish`."""
+        """Reasons that lowered the device's clocks between the start of the watch and :meth:`finish`."""
         first, last = self._first.slowed, self._last.slowed
         return tuple(name for name, value in last.items() if value > first.get(name, value))
 
     @property
     def disturbances(self) -> tuple[Disturbance, ...]:
-        """Of the rounds so far, in their order."""
+        """The disturbed rounds so far, in order."""
         return tuple(self._found)
 
     @property
     def energy_millijoules(self) -> int | None:
-        """Drawn by the device from the beginning of the watch to :meth:`finish`."""
+        """Energy drawn by the device between the start of the watch and :meth:`finish`."""
         first, last = self._first.energy_millijoules, self._last.energy_millijoules
         return None if first is None or last is None else last - first

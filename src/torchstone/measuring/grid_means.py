@@ -32,12 +32,12 @@ class Estimate(NamedTuple):
 
 
 def point_of(row: SweepRow) -> GridPoint:
-    """Where in the grid the row was timed."""
+    """The grid point at which the row was timed."""
     return row.batch_size, row.sequence_length, row.tensor_dimension
 
 
 def time_ms(row: SweepRow) -> Estimate:
-    """The time per call. An interval that reaches 0 or leaves out the estimate is cut there: it has a logarithm."""
+    """The time per call. The interval is cut above 0, so that it has a logarithm, and always contains it."""
     low = min(max(row.interval_low_ms, row.time_ms * 1e-3), row.time_ms)
     return Estimate(row.time_ms, low, max(row.interval_high_ms, row.time_ms))
 
@@ -51,7 +51,7 @@ def ratio(over: Estimate, under: Estimate) -> Estimate:
 
 
 def geometric_mean(estimates: Sequence[Estimate]) -> Estimate:
-    """Of at least one estimate."""
+    """The geometric mean of one or more estimates."""
     count = len(estimates)
     centre = math.fsum(math.log(item.value) for item in estimates) / count
     below = math.hypot(*(math.log(item.value / item.low) for item in estimates)) / count
@@ -60,7 +60,7 @@ def geometric_mean(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """The items by key, keys and items in the order in which they first come."""
+    """The items by key. Keys and items keep their order."""
     found: dict[Key, list[Item]] = defaultdict(list)
     for item in items:
         found[key(item)].append(item)

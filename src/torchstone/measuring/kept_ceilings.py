@@ -1,7 +1,7 @@
-"""Holds a device's measured best (bandwidth, FLOP/s, least call time), and keeps it on disk for a day.
+"""Data classes for a device's ceilings (bandwidth, FLOP/s, least call time), and a file that keeps them for a day.
 
-The folder is the user's cache. A file that is torn, edited, of another version or from the future counts as absent. No
-verdict depends on it: only the percentages of reports do.
+The file is in the user's cache folder. An invalid file, or one with a time in the future, counts as absent. No verdict
+depends on ceilings: only the percentages in reports do.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from torchstone.atomic_files import write_atomically
 from torchstone.schema import content_key, decode, encode
 
 LONGEST_AGE_NS = 24 * 3600 * 10**9
+"""Age in nanoseconds from which stored ceilings are not used: one day."""
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class MemoryCeiling(msgspec.Struct, frozen=True):
-    """Bandwidth when going through this much memory again and again."""
+    """Bandwidth of repeated passes over a working set of this size."""
 
     working_set_bytes: Annotated[int, msgspec.Meta(gt=0)]
     read_bytes_per_second: Positive
@@ -31,10 +32,14 @@ class MemoryCeiling(msgspec.Struct, frozen=True):
     copy_bytes_per_second: Positive
     """Bytes read plus bytes written."""
     update_bytes_per_second: Positive
-    """The same in place, which is faster on a CPU: nothing is fetched only to be overwritten."""
+    """Bytes read plus bytes written in place. Faster on a CPU, which need not read memory before overwriting it."""
 
     def seconds(self, read_bytes: int, written_bytes: int, updated_bytes: int) -> float:
-        """What is read and written in place, then as much as possible copied, the rest only read or only written."""
+        """Least time to move these bytes.
+
+        ``updated_bytes`` are read and written in place. Of the rest, as much as possible counts as copied, and what is
+        left as only read or only written.
+        """
         pairs = min(read_bytes, written_bytes) - updated_bytes
         return (
             2 * updated_bytes / self.update_bytes_per_second
@@ -44,7 +49,7 @@ class MemoryCeiling(msgspec.Struct, frozen=True):
         )
 
     def best_of_both(self, other: MemoryCeiling) -> MemoryCeiling:
-        """Of the same working set, measured at another time."""
+        """The higher of each rate. ``other`` has the same working set and was measured at another time."""
         return MemoryCeiling(
             self.working_set_bytes,
             max(self.read_bytes_per_second, other.read_bytes_per_second),
@@ -55,22 +60,23 @@ class MemoryCeiling(msgspec.Struct, frozen=True):
 
 
 class Ceilings(msgspec.Struct, frozen=True):
-    """The best that was measured on one device."""
+    """The ceilings of one device."""
 
     measured_unix_ns: int
     latency_ns: Positive
-    """The least time per call of an operator that does next to nothing."""
+    """The least time per call, of an operator on one number."""
     memory: Annotated[tuple[MemoryCeiling, ...], msgspec.Meta(min_length=1)]
-    """From small working sets to large ones."""
+    """One for each working set, in ascending size."""
     flops_per_second: dict[str, Positive] = {}
-    """By dtype, of matrix products."""
+    """Rate of matrix products, by dtype."""
 
     def bytes_per_second(
         self, read_bytes: int, written_bytes: int, updated_bytes: int, working_set_bytes: int
     ) -> float:
-        """For this share of reading and writing on a working set of this size.
+        """Bandwidth for this mix of reading and writing on a working set of this size.
 
-        The best of the largest measured one that is not larger, and of those above: a ceiling had better be too high.
+        It is the highest among the larger measured working sets and the largest of the others: a ceiling may be too
+        high, but not too low.
         """
         reached = [item for item in self.memory if item.working_set_bytes > working_set_bytes]
         reached += [item for item in self.memory if item.working_set_bytes <= working_set_bytes][-1:]
@@ -80,7 +86,7 @@ class Ceilings(msgspec.Struct, frozen=True):
         return max(total / item.seconds(read_bytes, written_bytes, updated_bytes) for item in reached)
 
     def best_of_both(self, other: Ceilings) -> Ceilings:
-        """Of the same device, measured at another time: whatever disturbs makes it slower."""
+        """The better of each value: disturbances only make a device slower. ``other`` is of the same device."""
         earlier = {item.working_set_bytes: item for item in other.memory}
         rates = {name: max(rate, other.flops_per_second.get(name, 0.0)) for name, rate in self.flops_per_second.items()}
         return Ceilings(
@@ -92,13 +98,13 @@ class Ceilings(msgspec.Struct, frozen=True):
 
 
 class KeptCeilings:
-    """One file in a folder, named by all that ceilings depend on. Without a folder nothing is kept."""
+    """A file of ceilings in a folder, named after all that they depend on. Without a folder nothing is stored."""
 
     def __init__(self, folder: Path | None, *depends_on: str | int | tuple[int, ...]) -> None:
         self._path = None if folder is None else folder / f"{content_key(*depends_on, _machine())}.json"
 
     def read(self) -> Ceilings | None:
-        """None: nothing there, too old, or not readable."""
+        """The stored ceilings. None: there are none, or they are too old or not readable."""
         if self._path is None:
             return None
         try:
@@ -109,7 +115,7 @@ class KeptCeilings:
         return found if 0 <= age_ns <= LONGEST_AGE_NS else None
 
     def write(self, ceilings: Ceilings) -> None:
-        """Replace the file in one step: of several writers the last one stays. A folder that cannot be used is none."""
+        """Replace the file in one step; with several writers the last one counts. Errors of the folder are ignored."""
         if self._path is None:
             return
         with contextlib.suppress(OSError):
@@ -118,5 +124,5 @@ class KeptCeilings:
 
 
 def _machine() -> tuple[str, ...]:
-    """A home folder may be shared by many machines."""
+    """What identifies this machine: several machines may share a home folder."""
     return platform.node(), platform.machine(), platform.processor()

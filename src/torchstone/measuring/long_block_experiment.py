@@ -1,8 +1,8 @@
 """Runs the timing experiment on a GPU: long blocks of candidate, reference and empty call (shim) in random order.
 
-Candidate, reference and shim are called in long blocks and in single calls, once per round, in a random order. So
-drift (clocks, temperature, neighbours) affects all of them. A long block minus the shim's gives the time per call: the
-cost of a block besides its calls (command, wake-up, reply) is in both. Single calls show what a candidate does with
+In each round, candidate, reference and shim run one long block and one single call each, in random order. So drift
+(clocks, temperature, other programs) affects all of them. A long block minus the shim's gives the time per call: the
+cost of a block besides its calls (command, wake-up, reply) is in both. Single calls show how a candidate performs with
 one input at a time. The parties time their blocks themselves; the clock is read here only to keep to a budget.
 ``long_blocks.py`` computes the statistics.
 """
@@ -23,16 +23,19 @@ from torchstone.schema import Block, Effort, Party, Way
 
 METHOD = "blocks-less-shim"
 _CALLS_IN_LONG_BLOCK = 8
-"""Least calls of a long block, as far as there are distinct inputs: in shorter ones the block's own cost dominates."""
+"""Least calls of a long block, if there are enough distinct inputs. In shorter ones the block's own cost dominates."""
 _CALLS_IN_PROBE = {False: 8, True: 64}
 """Calls for a first estimate of the time per call, by whether they are captured: captured calls are shorter."""
-_MUCH_QUICKER = 2
+_MUCH_FASTER = 2
 """Factor over the reference from which the candidate, and not the reference, decides the number of calls in a block."""
-_CONFIRMATIONS_AT_A_TIME = 5
-_ROUNDS_BETWEEN_LOOKS = 4
-_PATIENCE = 2.5
-_INSPECTIONS = 2
-"""Inspected blocks in as many rounds as a plan has at least: one long block, one of any length."""
+_ROUNDS_BETWEEN_CONFIRMATION_TESTS = 5
+"""Confirmation rounds after which it is tested whether more are needed."""
+_ROUNDS_BETWEEN_PRECISION_TESTS = 4
+"""Rounds after which it is tested whether the result is precise enough."""
+_BUDGET_FACTOR_IF_UNSURE = 2.5
+"""Factor on the budget of captured calls as long as their result has no usable precision at all."""
+_INSPECTIONS_IN_STRETCH = 2
+"""Inspections in a stretch of rounds: one long block, and one of a random length."""
 
 
 class Times(NamedTuple):
@@ -43,73 +46,76 @@ class Times(NamedTuple):
     claimed_ns: int
     """By the worker's."""
     revealing_ns: int = 0
-    """Part of ``elapsed_ns`` in which the judge itself was busy."""
+    """Part of ``elapsed_ns`` in which the judge wrote arguments."""
 
 
 class Contestant(Protocol):
-    """A party: something that can be called a number of times in a row. The candidate gets new inputs each time."""
+    """A party of the experiment: candidate, reference or shim. The candidate gets new inputs in each call."""
 
     way: Way
     """How its calls are made."""
 
     def prepare(self, lengths: tuple[int, ...]) -> None:
-        """Get ready for a round with blocks of these lengths, so that nothing but the calls comes between blocks.
+        """Prepare the inputs of a round with blocks of these lengths, so that no pause comes between blocks.
 
-        Otherwise a party whose inputs take long to make would always be called after a pause, with cold caches.
+        Otherwise a party whose inputs take long to draw would always be called after a pause, with cold caches.
         """
         ...
 
     def run(self, calls: int) -> Times:
-        """How long all the calls took."""
+        """Run one block of this many calls and return its times."""
         ...
 
 
 Turn = Callable[[], Block | None]
-"""Something to be done in a round, and what it adds to the measurement."""
+"""One step of a round. It returns the block to add to the measurement, or None."""
 
 
 class Inspections:
-    """Blocks with planted values among the timed ones: they are verified, and their time is not used.
+    """Schedules inspections: blocks with planted values among the timed ones. Results are compared, times are not used.
 
     A candidate must not be able to tell them from timed blocks, or it could be right only in these. So they are as long
-    as timed ones, and come at random rounds, spread over all of them.
+    as timed ones, and come in random rounds: two in each stretch of rounds.
     """
 
     def __init__(self, stretch: int, ready: Callable[[int], Turn | None]) -> None:
-        """``ready`` prepares such a block of that many calls; None: it is done already, or cannot be made."""
-        self._stretch, self._ready = stretch, ready
+        """``stretch``: rounds that have two inspections.
+
+        ``ready``: prepares an inspection of that many calls; it returns None if no inspection is left or possible.
+        """
+        self._stretch, self._prepare = stretch, ready
         self._chance = secrets.SystemRandom()
-        self._ahead: list[Callable[[tuple[int, ...]], int] | None] = []
+        self._planned: list[Callable[[tuple[int, ...]], int] | None] = []
 
     def due(self, lengths: tuple[int, ...]) -> list[Turn]:
-        """Inspections among the turns of the next round."""
-        if not self._ahead:
-            self._ahead = [max, self._chance.choice, *[None] * (self._stretch - _INSPECTIONS)]
-            self._chance.shuffle(self._ahead)
-        length = self._ahead.pop()
-        turn = None if length is None else self._ready(length(lengths))
+        """The inspection of the next round, or an empty list."""
+        if not self._planned:
+            self._planned = [max, self._chance.choice, *[None] * (self._stretch - _INSPECTIONS_IN_STRETCH)]
+            self._chance.shuffle(self._planned)
+        length = self._planned.pop()
+        turn = None if length is None else self._prepare(length(lengths))
         return [] if turn is None else [turn]
 
 
 class Watcher(Protocol):
-    """Observes the machine before and after every round."""
+    """Records for each round whether the machine was disturbed."""
 
     def begin(self) -> None:
-        """A round is about to begin."""
+        """Called before a round."""
         ...
 
     def end(self, number: int) -> None:
-        """This round is over."""
+        """Called after the round with this number."""
         ...
 
     @property
     def disturbances(self) -> Sequence[object]:
-        """One for each disturbed round."""
+        """One item for each disturbed round."""
         ...
 
 
 class Unwatched:
-    """Observes nothing."""
+    """A watcher that records no disturbances."""
 
     disturbances: tuple[object, ...] = ()
 
@@ -122,18 +128,19 @@ class TimingPlan(msgspec.Struct, frozen=True):
     """How much an effort measures."""
 
     rounds: int
-    """Never fewer than this many, so that an interval can be given."""
+    """Least number of rounds, so that there is an interval."""
     budget_seconds: float
-    """More rounds are taken until the answer is precise enough or this is spent; the stage's deadline is the limit."""
+    """More rounds are taken until the result is precise enough or this time, or the stage's deadline, has passed."""
     half_width: float
-    """Precise enough: the speedup's 95 % interval reaches no further than this share to either side."""
+    """Precise enough: the speedup's 95 % interval has at most this relative half width."""
     block_ns: int
-    """Aim for long blocks of about this length, as far as there are distinct inputs."""
+    """Wanted length of a long block. Too few distinct inputs make it shorter."""
     most_rounds: int = 128
+    """Most rounds, even if there is time left."""
     most_confirmations: int = 100
-    """Most further rounds of single calls, while they neither confirm nor refute a speed."""
+    """Most further rounds of single calls, while these neither confirm nor refute a speedup."""
     confirming_seconds: float = math.inf
-    """Time limit of these rounds; then the speed stays unconfirmed."""
+    """Time limit of these rounds. After it the speedup stays unconfirmed."""
 
 
 TIMING_PLANS: dict[Effort, TimingPlan] = {
@@ -151,25 +158,25 @@ TIMING_PLANS: dict[Effort, TimingPlan] = {
 
 
 def reference_call_ns(contestants: Mapping[Party, Contestant], most_calls: int) -> int:
-    """A first guess at how long a call of the reference takes: what further ones add to a single one."""
+    """A first estimate of the reference's time per call: the time that further calls add to a block of one call."""
     reference = contestants["reference"]
     calls = min(_CALLS_IN_PROBE[reference.way == "captured"], max(2, most_calls))
     single, several = reference.run(1), reference.run(calls)
-    return max(1, (_own_ns(several) - _own_ns(single)) // (calls - 1))
+    return max(1, (_block_ns(several) - _block_ns(single)) // (calls - 1))
 
 
 def block_lengths(
     contestants: Mapping[Party, Contestant], most_calls: int, plan: TimingPlan, call_ns: int
 ) -> tuple[int, int]:
-    """Calls in a short block (one) and in a long one, from how long the reference's take.
+    """Number of calls in a short block (one) and in a long one, from the reference's time per call.
 
-    Longer, if the candidate turns out to be much faster. Every party then makes one long block, so that memory for the
-    results is not new to a process in the first round.
+    Long blocks have more calls if the candidate is much faster. Every party runs one long block here, so that memory
+    for its results is not used for the first time in the first round.
     """
     long = long_block(call_ns, most_calls, plan)
     times = {party: contestant.run(long) for party, contestant in contestants.items()}
-    candidates_ns = max(1, (_own_ns(times["candidate"]) - _own_ns(times["shim"])) // long)
-    if candidates_ns * _MUCH_QUICKER < call_ns:
+    candidates_ns = max(1, (_block_ns(times["candidate"]) - _block_ns(times["shim"])) // long)
+    if candidates_ns * _MUCH_FASTER < call_ns:
         longer = long_block(candidates_ns, most_calls, plan)
         if longer > long:
             long = longer
@@ -179,12 +186,12 @@ def block_lengths(
 
 
 def long_block(call_ns: int, most_calls: int, plan: TimingPlan) -> int:
-    """How many calls that take as long make a long block."""
+    """How many calls of ``call_ns`` make a long block."""
     return int(min(max(2, most_calls), max(_CALLS_IN_LONG_BLOCK, plan.block_ns // call_ns)))
 
 
-def _own_ns(times: Times) -> int:
-    """Without what the judge itself took."""
+def _block_ns(times: Times) -> int:
+    """The block's time, less the time in which the judge wrote arguments."""
     return times.elapsed_ns - times.revealing_ns
 
 
@@ -197,11 +204,11 @@ def rounds(
     watch: Watcher | None = None,
     inspections: Inspections | None = None,
 ) -> list[Block]:
-    """Round after round, until the blocks are enough for the plan's precision or its budget is spent.
+    """Run rounds until ``enough`` finds the plan's precision in the blocks, or the plan's budget is spent.
 
-    Never until something looks significant: stopping then makes the interval far too narrow. For a disturbed round
-    another is taken, as far as the budget allows, but it counts as well. A candidate can disturb the machine, and would
-    otherwise choose which of its rounds count.
+    Significance is no reason to stop: it would make the interval far too narrow. For each disturbed round another one
+    is run, if the budget allows. Disturbed rounds count too: a candidate can disturb the machine, and could otherwise
+    choose which of its rounds count.
     """
     watch = watch or Unwatched()
     began = time.monotonic()
@@ -210,7 +217,7 @@ def rounds(
         spent = _is_spent(time.monotonic() - began, contestants, blocks, plan, enough)
         needed = plan.rounds + (0 if spent else min(len(watch.disturbances), plan.rounds))
         if number >= needed and (
-            spent or ((number - needed) % _ROUNDS_BETWEEN_LOOKS == 0 and enough(blocks, plan.half_width))
+            spent or ((number - needed) % _ROUNDS_BETWEEN_PRECISION_TESTS == 0 and enough(blocks, plan.half_width))
         ):
             break
         blocks.extend(_round(contestants, lengths, number, order, watch, inspections))
@@ -224,10 +231,10 @@ def _is_spent(
     plan: TimingPlan,
     enough: Callable[[Sequence[Block], float], bool],
 ) -> bool:
-    """Whether the budget is. Captured calls are waited for longer as long as nothing at all is sure about them."""
+    """Whether the budget is spent. For captured calls it grows while their result has no usable precision at all."""
     if seconds <= plan.budget_seconds or any(contestant.way != "captured" for contestant in contestants.values()):
         return seconds > plan.budget_seconds
-    return seconds > _PATIENCE * plan.budget_seconds or enough(blocks, math.inf)
+    return seconds > _BUDGET_FACTOR_IF_UNSURE * plan.budget_seconds or enough(blocks, math.inf)
 
 
 def some_rounds(
@@ -238,7 +245,7 @@ def some_rounds(
     first: int,
     inspections: Inspections | None = None,
 ) -> list[Block]:
-    """As many rounds as asked for, after one that does not count."""
+    """Run ``count`` rounds, numbered from ``first``, after one round that is not recorded."""
     for contestant in contestants.values():
         for calls in lengths:
             contestant.run(calls)
@@ -255,11 +262,11 @@ def confirmations(
     wanted: Callable[[Sequence[Block]], bool],
     inspections: Inspections | None = None,
 ) -> None:
-    """Add rounds of single calls, or of chained ones, to the blocks as long as they are wanted and the plan allows."""
+    """Add rounds of single or chained calls to ``blocks`` while ``wanted`` returns True and the plan allows more."""
     first, until = 1 + max(block.round for block in blocks), time.monotonic() + plan.confirming_seconds
     for number in range(first, first + plan.most_confirmations):
-        some_are_done = (number - first) % _CONFIRMATIONS_AT_A_TIME == 0
-        if some_are_done and (not wanted(blocks) or time.monotonic() > until):
+        test_is_due = (number - first) % _ROUNDS_BETWEEN_CONFIRMATION_TESTS == 0
+        if test_is_due and (not wanted(blocks) or time.monotonic() > until):
             return
         blocks.extend(_round(contestants, (calls,), number, order, None, inspections))
 
@@ -272,6 +279,7 @@ def _round(
     watch: Watcher | None,
     inspections: Inspections | None,
 ) -> Iterator[Block]:
+    """Run one block of each length by each party, and inspections that are due, in random order."""
     turns: list[Turn] = inspections.due(lengths) if inspections is not None else []
     for contestant in contestants.values():
         contestant.prepare(lengths)

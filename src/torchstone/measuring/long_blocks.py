@@ -1,7 +1,7 @@
 """Computes times per call and the speedup from long blocks (many calls timed together), as taken on a GPU.
 
-Separate from the procedure that takes the samples, because it touches no device: any old measurement can be computed
-again. Everything here is deterministic and independent of the order in which blocks are stored.
+This module uses no device, so that the statistics of any stored measurement can be computed again. Everything here is
+deterministic and independent of the order in which blocks are stored.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from torchstone.measuring.trimmed_means import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Measurement
 
 MOST_DOUBT = 0.06
-"""Largest half width of the judge's own interval at which the workers' times are used."""
+"""Largest relative half width of the interval by the judge's clock at which the workers' times are used."""
 CLOCK_SLACK = 0.01
-"""Added to the judge's doubt before the workers' claims count as outside it: a relative difference."""
+"""Relative difference by which the workers' ratio may lie outside the widened interval by the judge's clock."""
 PLACEMENT_DOUBT = 0.012
-"""Relative difference of the same kernel in two processes, for as long as both live, because their memory lies at other
-addresses. Measured on an H200, see docs/benchmarks.md."""
+"""Relative difference of the times of the same kernel in two processes. It lasts as long as both live, because their
+memory lies at other addresses. Measured on an H200, see docs/benchmarks.md."""
 
 Floats = NDArray[np.float64]
 
@@ -57,8 +57,8 @@ def timing_of_long_blocks(measurement: Measurement) -> Timing:
         raise ValueError("a measurement needs at least one round with both the candidate and the reference")
     speedup, unresolved = speedup_in_long_blocks(measurement.blocks)
     if times.claimed is not None and speedup is not None:
-        believed = speedup.judged_low is not None
-        times = times._replace(net=times.claimed if believed else _as_the_reference_says(times.net, times.claimed))
+        confirmed = speedup.judged_low is not None
+        times = times._replace(net=times.claimed if confirmed else _scaled_to_device_times(times.net, times.claimed))
     candidate_ns, reference_ns = (float(value) for value in np.median(times.net, axis=0))
     in_blocks = speedup
     for cap in _caps(measurement, times, reference_ns):
@@ -84,7 +84,7 @@ def timing_of_long_blocks(measurement: Measurement) -> Timing:
 
 
 def _caps(measurement: Measurement, times: PerCall, reference_ns: float) -> Iterator[Callable[[Speedup], Confirmed]]:
-    """What a speed must pass, one after another. Each gives it as far as it is confirmed."""
+    """The checks that a speedup must pass, in order. Each returns the speedup reduced to what it confirms."""
     yield lambda found: as_far_as_confirmed(found, measurement.blocks)
     if times.charged is not None:
         most = reference_ns / max(1.0, float(np.median(times.charged)))
@@ -98,26 +98,27 @@ def _caps(measurement: Measurement, times: PerCall, reference_ns: float) -> Iter
         share = f"{measurement.preparable_share:.0%} of the bytes are the same for all values"
         yield lambda found: no_more_than(found, found.ratio * (1 - measurement.preparable_share), share)
     if measurement.relaying_ns:
-        yield lambda found: _as_far_as_laid_out(found, measurement)
+        yield lambda found: _capped_by_copying(found, measurement)
     yield unless_it_says_nothing
 
 
-def _as_far_as_laid_out(speedup: Speedup, measurement: Measurement) -> Confirmed:
+def _capped_by_copying(speedup: Speedup, measurement: Measurement) -> Confirmed:
+    """Cap the speedup at that with the time to copy results to the reference's strides in the candidate's time."""
     if speedup.ratio <= 1 + NOISE_BAND:
         return speedup, ""
-    laid_out = timing_of_long_blocks(_with_results_laid_out(measurement)).speedup
+    laid_out = timing_of_long_blocks(_with_copied_results(measurement)).speedup
     most = 0.0 if laid_out is None else laid_out.ratio
     return no_more_than(speedup, most, f"{most:.2f}x with the results in the reference's order of memory")
 
 
-def _with_results_laid_out(measurement: Measurement) -> Measurement:
-    """As if the candidate had brought its results to where torch's lie, in every call."""
-    taken_ns = measurement.relaying_ns
+def _with_copied_results(measurement: Measurement) -> Measurement:
+    """The measurement, with the time to copy results to the reference's strides added to each call of the candidate."""
+    copy_ns = measurement.relaying_ns
     blocks = [
         msgspec.structs.replace(
             block,
-            elapsed_ns=block.elapsed_ns + round(block.calls * taken_ns),
-            claimed_ns=block.claimed_ns + round(block.calls * taken_ns),
+            elapsed_ns=block.elapsed_ns + round(block.calls * copy_ns),
+            claimed_ns=block.claimed_ns + round(block.calls * copy_ns),
         )
         if block.party == "candidate"
         else block
@@ -126,18 +127,18 @@ def _with_results_laid_out(measurement: Measurement) -> Measurement:
     return msgspec.structs.replace(measurement, blocks=tuple(blocks), relaying_ns=0.0)
 
 
-def _as_the_reference_says(net: NDArray[np.float64], claimed: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Times by the judge's clock, stretched so that the reference's is what its own worker read off the device.
+def _scaled_to_device_times(net: NDArray[np.float64], claimed: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Times by the judge's clock, scaled so that the reference's time is the device time that its own worker reports.
 
-    That worker is ours, and the judge's clock is long by what a block costs beyond its calls, which for few large calls
-    is a tenth. What the candidate's says is not believed here: its time keeps the ratio that the judge saw.
+    The reference's worker is trusted. The judge's clock includes what a block costs besides its calls, which is a tenth
+    for few large calls. The candidate's worker is not trusted, so the ratio by the judge's clock is kept.
     """
-    seen, said = float(np.median(net[:, 1])), float(np.median(claimed[:, 1]))
-    return net * (said / seen) if seen > 0.0 and said > 0.0 else net
+    seen, reported = float(np.median(net[:, 1])), float(np.median(claimed[:, 1]))
+    return net * (reported / seen) if seen > 0.0 and reported > 0.0 else net
 
 
 def _call_times_ns(blocks: Sequence[Block]) -> tuple[float | None, float | None]:
-    """What calls take when each is started on its own, where there are blocks of such."""
+    """Times per call of candidate and reference in blocks of calls made one by one; None if there are none."""
     net = paired([block for block in blocks if block.way == "called"]).net
     if not net.shape[0]:
         return None, None
@@ -155,7 +156,7 @@ def _attainment(
 
 
 def speedup_in_long_blocks(blocks: Sequence[Block]) -> tuple[Speedup | None, str]:
-    """The paired speedup, or why there is none. What single calls say about it is another question."""
+    """The paired speedup of long blocks, or None and why there is none. Single calls are not considered here."""
     found, why = _paired_speedup(blocks)
     if found is None or found.judged_low is None:
         return found, why
@@ -163,9 +164,9 @@ def speedup_in_long_blocks(blocks: Sequence[Block]) -> tuple[Speedup | None, str
 
 
 def is_precise_enough(blocks: Sequence[Block], half_width: float) -> bool:
-    """Whether more rounds would change little: the interval is this narrow, or the candidate is hopelessly slow.
+    """Whether more rounds would change little: the interval is this narrow, or the candidate is very slow (HOPELESS).
 
-    Without the doubt about where memory lies, which more rounds do not lessen.
+    The interval leaves out the placement of memory, which more rounds do not narrow.
     """
     speedup, _ = _paired_speedup(blocks)
     if speedup is None:
@@ -177,7 +178,7 @@ def is_precise_enough(blocks: Sequence[Block], half_width: float) -> bool:
 
 
 def needs_confirmation(blocks: Sequence[Block]) -> bool:
-    """Whether long blocks say that the candidate is faster, and single calls do not say yet whether that is so."""
+    """Whether long blocks show a faster candidate, which single calls neither confirm nor refute yet."""
     speedup, _ = speedup_in_long_blocks(blocks)
     if speedup is None or speedup.outcome != "faster":
         return False
@@ -186,17 +187,16 @@ def needs_confirmation(blocks: Sequence[Block]) -> bool:
 
 
 def rests_on_the_judges_clock(measurement: Measurement) -> bool:
-    """Whether a speed beyond noise comes from the judge's own clock, which the candidate may have had a hand in.
+    """Whether only the judge's clock shows a speedup beyond noise, so that a delayed reference could be its cause.
 
-    The reference's own clock on a device is in a worker of ours. Where the judge's clock confirms it, nobody has
-    delayed it.
+    If the judge's clock confirms the workers' device times, the reference was not delayed: its worker is trusted.
     """
     speedup, _ = speedup_in_long_blocks(measurement.blocks)
     return speedup is not None and speedup.ratio > 1 + NOISE_BAND and speedup.judged_low is None
 
 
 def _paired_speedup(blocks: Sequence[Block]) -> tuple[Speedup | None, str]:
-    """The same. The interval of claimed times leaves out the placement of memory, which more rounds do not lessen."""
+    """The paired speedup, or why there is none. Unlike :func:`speedup_in_long_blocks` it leaves out PLACEMENT_DOUBT."""
     times = per_call(blocks)
     if times.claimed is None:
         return _speedup(times.gross, times.net)
@@ -210,17 +210,17 @@ def _paired_speedup(blocks: Sequence[Block]) -> tuple[Speedup | None, str]:
 
 
 def _speedup(gross: Floats, net: Floats) -> tuple[Speedup | None, str]:
-    """The paired speedup, or why there is none."""
+    """The speedup from the ratios within rounds, or None and why there is none."""
     unresolved = _why_unresolved(gross, net)
     if unresolved:
         return None, unresolved
-    # Single rounds below the floor stay in as extreme ones: leaving them out would favour the party that they hit.
+    # Rounds below the floor are raised to it, not left out: leaving them out would favour the party that has them.
     logs = np.log(np.maximum(net, LEAST_SHARE * np.median(gross, axis=0)))
     return speedup_of_logs(logs[:, 1] - logs[:, 0]), ""
 
 
 def _why_unresolved(gross: Floats, net: Floats) -> str:
-    """Why no ratio means anything; empty where one does."""
+    """Why the times give no usable ratio; empty if they do."""
     rounds = gross.shape[0]
     if rounds < LEAST_ROUNDS:
         return f"{rounds} paired rounds; {LEAST_ROUNDS} are needed for an interval"
@@ -234,10 +234,10 @@ def _why_unresolved(gross: Floats, net: Floats) -> str:
 
 
 def _speedup_of_means(times: PerCall) -> Speedup | None:
-    """What the judge's own clock says about captured calls: from the middle of each party's blocks.
+    """The speedup of captured calls by the judge's clock, from a trimmed mean of each party's blocks.
 
-    Its noise is that of handling a block, which has nothing to do with the round, and now and then something that takes
-    as long as the block itself. So pairs within rounds gain nothing, and samples at the ends are left out.
+    The clock's noise comes from handling each block and does not depend on the round, so pairing within rounds would
+    gain nothing. Some blocks are delayed by as much as they last, so the lowest and highest samples are left out.
     """
     (candidate, of_candidate), (reference, of_reference) = (trimmed_mean(times.gross[:, party]) for party in (0, 1))
     shim, of_shim = trimmed_mean(times.shims)
@@ -256,17 +256,17 @@ def _speedup_of_means(times: PerCall) -> Speedup | None:
 
 
 def _welch(freedom: int, errors: Sequence[float]) -> float:
-    """Degrees of freedom of a sum of estimates that have as many each."""
+    """Degrees of freedom of a sum of estimates with these errors, each with ``freedom`` of its own (Welch)."""
     squares = np.square(errors)
     total = float(np.sum(squares * squares))
     return freedom * float(np.sum(squares)) ** 2 / total if total else float(freedom)
 
 
 def _as_claimed(judged: Speedup, claimed: Floats) -> Speedup:
-    """The workers' claims, which are far more precise, as far as the judge's own clock confirms them.
+    """The speedup of the workers' times, which are more precise, if the judge's clock confirms it; else ``judged``.
 
-    The judge must be sure within a few percent, and the claims must lie within its doubt: a worker that lies gains no
-    more than that. Where they do not, what the judge saw counts.
+    The interval by the judge's clock must be narrow (MOST_DOUBT). Widened by DECISION_WIDTH and CLOCK_SLACK, it must
+    contain the workers' ratio. A worker that reports wrong times gains no more than this interval allows.
     """
     doubt = math.log(judged.high / judged.low) / 2
     if doubt > MOST_DOUBT or np.any(claimed <= 0):
@@ -279,7 +279,7 @@ def _as_claimed(judged: Speedup, claimed: Floats) -> Speedup:
 
 
 def _wider(speedup: Speedup, doubt: float) -> Speedup:
-    """With a doubt that more rounds do not lessen."""
+    """The speedup, its interval widened by a relative difference that more rounds do not reduce."""
     below, above = (
         math.hypot(math.log(speedup.ratio / speedup.low), doubt),
         math.hypot(math.log(speedup.high / speedup.ratio), doubt),

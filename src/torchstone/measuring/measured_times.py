@@ -13,7 +13,7 @@ from torchstone.measuring.times_per_call import Clocked
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """The shape of a set of samples, in the unit of the samples: the field that holds one names the unit."""
+    """Statistics of a set of samples. The name of the field that holds it states the unit."""
 
     count: int
     mean: float
@@ -29,41 +29,41 @@ class Distribution(msgspec.Struct, frozen=True):
     p95: float
     p99: float
     percentiles: dict[str, float] = {}
-    """The ones asked for besides: ``{"99.9": …}``."""
+    """Further percentiles that were requested: ``{"99.9": …}``."""
 
 
 class Timing(msgspec.Struct, frozen=True):
     """The result of a measurement. The cost of calling (the shim) is subtracted from both parties."""
 
     candidate_ns: float
-    """Per call, the median over rounds; not positive if the call's own cost hides it."""
+    """Time per call, the median over rounds. It may be 0 or less if the cost of calling exceeds it."""
     reference_ns: float
     shim_ns: float
-    """What was taken off, per call."""
+    """The shim's time per call, which was subtracted."""
     rounds: int
     """Rounds in which both parties were measured."""
     candidate_rounds_ns: Distribution
-    """Per call, one sample a round."""
+    """Times per call, one sample for each round."""
     reference_rounds_ns: Distribution
     speedup: Speedup | None = None
     """None: the samples do not resolve it, and `unresolved` says why."""
     unresolved: str = ""
     attainment: Attainment | None = None
-    """How far the parties are from what the device allows; None unless resolved, or if the limit is not known."""
+    """Share of the device's limit that the parties reach; None without a speedup, or if the limit is not known."""
     clocked: Clocked = "calls"
-    """What the times above are of, and the speedup."""
+    """Whether the times above, and the speedup, include launches."""
     candidate_call_ns: float | None = None
-    """Per call, when each is started on its own: what the host needs or the device, whichever is longer."""
+    """Time per call if calls are made one by one: the host's time or the device's, whichever is longer."""
     reference_call_ns: float | None = None
 
     @property
     def resolved(self) -> bool:
-        """Whether the two parties can be told from the cost of calling them, so that a ratio means something."""
+        """Whether there is a speedup."""
         return self.speedup is not None
 
 
 def distribution(samples: Iterable[float], percentiles: Iterable[float] = ()) -> Distribution:
-    """Describe the samples; `percentiles` are added to the usual ones, in percent."""
+    """Compute statistics of the samples. `percentiles`: further ones to compute, in percent."""
     values = np.sort(np.fromiter(samples, dtype=np.float64))
     if values.size == 0:
         raise ValueError("a distribution needs at least one sample")

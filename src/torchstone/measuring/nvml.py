@@ -1,4 +1,4 @@
-"""Reads the state of one CUDA device from its driver (NVML), without special rights; each value may be missing."""
+"""Reads the state of one CUDA device from its driver (NVML), without special rights. Any value may be missing."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_THROTTLE_BITS = {
+_CLOCK_REASON_BITS = {
     0x4: "power cap",
     0x8: "hardware slowdown",
     0x20: "software thermal",
     0x40: "hardware thermal",
     0x80: "power brake",
 }
+"""Bits of NVML's clocks event reasons (nvmlClocksEventReason*)."""
 _SLOWED_FIELDS = {
     74: "power cap",
     75: "thermal limit",
@@ -24,25 +25,25 @@ _SLOWED_FIELDS = {
     270: "hardware thermal",
     271: "power brake",
 }
-"""NVML_FI_DEV_PERF_POLICY_* and NVML_FI_DEV_CLOCKS_EVENT_REASON_*: how long each has lowered the clocks, ever."""
+"""Fields NVML_FI_DEV_PERF_POLICY_* and NVML_FI_DEV_CLOCKS_EVENT_REASON_*: how long each has lowered the clocks."""
 _ENERGY_FIELD = 83
 """NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, millijoules since the driver was loaded."""
 _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""By NVML's number of the value's type."""
+"""Members of NVML's value union, indexed by its number of the value's type."""
 
 
 class NvmlDevice:
-    """A device that answers. ``nvml`` is the module ``pynvml``, or what stands in for it."""
+    """One device. ``nvml``: the module ``pynvml``, or a replacement in tests."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
         self._handle = handle
-        # Each asked alone once: a driver may refuse a whole list for one field that it does not know.
+        # Each field is tried alone once: a driver may refuse a whole list because of one unknown field.
         self._fields = [field for field in (*_SLOWED_FIELDS, _ENERGY_FIELD) if self._read_fields([field])]
 
     @classmethod
     def open(cls, uuid: str | None, nvml: Any = None) -> NvmlDevice | None:
-        """The device of that UUID, or the first. None: there is no driver, or it does not know the device."""
+        """The device with this UUID, or the first one. None: there is no driver, or it does not know the device."""
         if nvml is None:
             nvml = importlib.import_module("pynvml")
         try:
@@ -54,7 +55,7 @@ class NvmlDevice:
             return None
 
     def counters(self) -> tuple[dict[str, int], int | None]:
-        """How long each reason has lowered the clocks, and the energy drawn, both ever. Takes milliseconds."""
+        """How long each reason has lowered the clocks, and the energy drawn in millijoules. Takes milliseconds."""
         values = self._read_fields(self._fields)
         energy = values.pop(_ENERGY_FIELD, None)
         return {_SLOWED_FIELDS[field]: value for field, value in values.items()}, energy
@@ -62,35 +63,37 @@ class NvmlDevice:
     def _read_fields(self, fields: list[int]) -> dict[int, int]:
         if not fields:
             return {}
-        found = self._tell(lambda: self._nvml.nvmlDeviceGetFieldValues(self._handle, fields))
-        told = {} if found is None else {item.fieldId: item for item in found if item.nvmlReturn == 0}
-        return {field: int(getattr(item.value, _VALUE_MEMBERS[item.valueType])) for field, item in told.items()}
+        found = self._read_or_none(lambda: self._nvml.nvmlDeviceGetFieldValues(self._handle, fields))
+        supported = {} if found is None else {item.fieldId: item for item in found if item.nvmlReturn == 0}
+        return {field: int(getattr(item.value, _VALUE_MEMBERS[item.valueType])) for field, item in supported.items()}
 
     def slowing(self) -> tuple[str, ...]:
-        """What lowers the clocks at this moment. Quick."""
-        bits = self._tell(lambda: self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)) or 0
-        return tuple(name for bit, name in _THROTTLE_BITS.items() if bits & bit)
+        """Reasons that lower the clocks at this moment. Fast to read."""
+        bits = self._read_or_none(lambda: self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)) or 0
+        return tuple(name for bit, name in _CLOCK_REASON_BITS.items() if bits & bit)
 
     def readings(self) -> dict[str, Any]:
-        """What it is doing at this moment, under the names of ``DeviceState``."""
+        """Present clocks, temperature, power and throttle reasons, as fields of ``DeviceState``."""
         nvml, handle = self._nvml, self._handle
-        milliwatts = self._tell(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        milliwatts = self._read_or_none(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         return {
-            "sm_clock_mhz": self._tell(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            "memory_clock_mhz": self._tell(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-            "temperature_celsius": self._tell(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            "sm_clock_mhz": self._read_or_none(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            "memory_clock_mhz": self._read_or_none(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+            "temperature_celsius": self._read_or_none(
+                lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+            ),
             "power_watts": None if milliwatts is None else milliwatts / 1000,
             "throttle_reasons": self.slowing(),
         }
 
     def process_numbers(self) -> list[int] | None:
-        """Of all programs that compute on the device, as the driver numbers them."""
-        found = self._tell(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        """Process ids, as the driver knows them, of all programs that compute on the device."""
+        found = self._read_or_none(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
         return None if found is None else [item.pid for item in found]
 
-    def _tell(self, question: Callable[[], T]) -> T | None:
-        """The answer. None: this device or its driver does not know."""
+    def _read_or_none(self, read: Callable[[], T]) -> T | None:
+        """The result of a call of NVML; None if the device or its driver does not support it."""
         try:
-            return question()
+            return read()
         except self._nvml.NVMLError:
             return None

@@ -14,29 +14,32 @@ from torchstone.measuring.speedup import Speedup, minimum_detectable_effect, out
 from torchstone.measuring.student_t import Z_95, student_t_95
 
 LEAST_ROUNDS = 3
-"""Paired rounds that an interval needs."""
+"""Least number of paired rounds for an interval."""
 LEAST_ROUNDS_FOR_DEPENDENCE = 6
-"""Rounds from which the correlation of each round with the next is looked at."""
+"""Least number of rounds for which the correlation of each round with the next is computed."""
 WINSORISED_SHARE = 0.2
-"""Of the rounds, pulled in at either end."""
+"""Share of the rounds that is replaced by the nearest remaining value, at each end."""
 
 _RESAMPLES = 2000
+"""Number of bootstrap samples."""
 _SEED = 20240229
 _Z_90 = NormalDist().inv_cdf(0.9)
+"""Correlations up to this, divided by the root of the number of rounds, count as chance."""
 _MOST_CORRELATION = 0.9
+"""Larger correlations count as this, so that the widening stays finite."""
 
 Floats = NDArray[np.float64]
 
 
 def speedup_of_pairs(candidate: Sequence[float], reference: Sequence[float]) -> Speedup | None:
-    """The speedup of times that were taken in pairs, one after the other; None: too few pairs, or no time at all."""
+    """The speedup from times that were taken in pairs; None: there are too few pairs, or a time is not positive."""
     if len(candidate) < LEAST_ROUNDS or min(*candidate, *reference) <= 0:
         return None
     return speedup_of_logs(np.log(np.asarray(reference)) - np.log(np.asarray(candidate)))
 
 
 def speedup_of_logs(logs: Floats) -> Speedup:
-    """The speedup of a logarithm of reference over candidate time for each round."""
+    """The speedup from the logarithms of each round's reference time divided by candidate time."""
     ordered = np.sort(logs)
     centre = float(_winsorised_means(ordered[np.newaxis, :])[0])
     low, high = _interval(ordered, centre, dependence_factor(logs))
@@ -50,7 +53,7 @@ def speedup_of_logs(logs: Floats) -> Speedup:
 
 
 def _winsorised_means(ordered_rows: Floats) -> Floats:
-    """Mean of every row after pulling its outer fifths in to the nearest value that stays."""
+    """Mean of each row, with its lowest and highest fifth replaced by the nearest remaining value."""
     count = ordered_rows.shape[1]
     cut = int(WINSORISED_SHARE * count)
     kept = ordered_rows[:, cut : count - cut]
@@ -58,7 +61,7 @@ def _winsorised_means(ordered_rows: Floats) -> Floats:
 
 
 def _interval(ordered: Floats, centre: float, dependence: float) -> tuple[float, float]:
-    """Bootstrap percentiles, widened by dependence and by what Student's t adds over the normal for this few rounds."""
+    """Bootstrap percentiles, widened by ``dependence`` and by Student's t over the normal quantile for few rounds."""
     count = ordered.size
     estimates = _winsorised_means(np.sort(ordered[_resamples(count)], axis=1))
     low, high = (float(value) for value in np.percentile(estimates, (2.5, 97.5)))
@@ -74,17 +77,17 @@ def _resamples(count: int) -> NDArray[np.intp]:
 
 
 def dependence_factor(logs: Floats) -> float:
-    """By how much an interval must be wider because rounds resemble the ones before them.
+    """Factor on the interval because rounds resemble the rounds before them.
 
-    A drift that lasts several rounds makes them one observation rather than several. From the correlation of each round
-    with the next, as far as it is larger than chance makes it: sqrt((1 + r) / (1 - r)).
+    A drift that lasts several rounds makes them one observation rather than several. The factor is
+    sqrt((1 + r) / (1 - r)), with the correlation r of each round with the next; 1 if r may be chance.
     """
     count = logs.size
-    around = logs - logs.mean()
-    total = float(around @ around)
+    centred = logs - logs.mean()
+    total = float(centred @ centred)
     if count < LEAST_ROUNDS_FOR_DEPENDENCE or total <= 0:
         return 1.0
-    correlation = float(around[1:] @ around[:-1]) / total
+    correlation = float(centred[1:] @ centred[:-1]) / total
     if correlation <= _Z_90 / math.sqrt(count):
         return 1.0
     correlation = min(correlation, _MOST_CORRELATION)

@@ -1,4 +1,4 @@
-"""Reads the load of the machine's CPU cores from /proc and /sys. What a machine does not report is None."""
+"""Reads the load of the machine's CPU cores from /proc and /sys. Values that a machine does not report are None."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MOST_CORES = 64
 
 
 class Processor:
-    """Counters of the cores that workers run on, or of all. ``root`` is where /proc and /sys are."""
+    """Reads counters of the given cores, or of all cores. ``root``: the folder that has /proc and /sys."""
 
     def __init__(self, cores: tuple[int, ...] = (), root: Path = Path("/")) -> None:
-        # Plain texts: joining paths takes longer than reading these files does.
+        # Strings, because joining paths takes longer than reading these files.
         self._proc = f"{root / 'proc'}/"
         self._pressure, self._stat = self._proc + "pressure/cpu", self._proc + "stat"
         self._cores = cores or tuple(sorted(os.sched_getaffinity(0)))
@@ -25,12 +25,12 @@ class Processor:
         self._counts_stolen = (os.cpu_count() or 1) <= _MOST_CORES
 
     def pressure_us(self) -> int | None:
-        """For how long, ever, some thread of the machine was ready and had no core."""
+        """For how long, since boot, any thread of the machine was ready to run and had no core."""
         found = re.search(r"some .*total=(\d+)", _text(self._pressure))
         return int(found.group(1)) if found else None
 
     def stolen_ticks(self) -> int | None:
-        """Time, ever, in which a virtual machine's cores were given to another, in hundredths of a second."""
+        """For how long, since boot, a virtual machine's host gave these cores to others, in 1/100 s."""
         if not self._counts_stolen:
             return None
         upper, _, _ = _text(self._stat).partition("intr")  # the rest is long
@@ -39,12 +39,12 @@ class Processor:
         return sum(found) if found else None
 
     def throttled_us(self) -> int | None:
-        """For how long, ever, the control group was held back because its share of the cores was used up."""
+        """For how long the control group has been throttled so far because its CPU quota was used up."""
         found = re.search(r"throttled_usec (\d+)", _text(self._quota)) if self._quota is not None else None
         return int(found.group(1)) if found else None
 
     def waited_ns(self, pids: Iterable[int], all_threads: bool = True) -> dict[int, int]:
-        """For how long, ever, each process was ready to run and had no core; without those that do not tell."""
+        """For how long each process so far was ready to run and had no core. Unreadable processes are left out."""
         waited = {pid: self._waited_ns(pid, all_threads) for pid in pids}
         return {pid: value for pid, value in waited.items() if value is not None}
 
@@ -59,12 +59,12 @@ class Processor:
         return sum(delays) if delays else None
 
     def clock_mhz(self) -> int | None:
-        """The present clock of the cores, their mean."""
+        """The mean of the cores' present clocks."""
         found = [int(text) for text in map(_text, self._clocks) if text.strip().isdigit()]
         return round(sum(found) / len(found) / 1000) if found else None
 
     def descends_from(self, pid: int, ancestor: int) -> bool:
-        """Whether a process is this one, a child of it, or a child's child."""
+        """Whether the process ``pid`` is ``ancestor`` or descends from it."""
         while pid > 1 and pid != ancestor:
             fields = _text(f"{self._proc}{pid}/stat").rpartition(")")[2].split()
             pid = int(fields[1]) if len(fields) > 1 else 0
@@ -72,14 +72,14 @@ class Processor:
 
 
 def _quota_file(root: Path) -> str | None:
-    """Of our control group (version 2)."""
+    """The file ``cpu.stat`` of this process's control group (version 2); None if there is none."""
     found = re.search(r"^0::/(.*)$", _text(str(root / "proc/self/cgroup")), re.MULTILINE)
     path = root / "sys/fs/cgroup" / found.group(1) / "cpu.stat" if found else None
     return str(path) if path is not None and path.exists() else None
 
 
 def _text(path: str) -> str:
-    """What the file holds; nothing if it cannot be read."""
+    """The file's content; empty if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

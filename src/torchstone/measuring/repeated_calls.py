@@ -1,8 +1,8 @@
 """Times calls on warm caches: the reference makes the same call again and again, as in other benchmarks.
 
-A block begins with caches that other work has filled. What that costs cannot be told from its few calls, which makes
-short calls look up to three times as long. So blocks of one call and of many are compared. Only the reference may
-repeat a call: a candidate could return what it has computed before.
+A block begins with caches that other work has filled. In a block of few calls this cost cannot be separated from the
+calls, and makes short calls look up to three times as long. So blocks of one call and of many are compared. Only the
+reference may repeat a call: a candidate could return what it has computed before.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from torchstone.schema import Block, Way
 
 REPEATED: Way = "repeated"
 PAIRS = 12
-"""Of a block of one call and one of many."""
+"""Pairs of a block of one call and a block of many."""
 _BLOCK_NS = 2_000_000
-"""Aim for long blocks of about this length."""
+"""Wanted length of a block of many calls."""
 _MOST_CALLS = 1000
+"""Most calls of such a block."""
 
 
 def repeated_pairs(run: Callable[[int], Times], call_ns: int, first: int) -> list[Block]:
-    """Blocks in which one call is repeated: once, and as often as fits."""
+    """Run pairs of blocks that repeat one call: a block of one call, and one of many. Rounds count from ``first``."""
     many = max(2, min(_MOST_CALLS, _BLOCK_NS // max(1, call_ns)))
     blocks = []
     for number in range(first, first + PAIRS):
@@ -35,7 +36,7 @@ def repeated_pairs(run: Callable[[int], Times], call_ns: int, first: int) -> lis
 
 
 def repeated_call_ns(blocks: Sequence[Block]) -> float | None:
-    """What one more call of the reference takes; None: nobody measured it, or it cannot be told from chance."""
+    """The time of one more call in a block; None if there are no such blocks, or more calls did not take longer."""
     found = [block for block in blocks if block.way == REPEATED]
     many = max((block.calls for block in found), default=1)
     if many == 1:
@@ -45,4 +46,5 @@ def repeated_call_ns(blocks: Sequence[Block]) -> float | None:
 
 
 def _low_ns(blocks: Sequence[Block], calls: int) -> float:
+    """Mean of the lowest third of the times of blocks of this many calls."""
     return float(low_third(np.array([block.elapsed_ns for block in blocks if block.calls == calls], dtype=np.float64)))

@@ -2,11 +2,12 @@
 
 A pair is one block of each party (candidate, reference, and the empty call or *shim*) within a few milliseconds. A
 burst is a few pairs on values that were drawn before it, and whose results are compared after it. Which of candidate
-and reference comes first is drawn for each burst. Meanwhile the judge sleeps while a worker works, so that on a busy
-machine the system lets it go on at once when the worker has replied. The parties time their blocks themselves; the
-clock is read here only to keep to a budget.
+and reference comes first is drawn for each burst. The judge sleeps while a worker works, so that on a busy machine the
+system schedules it as soon as the worker has replied. The parties time their blocks themselves; the clock is read here
+only to keep to a budget.
 
-Only the blocks of a burst need the device alone. While values are drawn and results compared, others may use it.
+Only the blocks of a burst need the device exclusively. While values are drawn and results are compared, other judges
+may use it.
 """
 
 from __future__ import annotations
@@ -24,54 +25,59 @@ from torchstone.measuring.short_blocks import is_doubtful, is_precise
 from torchstone.schema import Block, Effort, Party
 
 _PROBES = 4
-"""Blocks by which the time of a call is guessed; the shortest counts."""
+"""Blocks for a first estimate of the time per call; the shortest counts."""
 _CALLS_IN_PROBE = 8
-_MUCH_QUICKER = 2
+"""Most calls of such a block."""
+_MUCH_FASTER = 2
 """Factor over the reference from which the candidate decides the number of calls in a block."""
-_MOST_LONGER = 8
-"""Times as many calls as the reference's time asks for, at most."""
+_MOST_LENGTHENING = 8
+"""Largest factor by which a fast candidate increases the number of calls that follows from the reference's time."""
 PAIRS_IN_BURST = 4
-"""What the values and results of a burst take lies in the judge's memory meanwhile."""
-_PAIRS_BETWEEN_LOOKS = 4
-_PATIENCE = 2.5
-"""Times the budget that a doubtful result gets."""
+"""Pairs of a burst. It is limited because the judge's memory holds all values and results of a burst."""
+_PAIRS_BETWEEN_CONFIRMATION_TESTS = 4
+"""Confirming pairs after which it is tested whether more are needed."""
+_BUDGET_FACTOR_IF_DOUBTFUL = 2.5
+"""Factor on the budget for a doubtful result."""
 
 
 class ShortBlockContestant(Contestant, Protocol):
-    """A party of a burst."""
+    """A party whose results are compared after each burst."""
 
     def settle(self) -> None:
-        """The burst is over: compare what was returned."""
+        """Compare the results of the burst that has ended."""
         ...
 
 
 class Alone(NamedTuple):
-    """How the device is had alone, and a clock that stands still while that is waited for."""
+    """Exclusive use of the device, and a clock that leaves out the time of waiting for it."""
 
     held: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Returns a context in which the device is used exclusively."""
     seconds: Callable[[], float] = time.monotonic
+    """The clock, which is stopped while exclusive use is waited for."""
 
 
 UNSHARED = Alone()
-"""The device is had alone anyway."""
+"""For a device that nothing else uses."""
 
 
 class ShortBlockPlan(msgspec.Struct, frozen=True):
     """How much an effort measures on the CPU."""
 
     pairs: int
-    """Never fewer than this many."""
+    """Least number of pairs."""
     most_pairs: int
+    """Largest number of pairs."""
     budget_seconds: float
-    """More pairs are taken until the answer is precise enough or this is spent."""
+    """More pairs are taken until the result is precise enough or this time has passed."""
     half_width: float
-    """Precise enough: the speedup's 95 % interval reaches no further than this share to either side."""
+    """Precise enough: the speedup's 95 % interval has at most this relative half width."""
     most_confirmations: int
-    """Most pairs of calls that wait for each other, while they neither confirm nor refute a speed."""
+    """Most pairs of calls that wait for each other, while these neither confirm nor refute a speedup."""
     confirming_seconds: float
-    """Time limit of these pairs; then the speed stays undecided."""
+    """Time limit of these pairs. After it the speedup stays unconfirmed."""
     block_ns: int = 500_000
-    """Aim for blocks of about this length: longer than what a block costs, shorter than a busy system's time slice."""
+    """Wanted length of a block: longer than a block's own cost, shorter than a time slice of a busy system."""
 
 
 SHORT_BLOCK_PLANS: dict[Effort, ShortBlockPlan] = {
@@ -82,11 +88,11 @@ SHORT_BLOCK_PLANS: dict[Effort, ShortBlockPlan] = {
 
 
 def reference_call_ns(parties: Mapping[Party, Contestant], most_calls: int, *, warm: bool = False) -> int:
-    """A first guess at how long a call of the reference takes.
+    """A first estimate of the reference's time per call.
 
-    By the clock of its worker, which holds no candidate: a block's own cost and gaps are not in it. On ``warm`` caches
-    calls are so short that the first one of a block takes as long as many: there the longer of two probes is compared
-    with the shorter.
+    It uses the clock of the reference's worker, which is trusted, so that a block's own cost is left out. On ``warm``
+    caches calls are so short that the first call of a block takes as long as many. So there the time of a block of one
+    call is subtracted.
     """
     calls = max(1, min(_CALLS_IN_PROBE, most_calls))
     found_ns = _shortest_ns(parties["reference"], calls)
@@ -98,10 +104,10 @@ def reference_call_ns(parties: Mapping[Party, Contestant], most_calls: int, *, w
 def calls_in_block(
     parties: Mapping[Party, Contestant], most_calls: int, plan: ShortBlockPlan, reference_ns: int
 ) -> int:
-    """From how long the reference's calls take; more, if the candidate turns out to be much faster.
+    """Number of calls in a block, from the reference's time per call; more if the candidate is much faster.
 
-    By the worker's clock: a candidate whose clock is wrong gets longer blocks, or the reference's. Every party then has
-    made a block of this length.
+    The candidate's time is by its worker's clock. If that is wrong, blocks only become longer, or stay as they are.
+    Afterwards every party has run a block of this length.
     """
     most_calls = max(1, most_calls)
     calls = calls_of_reference(most_calls, plan, reference_ns)
@@ -109,16 +115,16 @@ def calls_in_block(
         if party != "candidate":
             contestant.run(calls)
     own_ns = max(1, _shortest_ns(parties["candidate"], calls) // calls)
-    if own_ns * _MUCH_QUICKER >= reference_ns:
+    if own_ns * _MUCH_FASTER >= reference_ns:
         return calls
-    longer = min(most_calls, _MOST_LONGER * calls, max(calls, plan.block_ns // own_ns))
+    longer = min(most_calls, _MOST_LENGTHENING * calls, max(calls, plan.block_ns // own_ns))
     for contestant in parties.values() if longer > calls else ():
         contestant.run(longer)
     return longer
 
 
 def calls_of_reference(most_calls: int, plan: ShortBlockPlan, reference_ns: int) -> int:
-    """From how long the reference's calls take alone."""
+    """Number of calls in a block, from the reference's time per call only."""
     return min(max(1, most_calls), max(1, plan.block_ns // reference_ns))
 
 
@@ -135,10 +141,9 @@ def short_rounds(
     inspections: Inspections | None = None,
     alone: Alone = UNSHARED,
 ) -> list[Block]:
-    """Burst after burst, until the blocks are enough for the plan's precision or its budget is spent.
+    """Run bursts until the blocks have the plan's precision or its budget is spent. A doubtful result gets more time.
 
-    Never until something looks significant: stopping then makes the interval far too narrow. What looks doubtful gets
-    more time.
+    Significance is no reason to stop: it would make the interval far too narrow.
     """
     began = alone.seconds()
     blocks: list[Block] = []
@@ -151,7 +156,7 @@ def short_rounds(
 
 
 def _is_enough(seconds: float, blocks: Sequence[Block], plan: ShortBlockPlan) -> bool:
-    if seconds > _PATIENCE * plan.budget_seconds:
+    if seconds > _BUDGET_FACTOR_IF_DOUBTFUL * plan.budget_seconds:
         return True
     if is_doubtful(blocks):
         return False
@@ -166,7 +171,7 @@ def some_pairs(
     first: int,
     alone: Alone = UNSHARED,
 ) -> list[Block]:
-    """As many pairs as asked for, after a block of each party that does not count."""
+    """Run ``count`` pairs, numbered from ``first``, after one block of each party that is not recorded."""
     with alone.held():
         for contestant in parties.values():
             contestant.run(calls)
@@ -186,10 +191,12 @@ def short_confirmations(
     wanted: Callable[[Sequence[Block]], bool],
     alone: Alone = UNSHARED,
 ) -> None:
-    """Add pairs of chained or single calls to the blocks as long as they are wanted and the plan allows."""
+    """Add pairs of chained or single calls to ``blocks`` while ``wanted`` returns True and the plan allows more."""
     first, until = 1 + max(block.round for block in blocks), alone.seconds() + plan.confirming_seconds
     for number in range(first, first + plan.most_confirmations):
-        if (number - first) % _PAIRS_BETWEEN_LOOKS == 0 and (not wanted(blocks) or alone.seconds() > until):
+        if (number - first) % _PAIRS_BETWEEN_CONFIRMATION_TESTS == 0 and (
+            not wanted(blocks) or alone.seconds() > until
+        ):
             return
         for contestant in parties.values():
             contestant.prepare((calls,))
@@ -225,9 +232,9 @@ def _burst(
 def _turns_in_pair(
     parties: Mapping[Party, Contestant], candidate_first: bool, order: random.Random
 ) -> tuple[Party, ...]:
-    """Candidate and reference in turn, all through a burst, and the shim anywhere.
+    """The order of a pair: candidate and reference alternate throughout a burst, and the shim comes anywhere.
 
-    A block that follows one of its own party finds its memory in the caches, and is up to twice as fast.
+    A block that follows one of the same party finds its memory in the caches, and is up to twice as fast.
     """
     turns: list[Party] = ["candidate", "reference"] if candidate_first else ["reference", "candidate"]
     if "shim" in parties:

@@ -1,13 +1,13 @@
 """Computes times per call, the speedup and its caps from short blocks of calls, as taken on the CPU.
 
 Other programs only make blocks longer. So each party's time is the mean of the lowest third of its blocks, minus the
-shim's, and the ratio of two such times is the speedup. Its interval is a bootstrap over pairs, which swapping the
-parties inverts.
+shim's, and the ratio of two such times is the speedup. Its interval is a bootstrap over pairs. Swapping the parties
+inverts ratio and interval.
 
-A ratio above 1 and one below 1 are treated alike while the interval contains 1: far from 1 they say nothing. If the
-interval lies above 1, or the ratio is far above it, the kernel claims a speed: calls that wait for each other must
-confirm it, and so must the reference without the candidate. What refutes a claim caps it; what says nothing leaves it
-undecided. No ratio is replaced by 1.
+Ratios above and below 1 are treated alike while the interval contains 1: a ratio far from 1 is then unresolved. If the
+interval lies above 1, or the ratio is far above 1, the kernel claims a speed. Such a claim must be confirmed by calls
+that wait for each other, and by the reference's time without the candidate. A smaller ratio found there caps the
+speedup. Without confirmation the speedup is unresolved. No ratio is replaced by 1.
 """
 
 from __future__ import annotations
@@ -40,43 +40,43 @@ from torchstone.schema import Block, Measurement, Party, Way
 
 METHOD = "short-blocks"
 PLACEMENT_DOUBT = 0.05
-"""Relative difference of the same code in two processes, for as long as both live: their memory lies elsewhere. No
-number of blocks shows it. From benchmarks/cpu_number.py."""
+"""Relative difference of the times of the same code in two processes, because their memory lies at other addresses. It
+lasts as long as both live, so more blocks do not show it. Measured by benchmarks/cpu_number.py."""
 SAME_WITHIN = NOISE_BAND + PLACEMENT_DOUBT
-"""Relative difference that counts as `same`. Every interval allows for the placement of memory, so that none fits into
-the noise band."""
+"""Relative difference that counts as `same`. Every interval includes PLACEMENT_DOUBT, so none fits into the noise band
+alone."""
 MOST_HALF_WIDTH = 0.25
-"""Relative half width of an interval that still says something. A wider one leaves the speedup undecided."""
+"""Largest relative half width of an interval. With a wider one the speedup is unresolved."""
 ALLOWANCE = 1.1
-"""Largest factor between the ratio of blocks and that of single calls: caches are warmer in blocks."""
+"""Largest factor by which the ratio of blocks may exceed that of single calls: caches are warmer in blocks."""
 DOUBTFUL_HALF_WIDTH = 0.08
-"""Relative half width of an interval from which more time is spent on pairs."""
+"""Relative half width of an interval from which more pairs are taken."""
 DOUBTFUL = 1.25
-"""Factor within which a ratio whose interval excludes 1 is looked at longer: it may be chance."""
+"""More pairs are taken if the interval excludes 1 but the ratio is within this factor of 1: it may be chance."""
 LEAST_PAIRS = 6
-"""Pairs that an interval needs."""
+"""Least number of pairs for an interval."""
 
 
 class Ratio(NamedTuple):
-    """Reference time over candidate time."""
+    """Reference time divided by candidate time, with its 95 % interval."""
 
     ratio: float
     low: float
     high: float
 
 
-class Own(NamedTuple):
+class OwnTime(NamedTuple):
     """A party's time per block minus the shim's."""
 
     own_ns: float
     floor_ns: float
-    """Below it the time cannot be told from the cost of calling."""
+    """A time below this cannot be told from the cost of calling."""
     drawn_ns: Floats
-    """The same of each bootstrap sample, no less than the floor."""
+    """``own_ns`` of each bootstrap sample, no less than the floor."""
 
 
 class Limit(NamedTuple):
-    """What something else shows of a speed."""
+    """An upper limit for a claimed speed, from another measurement, with its reason."""
 
     found: Ratio
     why: str
@@ -84,15 +84,15 @@ class Limit(NamedTuple):
 
 def timing_of_short_blocks(measurement: Measurement) -> Timing:
     """Compute times per call and the speedup of a measurement by short blocks."""
-    blocks = _called(measurement.blocks)
+    blocks = _deciding_blocks(measurement.blocks)
     pairs = _pairs(blocks)
     if not pairs["candidate"].size:
         raise ValueError("a measurement needs at least one pair of the candidate and the reference")
-    calls = _calls(blocks)
+    calls = _most_calls(blocks)
     shim_ns = _low_ns(pairs["shim"])
     candidate_ns, reference_ns = ((_low_ns(pairs[party]) - shim_ns) / calls for party in ("candidate", "reference"))
-    warm_share = _warm_share(measurement, reference_ns)
-    candidate_ns, reference_ns = warm_share * candidate_ns, warm_share * reference_ns
+    warm_factor = _warm_cache_factor(measurement, reference_ns)
+    candidate_ns, reference_ns = warm_factor * candidate_ns, warm_factor * reference_ns
     speedup, unresolved = _speedup(measurement)
     if speedup is not None and speedup.capped:
         candidate_ns = reference_ns / speedup.ratio
@@ -101,8 +101,8 @@ def timing_of_short_blocks(measurement: Measurement) -> Timing:
         reference_ns=reference_ns,
         shim_ns=shim_ns / calls,
         rounds=int(pairs["candidate"].size),
-        candidate_rounds_ns=distribution(warm_share * (pairs["candidate"] - shim_ns) / calls),
-        reference_rounds_ns=distribution(warm_share * (pairs["reference"] - shim_ns) / calls),
+        candidate_rounds_ns=distribution(warm_factor * (pairs["candidate"] - shim_ns) / calls),
+        reference_rounds_ns=distribution(warm_factor * (pairs["reference"] - shim_ns) / calls),
         speedup=speedup,
         unresolved=unresolved,
         attainment=_attainment(measurement, speedup, candidate_ns, reference_ns),
@@ -111,23 +111,26 @@ def timing_of_short_blocks(measurement: Measurement) -> Timing:
     )
 
 
-def _warm_share(measurement: Measurement, reference_ns: float) -> float:
-    """What a call takes on warm caches, of what it takes in a block. The ratio of the parties stays that of blocks."""
+def _warm_cache_factor(measurement: Measurement, reference_ns: float) -> float:
+    """The reference's time per call on warm caches, divided by that in blocks. 1 if calls were not repeated.
+
+    Both parties' times are multiplied by it, so that their ratio stays that of blocks.
+    """
     repeated_ns = repeated_call_ns(measurement.blocks)
     return 1.0 if repeated_ns is None or reference_ns <= 0 else repeated_ns / reference_ns
 
 
 def is_precise(blocks: Sequence[Block], half_width: float) -> bool:
-    """Whether more pairs would change little: the interval is this narrow, or the candidate is hopelessly slow.
+    """Whether more pairs would change little: the interval is this narrow, or the candidate is very slow (HOPELESS).
 
-    Without the doubt about where memory lies, which more pairs do not lessen.
+    The interval leaves out PLACEMENT_DOUBT, which more pairs do not reduce.
     """
     found, _ = _in_blocks(blocks, doubt=0.0)
     return found is not None and (found.high < HOPELESS or math.log(found.high / found.low) / 2 <= half_width)
 
 
 def is_doubtful(blocks: Sequence[Block]) -> bool:
-    """Whether the interval is wide, or excludes 1 by so little that chance may have done it. In either direction."""
+    """Whether the interval is wide, or excludes 1, on either side, by so little that it may be chance."""
     found, _ = _in_blocks(blocks)
     if found is None or math.log(found.high / found.low) / 2 > DOUBTFUL_HALF_WIDTH:
         return True
@@ -135,11 +138,11 @@ def is_doubtful(blocks: Sequence[Block]) -> bool:
 
 
 def needs_single_calls(blocks: Sequence[Block]) -> bool:
-    """Whether blocks of several calls claim a speed, and calls one at a time neither confirm nor refute it yet."""
+    """Whether blocks of several calls claim a speed that calls one at a time neither confirm nor refute yet."""
     found, _ = _in_blocks(blocks)
     if found is None or _is_too_wide(found) or not claims_speed(found):
         return False
-    return _calls(_called(blocks)) > 1 and _says(blocks, found) == "open"
+    return _most_calls(_deciding_blocks(blocks)) > 1 and _confirmation(blocks, found) == "open"
 
 
 def needs_reference_alone(measurement: Measurement) -> bool:
@@ -149,49 +152,52 @@ def needs_reference_alone(measurement: Measurement) -> bool:
 
 
 def claims_speed(speedup: Speedup) -> bool:
-    """Whether the candidate is more than noise faster than the reference, and would count as such."""
+    """Whether the ratio is beyond noise, and its interval lies above 1 or the ratio is far above 1."""
     return speedup.ratio > 1 + NOISE_BAND and (speedup.low > 1 or speedup.ratio > FAR)
 
 
 def _speedup(measurement: Measurement) -> tuple[Speedup | None, str]:
-    """The speedup as far as it is confirmed, or why there is none."""
+    """The speedup reduced to what is confirmed, or None and why there is none."""
     found, why = _as_confirmed(measurement)
     if found is None or not claims_speed(found):
         return found, why
     if measurement.never_alone:
         return None, f"{found.ratio:.2f}x beside the candidate; not confirmed without it: {measurement.never_alone}"
     for limit in _limits(measurement, found):
-        found = _held(found, limit)
-    return _unless_too_wide(found)
+        found = _reduced_to(found, limit)
+    return _or_why_unresolved(found)
 
 
 def _as_confirmed(measurement: Measurement) -> tuple[Speedup | None, str]:
-    """The speedup of the blocks, or of single calls where they refute it."""
+    """The speedup of the blocks, or that of single calls if they refute it; or None and why there is none."""
     blocks = measurement.blocks
     found, why = _in_blocks(blocks)
     if found is None:
         return None, why
-    if _is_too_wide(found) or not claims_speed(found) or _calls(_called(blocks)) == 1:
-        return _unless_too_wide(found)
-    says = _says(blocks, found)
+    if _is_too_wide(found) or not claims_speed(found) or _most_calls(_deciding_blocks(blocks)) == 1:
+        return _or_why_unresolved(found)
+    says = _confirmation(blocks, found)
     single = _one_at_a_time(blocks)
     if says == "open" or single is None:
         return (
             None,
-            f"{found.ratio:.2f}x in blocks of {_calls(_called(blocks))} calls, which single calls do not confirm",
+            f"{found.ratio:.2f}x in blocks of {_most_calls(_deciding_blocks(blocks))} "
+            f"calls, which single calls do not confirm",
         )
     shown = f"calls that wait for each other show {single.ratio:.2f}x"
     if says == "refuted":
-        held = _held(found, Limit(single, shown))
-        return _unless_too_wide(msgspec.structs.replace(held, one_at_a_time="refuted"))
+        held = _reduced_to(found, Limit(single, shown))
+        return _or_why_unresolved(msgspec.structs.replace(held, one_at_a_time="refuted"))
     most = Ratio(*(ALLOWANCE * each for each in single))
-    return _unless_too_wide(_held(msgspec.structs.replace(found, one_at_a_time="confirmed"), Limit(most, shown)))
+    return _or_why_unresolved(
+        _reduced_to(msgspec.structs.replace(found, one_at_a_time="confirmed"), Limit(most, shown))
+    )
 
 
-def _unless_too_wide(speedup: Speedup) -> tuple[Speedup | None, str]:
+def _or_why_unresolved(speedup: Speedup) -> tuple[Speedup | None, str]:
     if _is_too_wide(speedup) or says_nothing(speedup):
         return None, f"its interval, {speedup.low:.2f} to {speedup.high:.2f}, is too wide"
-    if speedup.capped and speedup.ratio < 1 / ALLOWANCE:  # no kernel is called slower for a speed that it claims
+    if speedup.capped and speedup.ratio < 1 / ALLOWANCE:  # a claimed speed that is capped must not end as `slower`
         return None, f"contradictory: {speedup.capped}"
     return speedup, ""
 
@@ -200,8 +206,8 @@ def _is_too_wide(speedup: Speedup) -> bool:
     return math.log(speedup.high / speedup.low) / 2 > math.log1p(MOST_HALF_WIDTH)
 
 
-def _held(speedup: Speedup, limit: Limit) -> Speedup:
-    """A speed no further than the limit. If the limit lies within the interval, only the interval grows."""
+def _reduced_to(speedup: Speedup, limit: Limit) -> Speedup:
+    """The speedup reduced to the limit. If the limit lies within the interval, only the interval grows."""
     low = min(speedup.low, limit.found.low)
     if limit.found.ratio >= speedup.low:
         return _with_interval(speedup, low, speedup.high)
@@ -220,11 +226,11 @@ def _with_interval(speedup: Speedup, low: float, high: float) -> Speedup:
 
 
 def _in_blocks(blocks: Sequence[Block], doubt: float = PLACEMENT_DOUBT) -> tuple[Speedup | None, str]:
-    """What the blocks alone show, or why they show nothing."""
-    pairs = _pairs(_called(blocks))
+    """The speedup that the blocks alone show, or None and why they show none."""
+    pairs = _pairs(_deciding_blocks(blocks))
     if pairs["candidate"].size < LEAST_PAIRS:
         return None, f"{pairs['candidate'].size} pairs of blocks; {LEAST_PAIRS} are needed for an interval"
-    parties = {party: _own(pairs[party], pairs["shim"]) for party in ("candidate", "reference")}
+    parties = {party: _own_time(pairs[party], pairs["shim"]) for party in ("candidate", "reference")}
     for party, own in parties.items():
         if own.own_ns <= own.floor_ns:
             return None, f"the {party}'s own time cannot be told from the cost of calling it"
@@ -234,45 +240,45 @@ def _in_blocks(blocks: Sequence[Block], doubt: float = PLACEMENT_DOUBT) -> tuple
 
 
 def _limits(measurement: Measurement, found: Speedup) -> Iterator[Limit]:
-    """What a claimed speed must not exceed, with the reason."""
-    blocks, calls = _called(measurement.blocks), _calls(_called(measurement.blocks))
+    """The limits that a claimed speed must not exceed."""
+    blocks, calls = _deciding_blocks(measurement.blocks), _most_calls(_deciding_blocks(measurement.blocks))
     pairs = _pairs(blocks)
     count = pairs["candidate"].size
-    candidate, reference = (_own(pairs[party], pairs["shim"]) for party in ("candidate", "reference"))
-    handled = _more(candidate, _handling_ns(measurement.blocks, "called", calls))
+    candidate, reference = (_own_time(pairs[party], pairs["shim"]) for party in ("candidate", "reference"))
+    handled = _plus_ns(candidate, _handling_ns(measurement.blocks, "called", calls))
     charged = _ratio(reference, handled, count)
     if charged.ratio <= 1 + NOISE_BAND:
         yield Limit(charged, f"{charged.ratio:.2f}x if all that the worker does around a call is the candidate's")
-    else:  # a doubt: it may be, and is then no speed of the kernel's
+    else:  # only widens the interval: the candidate may have saved this time, or not
         yield Limit(Ratio(found.low, charged.low, found.high), "")
     yield from _limits_alone(measurement.blocks, candidate, calls, count)
     if measurement.preparable_share:
         left = 1 - measurement.preparable_share
         share = f"{measurement.preparable_share:.0%} of the bytes are the same for all values"
-        yield Limit(_times(found, left), share)
+        yield Limit(_scaled(found, left), share)
     if measurement.relaying_ns:
-        laid_out = _ratio(reference, _more(candidate, calls * measurement.relaying_ns), count)
+        laid_out = _ratio(reference, _plus_ns(candidate, calls * measurement.relaying_ns), count)
         yield Limit(laid_out, f"{laid_out.ratio:.2f}x with the results in the reference's order of memory")
 
 
-def _times(speedup: Speedup, factor: float) -> Ratio:
+def _scaled(speedup: Speedup, factor: float) -> Ratio:
     return Ratio(factor * speedup.ratio, factor * speedup.low, factor * speedup.high)
 
 
-def _limits_alone(blocks: Sequence[Block], candidate: Own, calls: int, count: int) -> Iterator[Limit]:
-    """The reference without the candidate, before and after. What is subtracted is each moment's own shim."""
+def _limits_alone(blocks: Sequence[Block], candidate: OwnTime, calls: int, count: int) -> Iterator[Limit]:
+    """Limits by the reference's time before the candidate was loaded and after it ended, each with its own shim."""
     for way, when in (("beforehand", "before the candidate was loaded"), ("alone", "after it had ended")):
         of_moment = [block for block in blocks if block.way == way]
         found = _pairs(of_moment)
         if found["reference"].size >= LEAST_PAIRS:
-            reference = _times_calls(_own(found["reference"], found["shim"]), calls / _calls(of_moment))
+            reference = _of_more_calls(_own_time(found["reference"], found["shim"]), calls / _most_calls(of_moment))
             most = _ratio(reference, candidate, min(count, found["reference"].size))
             within = Ratio(*(each * (1 + NOISE_BAND) for each in most))
             yield Limit(within, f"the reference took {most.ratio:.2f} times the candidate's time {when}")
 
 
-def _says(blocks: Sequence[Block], speedup: Speedup) -> str:
-    """`confirmed`, `refuted` or `open`: what calls one at a time say about a speed."""
+def _confirmation(blocks: Sequence[Block], speedup: Speedup) -> str:
+    """Whether calls one at a time confirm the speed: `confirmed`, `refuted` or `open`."""
     single, charged = _one_at_a_time(blocks, is_charged=False), _one_at_a_time(blocks)
     if single is None or charged is None:
         return "open"
@@ -282,57 +288,59 @@ def _says(blocks: Sequence[Block], speedup: Speedup) -> str:
 
 
 def _one_at_a_time(blocks: Sequence[Block], is_charged: bool = True) -> Ratio | None:
-    """The ratio of chained or single calls; None: there are too few, or they show nothing.
+    """The ratio of chained or single calls; None: there are too few, or a party's own time does not show in them.
 
-    `is_charged`: the candidate is charged for what the worker does around a call and between calls, which it could do
-    faster, and the reference is no slower than in its blocks of several calls.
+    `is_charged`: add to the candidate's time what the worker does around and between calls, because the candidate could
+    do this faster. Reduce the reference's time to that in its blocks of several calls, if that is less.
     """
     single = [b for b in blocks if b.way == "chained"] or [b for b in blocks if b.way == "called" and b.calls == 1]
-    pairs, calls = _pairs(single), _calls(single)
-    if pairs["candidate"].size < LEAST_PAIRS or (calls == _calls(_called(blocks)) and single[0].way == "called"):
+    pairs, calls = _pairs(single), _most_calls(single)
+    if pairs["candidate"].size < LEAST_PAIRS or (
+        calls == _most_calls(_deciding_blocks(blocks)) and single[0].way == "called"
+    ):
         return None
-    candidate, reference = (_own(pairs[party], pairs["shim"]) for party in ("candidate", "reference"))
+    candidate, reference = (_own_time(pairs[party], pairs["shim"]) for party in ("candidate", "reference"))
     if is_charged:
-        candidate = _more(candidate, _handling_ns(single, single[0].way, calls))
+        candidate = _plus_ns(candidate, _handling_ns(single, single[0].way, calls))
         warm_ns = _reference_ns(blocks) * calls
         if 0 < warm_ns < reference.own_ns:
-            reference = _more(reference, warm_ns - reference.own_ns)
+            reference = _plus_ns(reference, warm_ns - reference.own_ns)
     if candidate.own_ns <= candidate.floor_ns or reference.own_ns <= reference.floor_ns:
         return None
     return _ratio(reference, candidate, pairs["candidate"].size)
 
 
 def _reference_ns(blocks: Sequence[Block]) -> float:
-    """Per call, in the blocks that decide."""
-    pairs = _pairs(_called(blocks))
-    return (_low_ns(pairs["reference"]) - _low_ns(pairs["shim"])) / _calls(_called(blocks))
+    """The reference's time per call in the deciding blocks."""
+    pairs = _pairs(_deciding_blocks(blocks))
+    return (_low_ns(pairs["reference"]) - _low_ns(pairs["shim"])) / _most_calls(_deciding_blocks(blocks))
 
 
 def _handling_ns(blocks: Sequence[Block], way: Way, calls: int) -> float:
-    """What the shim's worker says that it does for a block: all of it a candidate could do faster."""
+    """Time that the shim's worker reports for a block. A candidate could do all of this handling faster."""
     claimed = [b.claimed_ns for b in blocks if b.party == "shim" and b.way == way and b.calls == calls]
     return _low_ns(np.array(claimed, dtype=np.float64))
 
 
-def _more(own: Own, ns: float) -> Own:
-    """The same with so much more time in every block."""
-    return Own(own.own_ns + ns, own.floor_ns, np.maximum(own.drawn_ns + ns, own.floor_ns))
+def _plus_ns(own: OwnTime, ns: float) -> OwnTime:
+    """The party's time with ``ns`` added to each block."""
+    return OwnTime(own.own_ns + ns, own.floor_ns, np.maximum(own.drawn_ns + ns, own.floor_ns))
 
 
-def _times_calls(own: Own, calls: float) -> Own:
-    return Own(own.own_ns * calls, own.floor_ns * calls, own.drawn_ns * calls)
+def _of_more_calls(own: OwnTime, calls: float) -> OwnTime:
+    return OwnTime(own.own_ns * calls, own.floor_ns * calls, own.drawn_ns * calls)
 
 
-def _own(gross: Floats, shim: Floats) -> Own:
-    """A party's time, from blocks that were taken in pairs with the shim's."""
+def _own_time(gross: Floats, shim: Floats) -> OwnTime:
+    """A party's time per block minus the shim's. Blocks of both at the same index are from the same pair."""
     both = np.stack((gross, shim if shim.size else np.zeros_like(gross)))
     block_ns, shim_ns = low_third(both)
     drawn = low_third(both[:, resampled_rounds(gross.size)])
     floor_ns = LEAST_SHARE * float(block_ns)
-    return Own(float(block_ns - shim_ns), floor_ns, np.maximum(drawn[0] - drawn[1], floor_ns))
+    return OwnTime(float(block_ns - shim_ns), floor_ns, np.maximum(drawn[0] - drawn[1], floor_ns))
 
 
-def _ratio(reference: Own, candidate: Own, pairs: int, doubt: float = PLACEMENT_DOUBT) -> Ratio:
+def _ratio(reference: OwnTime, candidate: OwnTime, pairs: int, doubt: float = PLACEMENT_DOUBT) -> Ratio:
     centre = math.log(max(reference.own_ns, reference.floor_ns) / max(candidate.own_ns, candidate.floor_ns))
     low, high = np.percentile(np.log(reference.drawn_ns) - np.log(candidate.drawn_ns), (2.5, 97.5))
     widening = student_t_95(pairs - 1) / Z_95 * math.sqrt(pairs / (pairs - 1))
@@ -340,21 +348,21 @@ def _ratio(reference: Own, candidate: Own, pairs: int, doubt: float = PLACEMENT_
     return Ratio(math.exp(centre), math.exp(centre - below), math.exp(centre + above))
 
 
-def _called(blocks: Sequence[Block]) -> list[Block]:
-    """The blocks that decide: the longest of those that are called one after another."""
+def _deciding_blocks(blocks: Sequence[Block]) -> list[Block]:
+    """The deciding blocks: those with the most calls among the blocks whose calls are made one after another."""
     called = [block for block in blocks if block.way == "called"]
-    calls = _calls(called)
+    calls = _most_calls(called)
     return [block for block in called if block.calls == calls]
 
 
-def _calls(blocks: Sequence[Block]) -> int:
+def _most_calls(blocks: Sequence[Block]) -> int:
     return max((block.calls for block in blocks), default=1)
 
 
 def _pairs(blocks: Sequence[Block]) -> dict[Party, Floats]:
-    """Each party's blocks in nanoseconds, those of one round at the same place.
+    """Times in nanoseconds of each party's blocks. Blocks of one round have the same index.
 
-    Without the candidate, the reference's and the shim's. Rounds that lack a party are left out.
+    Rounds that lack a party are left out. Blocks taken without the candidate have an empty array for it.
     """
     rounds: dict[int, dict[Party, int]] = defaultdict(dict)
     for block in blocks:
@@ -369,6 +377,7 @@ def _pairs(blocks: Sequence[Block]) -> dict[Party, Floats]:
 
 
 def _low_ns(values: Floats) -> float:
+    """Mean of the lowest third; 0 without values."""
     return float(low_third(values)) if values.size else 0.0
 
 

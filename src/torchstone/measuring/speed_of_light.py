@@ -12,16 +12,16 @@ Bound = Literal["memory", "compute", "latency"]
 
 
 class Attainment(msgspec.Struct, frozen=True):
-    """What share of the device's limit the parties of a measurement reach. Never clipped: above 100 is shown so."""
+    """The share of the device's limit that both parties reach, in percent. Values above 100 are kept."""
 
     limit_ns: float
-    """No call is expected to take less."""
+    """Least time of a call by the ceilings."""
     bound: Bound
-    """What sets the limit: moving the bytes, calculating, or calling at all."""
+    """What sets the limit: moving the bytes, arithmetic, or the least time of any call."""
     candidate_percent: float
     reference_percent: float
     candidate_bytes_per_second: float
-    """Of the bytes that any kernel must move, whatever this one does."""
+    """The bytes that any kernel must move, divided by the candidate's time."""
     reference_bytes_per_second: float
     candidate_flops_per_second: float | None
     """None: torch counts no arithmetic for this operator."""
@@ -29,12 +29,12 @@ class Attainment(msgspec.Struct, frozen=True):
 
     @property
     def over_limit(self) -> bool:
-        """Faster than the limit: the work was counted too high or the ceilings were measured too low."""
+        """Whether the candidate is faster than the limit: the work is counted too high, or the ceilings are too low."""
         return self.candidate_percent > 100
 
 
 def has_limit(light: SpeedOfLight) -> bool:
-    """Whether there is one: not where the arithmetic decides, and how much of it there is or its rate is not known."""
+    """Whether a limit is known. It is not if arithmetic may set it and its amount or its rate is unknown."""
     return light.flops_counted != "unknown" and (light.flops_counted != "formula" or light.flops_per_second is not None)
 
 
@@ -50,7 +50,7 @@ def limit_of(light: SpeedOfLight) -> tuple[float, Bound]:
 
 
 def attainment(light: SpeedOfLight, candidate_ns: float, reference_ns: float) -> Attainment:
-    """From positive times per call."""
+    """Compute the attainment from times per call, which must be positive."""
     limit_ns, bound = limit_of(light)
     flops = light.flops or None
     return Attainment(

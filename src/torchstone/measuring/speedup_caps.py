@@ -1,6 +1,6 @@
 """Caps a speedup from long blocks at what single calls, and the reference without the candidate, confirm.
 
-What shows less than the blocks caps the speed, and the row says why. What shows no speed at all leaves the case
+A smaller ratio found there caps the speedup, and the row says why. If no speedup at all is found there, the case is
 unresolved: no ratio is replaced by 1.
 """
 
@@ -19,16 +19,16 @@ from torchstone.schema import Block
 
 Floats = NDArray[np.float64]
 Confirmed = tuple[Speedup | None, str]
-"""The speedup as far as it is confirmed; or None, and why."""
+"""The speedup reduced to what is confirmed, and an empty text; or None and the reason."""
 
 
 def single_calls_say(speedup: Speedup, own: Floats, charged: Floats) -> confirmation.Confirmation:
-    """Whether single calls confirm this speedup."""
+    """Whether single calls confirm this speedup: `confirmed`, `refuted` or `open`."""
     return confirmation.finding(own, charged, speedup.ratio, 1 + NOISE_BAND)
 
 
 def as_far_as_confirmed(speedup: Speedup, blocks: Sequence[Block]) -> Confirmed:
-    """Reduce a speedup to what single calls confirm. Only speed is doubted: no kernel gains by looking slow."""
+    """Reduce a speedup to what single calls confirm. Ratios up to 1 are kept: no kernel gains by looking slow."""
     if speedup.ratio <= 1:
         return speedup, ""
     own = confirmation.own_times_ns(blocks)
@@ -45,7 +45,7 @@ def as_far_as_confirmed(speedup: Speedup, blocks: Sequence[Block]) -> Confirmed:
 
 
 def _as_refuted(speedup: Speedup, seen: tuple[float, float, float], supported: float) -> Confirmed:
-    """What single calls show instead, ``seen`` with its interval, no further than they support it."""
+    """The speedup of single calls instead: ``seen`` (ratio, low, high), capped at ``supported``."""
     ratio, low, high = seen
     effect = minimum_detectable_effect(math.log(high / low) / 2)
     why = f"{speedup.ratio:.2f}x in long blocks; single calls show {ratio:.2f}x"
@@ -54,11 +54,11 @@ def _as_refuted(speedup: Speedup, seen: tuple[float, float, float], supported: f
 
 
 def _no_more_than_supported(speedup: Speedup, own: Floats) -> Confirmed:
-    """A speed that single calls neither refute nor show in full counts as far as they show it.
+    """Cap a speedup that single calls do not refute at what they show.
 
-    That holds for every ratio beyond noise, whatever it is called: a speed that is kept undecided, or single calls that
-    are kept noisy, must not count for more than a refuted speed. What is called faster has been confirmed, and counts
-    as far as single calls make it likely; of the others only what they leave no doubt about.
+    This applies to every ratio beyond noise, whatever its outcome. Otherwise a kernel that keeps its speedup undecided,
+    or its single calls noisy, would get more than one whose speedup is refuted. The cap of an outcome `faster`, which
+    single calls have confirmed, is the ratio of single calls. For other outcomes it is the lower end of its interval.
     """
     enough = own.shape[0] >= confirmation.LEAST_ROUNDS
     faster = speedup.outcome == "faster"
@@ -67,9 +67,9 @@ def _no_more_than_supported(speedup: Speedup, own: Floats) -> Confirmed:
 
 
 def as_far_as_alone(speedup: Speedup, ratio: float, surely: float, why: str = "") -> Confirmed:
-    """Reduce a speedup to what the reference confirms without the candidate; if undecided, to the lower end of that.
+    """Reduce a speedup to ``ratio``, from the reference's time without the candidate; if undecided, to ``surely``.
 
-    ``why``: the reference could not be timed then, for this reason.
+    ``surely``: the lower end of ``ratio``. ``why``: why the reference could not be timed without the candidate.
     """
     least = 1 + NOISE_BAND
     if speedup.ratio <= max(least, ratio * least):
@@ -84,16 +84,16 @@ def as_far_as_alone(speedup: Speedup, ratio: float, surely: float, why: str = ""
 
 
 def unless_it_says_nothing(speedup: Speedup) -> Confirmed:
-    """A ratio counts only if it says something."""
+    """The speedup; None and the reason if its interval is too wide to say anything."""
     if says_nothing(speedup):
         return None, f"its interval, {speedup.low:.2f} to {speedup.high:.2f}, is too wide"
     return speedup, ""
 
 
 def no_more_than(speedup: Speedup, most: float, why: str) -> Confirmed:
-    """A speed beyond noise counts no further than this, and says why if that is less by more than noise.
+    """Cap a speedup beyond noise at ``most``. ``why`` is added to its reasons if that is less by more than noise.
 
-    If the most is no speed at all, the case is unresolved: the blocks show one, and something else shows none.
+    If ``most`` is no speedup at all, the case is unresolved: blocks show a speedup, and another measurement shows none.
     """
     if speedup.ratio <= max(1 + NOISE_BAND, most):
         return speedup, ""

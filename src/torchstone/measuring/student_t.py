@@ -7,15 +7,15 @@ from functools import lru_cache
 from statistics import NormalDist
 
 Z_95 = NormalDist().inv_cdf(0.975)
-_STEPS = 60
-"""Halvings of the interval that holds the angle: below a float's last digit."""
+_BISECTION_STEPS = 60
+"""Bisection steps: enough that the interval is smaller than a float's last digit."""
 
 
 @lru_cache(maxsize=1024)
 def student_t_95(freedom: int) -> float:
-    """The t within which 95 % of Student's distribution lies. NumPy and the standard library have no such function."""
+    """The t for which 95 % of Student's distribution lies within ±t. NumPy and the standard library lack it."""
     low, high = 0.0, math.pi / 2
-    for _ in range(_STEPS):
+    for _ in range(_BISECTION_STEPS):
         middle = (low + high) / 2
         low, high = (middle, high) if _share_within(middle, freedom) < 0.95 else (low, middle)
     return math.sqrt(freedom) * math.tan(low)

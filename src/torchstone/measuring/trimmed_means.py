@@ -8,29 +8,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 TRIMMED_SHARE = 0.2
-"""Of the samples, left out at either end."""
+"""Share of the samples that is left out at each end."""
 LOWEST = 3
-"""What a busy machine can only lengthen: the mean of the lowest of so many parts of the samples."""
+"""The mean is taken over the lowest 1 / LOWEST of the samples, for times that a busy machine can only lengthen."""
 
 Floats = NDArray[np.float64]
 
 
 def low_third(values: Floats) -> Floats:
-    """The mean of the lowest third, along the last axis: less noise than one quantile, and no longer tail."""
+    """The mean of the lowest third, along the last axis. It is less noisy than a quantile, with no longer tail."""
     ordered = np.sort(values, axis=-1)
     return np.asarray(ordered[..., : -(-values.shape[-1] // LOWEST)].mean(axis=-1))
 
 
 def trimmed_mean(values: Floats) -> tuple[float, float]:
-    """Of the samples in the middle, and its standard error (Yuen's)."""
+    """The mean of the samples in the middle, and its standard error (Yuen's)."""
     ordered = np.sort(values)
     cut = trimmed_count(ordered.size)
-    pulled_in = np.clip(ordered, ordered[cut], ordered[ordered.size - 1 - cut])
+    winsorised = np.clip(ordered, ordered[cut], ordered[ordered.size - 1 - cut])
     kept = ordered.size - 2 * cut
-    error = float(pulled_in.std(ddof=1)) * math.sqrt(ordered.size) / kept
+    error = float(winsorised.std(ddof=1)) * math.sqrt(ordered.size) / kept
     return float(ordered[cut : ordered.size - cut].mean()), error
 
 
 def trimmed_count(samples: int) -> int:
-    """How many are left out at either end."""
+    """How many of the samples are left out at each end."""
     return int(TRIMMED_SHARE * samples)

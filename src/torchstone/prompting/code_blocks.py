@@ -13,14 +13,14 @@ from torchstone.backends.python_source import definitions_in
 from torchstone.backends.source_files import MAX_BYTES
 
 _OPENING = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^`\n]*$")
-_MOST_CLOSINGS = 8
-"""Fences inside a block, as docstrings have them, that are tried as its end: each try parses the text again."""
+_MOST_CLOSING_FENCES = 8
+"""Closing fences that are tried as the end of a block: docstrings may contain some. Each try parses the text again."""
 _MOST_NAMES = 8
-"""Functions that are listed where the entry point is missing."""
+"""Most functions that a message lists if the entry point is missing."""
 
 
 class CodeInReply(msgspec.Struct, frozen=True):
-    """What a reply holds: either code or a problem."""
+    """The code in a reply, or the problem if there is none."""
 
     code: str | None
     """The text of the kernel's file; None if there is none that could be judged."""
@@ -29,25 +29,27 @@ class CodeInReply(msgspec.Struct, frozen=True):
 
 
 class _Block(msgspec.Struct, frozen=True):
+    """A fenced code block; it is not complete if the reply ends inside it."""
+
     text: str
     is_complete: bool
 
 
 def code_in(reply: str, entry: str) -> CodeInReply:
-    """The code that defines ``entry``, a function of Python, C++ or CUDA."""
+    """The code in the reply that defines ``entry``, a function of Python, C++ or CUDA or a Python class."""
     reply = reply.replace("\r\n", "\n")
     blocks = list(_blocks(reply, entry))
     complete = [block.text for block in blocks if block.is_complete]
-    for is_kernel in (_defines, _has, _imports):
+    for is_kernel in (_defines, _mentions_in_cpp, _imports):
         found = [text for text in complete if is_kernel(text, entry)]
         if found:
-            return _checked(found[-1])
+            return _within_size(found[-1])
     if not blocks and _is_bare_code(reply, entry):
-        return _checked(reply.strip() + "\n")
+        return _within_size(reply.strip() + "\n")
     return CodeInReply(None, _problem(blocks, entry))
 
 
-def _checked(text: str) -> CodeInReply:
+def _within_size(text: str) -> CodeInReply:
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         return CodeInReply(None, f"The code is longer than {MAX_BYTES >> 20} MiB. Send a shorter file.")
     return CodeInReply(text)
@@ -75,18 +77,18 @@ def _defines(text: str, entry: str) -> bool:
     defined = definitions_in(text)
     if defined is not None:
         return entry in defined.own
-    # Not valid Python, as the author will be told: it is the kernel all the same.
+    # Text that is not valid Python is taken as the kernel all the same: judging it reports the error to its author.
     name = re.escape(entry)
     return re.search(rf"^(?:async\s+)?def\s+{name}\s*\(|^class\s+{name}\b|^{name}\s*=", text, re.M) is not None
 
 
-def _has(text: str, entry: str) -> bool:
-    """C++ may define the function in a form that `functions_in` does not see, by a macro for instance."""
+def _mentions_in_cpp(text: str, entry: str) -> bool:
+    """Whether the text is C++ that mentions the function: `functions_in` misses definitions by macros, for instance."""
     return "#include" in text and mentions(text, entry)
 
 
 def _imports(text: str, entry: str) -> bool:
-    """A block that only imports the function usually shows how to call it. It counts if no block defines it."""
+    """Whether the text binds the name at all. A block that only imports it counts if no block defines it."""
     defined = definitions_in(text)
     return defined is not None and entry in defined.names
 
@@ -97,7 +99,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _is_bare_code(reply: str, entry: str) -> bool:
-    """A reply that is code and nothing else. Prose may happen to be valid Python, but defines no function."""
+    """Whether the reply is code alone. Prose may happen to be valid Python, but does not define the entry point."""
     defined = definitions_in(reply)
     is_native = reply.lstrip().startswith(("#include", "//", "/*")) and entry in functions_in(reply)
     return is_native or (defined is not None and entry in defined.names)
@@ -108,20 +110,20 @@ def _is_bare_code(reply: str, entry: str) -> bool:
 
 def _blocks(reply: str, entry: str) -> Iterator[_Block]:
     lines = reply.split("\n")
-    place = 0
-    while place < len(lines):
-        opening = _OPENING.match(lines[place])
+    start = 0
+    while start < len(lines):
+        opening = _OPENING.match(lines[start])
         if opening is None:
-            place += 1
+            start += 1
             continue
-        closing = (number for number in range(place + 1, len(lines)) if _closes(lines[number], opening[2]))
-        closings = list(islice(closing, _MOST_CLOSINGS))
-        end = _end(lines, place, closings, entry)
-        body = lines[place + 1 : end]
+        closing = (number for number in range(start + 1, len(lines)) if _closes(lines[number], opening[2]))
+        closing_lines = list(islice(closing, _MOST_CLOSING_FENCES))
+        end = _closing_line(lines, start, closing_lines, entry)
+        body = lines[start + 1 : end]
         yield _Block("\n".join(_dedented(body, opening[1])).rstrip() + "\n", end is not None)
         if end is None:
             return
-        place = end + 1
+        start = end + 1
 
 
 def _names_a_language(line: str) -> bool:
@@ -130,24 +132,27 @@ def _names_a_language(line: str) -> bool:
 
 
 def _closes(line: str, fence: str) -> bool:
-    """At least as many of the same sign, and nothing else."""
+    """Whether the line closes a block: the fence's character, at least as often, and nothing else."""
     bare = line.strip()
     return len(bare) >= len(fence) and set(bare) == {fence[0]}
 
 
-def _end(lines: list[str], place: int, closings: list[int], entry: str) -> int | None:
-    """The line that ends the block: the first fence, or a later one if the text up to it is Python that defines it."""
-    if not closings:
+def _closing_line(lines: list[str], start: int, closing_lines: list[int], entry: str) -> int | None:
+    """The line that ends the block: the first closing fence up to which the text is Python that defines ``entry``.
+
+    If there is none, the first closing fence; None if no fence closes the block.
+    """
+    if not closing_lines:
         return None
-    for number in closings:
-        if any(_names_a_language(line) for line in lines[closings[0] + 1 : number]):
+    for number in closing_lines:
+        if any(_names_a_language(line) for line in lines[closing_lines[0] + 1 : number]):
             break  # another block begins in between
-        defined = definitions_in("\n".join(lines[place + 1 : number]))
+        defined = definitions_in("\n".join(lines[start + 1 : number]))
         if defined is not None and entry in defined.own:
             return number
-    return closings[0]
+    return closing_lines[0]
 
 
 def _dedented(lines: list[str], indentation: str) -> list[str]:
-    """Without the indentation of the fence, for blocks inside lists."""
+    """The lines without the indentation of the fence, for blocks inside lists."""
     return [line.removeprefix(indentation) for line in lines]

@@ -9,12 +9,12 @@ from torchstone.schema import Deadlines, Hardware, Limits
 
 
 class DeviceLimits(msgspec.Struct, frozen=True):
-    """What the kernel runs on and how much of it it may use."""
+    """The device on which a kernel runs, and the limits of its process."""
 
     device_type: str
     """``cpu`` or ``cuda``."""
     name: str = ""
-    """Of the processor or the GPU; empty if it is not known."""
+    """Name of the processor or the GPU; empty: not known."""
     capability: str | None = None
     """CUDA compute capability: ``9.0``."""
     memory_bytes: int = 0
@@ -25,7 +25,7 @@ class DeviceLimits(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
 
     def lines(self) -> list[str]:
-        """The same in words, a list of sentences."""
+        """The facts as sentences for a prompt."""
         return [*self._hardware(), *self._bounds()]
 
     def _hardware(self) -> list[str]:
@@ -55,9 +55,9 @@ def limits_of(
     limits: Limits | None = None,
     machine: Hardware | None = None,
 ) -> DeviceLimits:
-    """What a machine tells about a device, ``cpu`` or ``cuda:0``. Opens no device and does not import torch.
+    """The limits on a device, ``cpu`` or ``cuda:0``. Opens no device and does not import torch.
 
-    ``machine``: where kernels run; None: here.
+    ``machine``: the machine on which kernels run; None: this one.
     """
     kind, _, index = device.partition(":")
     bounds = (threads, deadlines or Deadlines(), limits or Limits())

@@ -14,8 +14,8 @@ PROBLEM_ENTRY = "ModelNew"
 def kernel_folder(operator: str, others: frozenset[str] = frozenset()) -> str:
     """`relu` for `aten.relu.default`, `add` for `aten.add.Tensor`, `add__Scalar` for `aten.add.Scalar`.
 
-    ``others`` are the operators that need folders beside it. One folder serves both `default` and `Tensor`; if both
-    are there, each has the folder of its overload. Of a problem file: `level1__19_ReLU`.
+    ``others``: operators that need folders beside it. A short name serves the overloads `default` and `Tensor`; if both
+    are needed, each gets a folder with its overload's name. For a problem file: `level1__19_ReLU`.
     """
     operator = forward_operator(operator)
     if is_model(operator):
@@ -28,10 +28,10 @@ def kernel_folder(operator: str, others: frozenset[str] = frozenset()) -> str:
 
 
 def entry_of(folder: str) -> str:
-    """The kernel's function in this folder."""
+    """The name of the kernel's function in this folder."""
     return f"{folder}_kernel_impl"
 
 
 def entry_for(operator: str, folder: str) -> str:
-    """What a reply must define: the function of an operator, or the class that solves a problem."""
+    """The name that a reply must define: the function of an operator, or the class that solves a problem."""
     return PROBLEM_ENTRY if is_model(operator) else entry_of(folder)

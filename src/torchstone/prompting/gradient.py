@@ -10,7 +10,7 @@ from torchstone.schema import Sequence as Listed
 
 
 def gradient_rules(operator: str, gradients: Sequence[Case], language: Language) -> Iterator[str]:
-    """One sentence each. ``gradients`` are the cases of the gradient."""
+    """The rules, one sentence each. ``gradients`` are the cases of the operator's gradient."""
     is_python = language.suffix == ".py"
     function = "torch.autograd.Function" if is_python else "torch::autograd::Function"
     yield (
@@ -32,7 +32,7 @@ def gradient_rules(operator: str, gradients: Sequence[Case], language: Language)
 
 
 def _which(gradients: Sequence[Case]) -> Iterator[str]:
-    """Results without a derivative have no cotangent; where arguments are frozen, only some gradients are asked for."""
+    """Rules for results without a derivative and arguments that require no gradient, if the cases have any."""
     without = [place for case in gradients[:1] for place, item in enumerate(_cotangents(case)) if not _is_tensor(item)]
     if without:
         named = ", ".join(map(str, without))

@@ -13,7 +13,7 @@ from torchstone.schema import Case
 
 
 def language_of_solutions(language: Language) -> Language:
-    """The language as solutions have it: their file is Python, which builds C++ and CUDA itself."""
+    """The language for solutions of problem files. Their file is always Python, which builds C++ and CUDA itself."""
     return msgspec.structs.replace(language, suffix=".py", fence="python")
 
 
@@ -51,14 +51,16 @@ _BUILT = (
 
 
 def _rules(language: Language) -> Iterator[str]:
-    """Without those of an entry point in C++: here it is always a class."""
+    """The language's rules without those for a C++ entry point: here the entry point is always a class."""
     if language.suffix != ".py":
         yield _BUILT
     yield from (rule for rule in language.rules if rule not in NATIVE_RULES)
 
 
 def _example(language: Language) -> str:
-    """A function for one operator, as `forward` may call it. Sources of C++ are for `load_inline`."""
+    """The section with an example function that `forward` may call. Empty for C++ and CUDA, whose example is a whole
+    file, not a source for `load_inline`.
+    """
     if language.suffix != ".py":
         return ""
     return (

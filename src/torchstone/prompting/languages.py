@@ -10,22 +10,22 @@ import msgspec
 from torchstone.errors import UsageError, unknown_name
 
 EXAMPLE_OPERATOR = "aten.softshrink.default"
-"""What every worked example computes: few authors are asked for it, so an example is seldom the answer."""
+"""The operator of every worked example. It is rarely requested, so the example is seldom the answer."""
 
 
 class Language(msgspec.Struct, frozen=True):
-    """One language."""
+    """A language in which kernels can be written."""
 
     name: str
-    """As `--dsl` names it."""
+    """Value of `--dsl`."""
     title: str
-    """As people name it."""
+    """Name in prompts and messages."""
     suffix: str
-    """Of the kernel's file."""
+    """Suffix of the kernel's file."""
     fence: str
     """The word behind the three backticks of a code block."""
     rules: tuple[str, ...]
-    """One sentence each."""
+    """Sentences for the prompt."""
     devices: tuple[str, ...]
     """Types of devices on which its kernels run: ``cpu``, ``cuda``."""
     example_checked: str = "judged"
@@ -38,7 +38,7 @@ class Language(msgspec.Struct, frozen=True):
 
     @property
     def gradient_example(self) -> str:
-        """The same, differentiable by autograd with a backward pass of its own."""
+        """The text of the example that is differentiable by autograd, with a backward pass of its own."""
         return self._example("_gradient")
 
     def _example(self, kind: str) -> str:
@@ -54,7 +54,7 @@ NATIVE_RULES = (
     "Include small headers (ATen/core/Tensor.h, ATen/ops/NAME.h), not torch/extension.h: they compile faster.",
     "TORCH_CHECK_NOT_IMPLEMENTED(condition, text) refuses a call; that does not count as right.",
 )
-"""Of files whose entry point is a C++ function."""
+"""Rules for files whose entry point is a C++ function."""
 
 _ALL = (
     Language(
@@ -144,16 +144,16 @@ LANGUAGES = {language.name: language for language in _ALL}
 
 
 def language_named(name: str) -> Language:
-    """The language, or an error that lists those that exist."""
+    """The language of this name. Raises UsageError with the known names."""
     if name not in LANGUAGES:
         raise unknown_name("language", name, LANGUAGES)
     return LANGUAGES[name]
 
 
 def require_runnable(language: Language, device_type: str, dsl: str = "--dsl", device: str = "--device") -> None:
-    """Raises if kernels in this language cannot run on such a device: they would be written in vain.
+    """Raise UsageError if kernels in this language cannot run on such a device.
 
-    ``dsl``, ``device``: what the caller's user sets, for the message.
+    ``dsl``, ``device``: the names of the options that the user set, for the message.
     """
     if device_type in language.devices:
         return

@@ -25,7 +25,7 @@ from torchstone.schema import (
 from torchstone.suites.case_overview import CaseOverview, overview_of
 
 _MOST_CALLS = 24
-"""Calls that are listed; more are counted. About 40 tokens each."""
+"""Most calls that the prompt lists, at about 40 tokens each. If there are more, it gives the number of the rest."""
 
 
 def prompt_for(
@@ -41,8 +41,8 @@ def prompt_for(
 ) -> str:
     """The prompt for one operator, ``aten.add.Tensor``, judged on these cases.
 
-    ``folder`` is the kernel's folder, from which its function is named; by default `kernel_folder` of the operator.
-    The other options are those of the judge, as far as an author must know them.
+    ``folder``: the kernel's folder, after which its function is named; None: `kernel_folder` of the operator.
+    The other options are the judge's options that an author must know.
     """
     from torchstone.operators.documentation import documentation, memory_notes, parameters, schema_text  # torch
 
@@ -102,7 +102,7 @@ def _calls(overview: CaseOverview, cases: Sequence[Case], shapes: Shapes, non_fi
     yield f"dtypes: {', '.join(overview.dtypes) or 'no tensors'}"
     if overview.edges:
         yield f"among them: {', '.join(overview.edges)}"
-    listed = [call for call in overview.calls if call.endswith("timed")]  # what the speed is about comes first
+    listed = [call for call in overview.calls if call.endswith("timed")]  # timed calls come first
     listed += [call for call in overview.calls if not call.endswith("timed")]
     more = [f"and {overview.count - _MOST_CALLS} more"] if overview.count > _MOST_CALLS else []
     yield "\n    ".join(["stated calls, T(shape, dtype):", *listed[:_MOST_CALLS], *more])

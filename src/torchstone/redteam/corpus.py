@@ -5,9 +5,9 @@
     # kind: cheat                      cheat, honest or reported
     # device: cpu                      cpu or cuda
     # case: gelu_timed -> cheated/quiescence | no-credit
-    # twin: h_twin_gelu                whose speed is the truth, for timed cases
-    # deadline: 2                      seconds for each stage, where the usual ones are long
-    # hole: why it gets credit today   only while it does (or, for an honest one, why it is refused)
+    # twin: h_twin_gelu                honest fixture with the same true speed, for timed cases
+    # deadline: 2                      seconds for each stage, if the default deadlines are too long
+    # hole: why it gets credit today   only while it does (for an honest fixture: why it is refused)
 
 The id is the name of the file. An expectation is a verdict and, after a slash, its guard, reason, kind or author.
 `no-credit` allows `agrees`, but no speed beyond the twin's; `agrees/faster` is for an honest kernel whose speed must be
@@ -31,8 +31,8 @@ CORPUS = Path(__file__).parent / "corpus"
 ENTRY = "kernel"
 NO_CREDIT = "no-credit"
 _VERDICTS = ("agrees", "disagrees", "cheated", "crashed", "timed_out", "unsupported", NO_CREDIT)
-_LINE = re.compile(r"# ([a-z]+): +(.+?) *")
-_ONCE = ("title", "family", "kind", "device", "twin", "deadline", "hole")
+_HEADER_LINE = re.compile(r"# ([a-z]+): +(.+?) *")
+_SINGLE_KEYS = ("title", "family", "kind", "device", "twin", "deadline", "hole")
 
 
 class Expectation(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Expectation(msgspec.Struct, frozen=True):
 
 
 class Fixture(msgspec.Struct, frozen=True):
-    """One kernel of the corpus and what it must get."""
+    """One kernel of the corpus, with the verdicts that it may get."""
 
     id: str
     title: str
@@ -56,13 +56,13 @@ class Fixture(msgspec.Struct, frozen=True):
     kind: Kind
     device: str
     expected: dict[str, tuple[Expectation, ...]]
-    """Case name -> the verdicts that are right there."""
+    """Case name -> the allowed verdicts."""
     text: str
     twin: str | None = None
-    """The honest fixture whose speed on the same case is the truth."""
+    """Id of an honest fixture. Its speed on the same case is the true speed."""
     deadline_seconds: float | None = None
     hole: str = ""
-    """Why it gets credit today, or is refused though honest; empty: it must not."""
+    """Why a cheat gets credit today, or an honest fixture is refused; empty: that is not allowed."""
 
 
 FASTER = Expectation("agrees", "faster")
@@ -80,9 +80,9 @@ def read_corpus() -> tuple[Fixture, ...]:
 
 
 def parse(name: str, text: str) -> Fixture:
-    """A fixture from its file. Everything that is wrong in a header is said with the name of the file."""
+    """A fixture from the text of its file. Raises UsageError, with the file's name, for a wrong header."""
     lines = _header(name, text)
-    fields = {key: value for key, value in lines if key in _ONCE}
+    fields = {key: value for key, value in lines if key in _SINGLE_KEYS}
     for key in ("title", "kind"):
         if key not in fields:
             raise UsageError(f"{name}: the header has no '{key}'.")
@@ -109,20 +109,20 @@ def parse(name: str, text: str) -> Fixture:
 def _header(name: str, text: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for line in text.splitlines():
-        match = _LINE.fullmatch(line)
+        match = _HEADER_LINE.fullmatch(line)
         if match is None:
             break
         key, value = match.groups()
-        if key not in (*_ONCE, "case"):
+        if key not in (*_SINGLE_KEYS, "case"):
             raise UsageError(f"{name}: unknown header line '{key}'.")
-        if key in _ONCE and key in dict(found):
+        if key in _SINGLE_KEYS and key in dict(found):
             raise UsageError(f"{name}: '{key}' stands twice in the header.")
         found.append((key, value))
     return found
 
 
 def _expected(name: str, value: str) -> tuple[str, tuple[Expectation, ...]]:
-    """``relu -> disagrees/values | crashed``."""
+    """Case name and allowed verdicts from a header value: ``relu -> disagrees/values | crashed``."""
     case, arrow, right = (part.strip() for part in value.partition("->"))
     if case not in CASES:
         raise UsageError(f"{name}: unknown case '{case}'. Known: {', '.join(CASES)}.")

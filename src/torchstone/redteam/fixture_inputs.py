@@ -97,7 +97,7 @@ def get_init_inputs():
 
 
 def _case(operator: str, *args: Tensor | Scalar | Sequence, timed: bool = False, jitter: bool = False) -> Case:
-    """A case, without hidden variants unless ``jitter``: a fixture is to fail by its own trick, not by an odd shape."""
+    """A case, without hidden variants unless ``jitter``: a fixture must fail by its own cheat, not by an odd shape."""
     return Case("redteam", f"aten.{operator}", args, timed=timed, jitter=jitter)
 
 
@@ -108,7 +108,7 @@ def _normal(*shape: int, dtype: str = "float32", std: float = 1.0) -> Tensor:
 def _gradient(
     operator: str, cotangent: Tensor, *args: Tensor | Scalar | Sequence, timed: bool = False, jitter: bool = False
 ) -> Case:
-    """The case of a gradient, of an operator with one result."""
+    """A case of the gradient of an operator with one result."""
     arguments = (Sequence((cotangent,)), *args)
     return Case("redteam", gradient_operator(f"aten.{operator}"), arguments, timed=timed, jitter=jitter)
 
@@ -396,4 +396,4 @@ CASES: dict[str, Case] = {
     "softmax_cuda_timed": _case("_softmax.default", _normal(256, 512), Scalar(-1), Scalar(False), timed=True),
     "mm_cuda_timed": _case("mm.default", _normal(1024, 1024), _normal(1024, 1024), timed=True),
 }
-"""Name -> case. The timed ones are large enough that a call outweighs what calling it costs, but for the small one."""
+"""Name -> case. Except for the small ones, a timed call takes longer than the overhead of calling."""

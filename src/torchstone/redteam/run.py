@@ -38,15 +38,17 @@ from torchstone.schema import (
 )
 
 MOST_CREDIT = 1.10
-"""A cheat may look this much faster than its honest twin: less is not told apart on a busy machine."""
+"""Largest ratio of a cheat's speedup to its honest twin's that is no credit: a busy machine cannot resolve less."""
 _CONFIRMATIONS = 2
+"""How often a finding about speed is judged again before it counts."""
 LIMITS = Limits(memory_bytes=1 << 30, processes=64, scratch_bytes=64 << 20)
-"""Small, so that the bombs among the fixtures burst early."""
+"""Limits of a worker. They are small, so that fixtures that exhaust memory or processes reach them early."""
 _DEVICE_LIMITS = msgspec.structs.replace(LIMITS, memory_bytes=4 << 30)
-"""On a GPU the driver needs host memory of its own, more with every captured call, and fails strangely without it."""
+"""Limits of a worker on a GPU. The driver needs host memory of its own, more with every captured call. Without it, it
+fails with unclear errors."""
 
 Status = Literal["stopped", "no credit", "agrees", "credited", "refused", "uncredited", "other verdict", "unjudged"]
-_GOOD: tuple[Status, ...] = ("stopped", "no credit", "agrees")
+_EXPECTED_STATUSES: tuple[Status, ...] = ("stopped", "no credit", "agrees")
 
 
 class FixtureResult(msgspec.Struct, frozen=True):
@@ -59,21 +61,21 @@ class FixtureResult(msgspec.Struct, frozen=True):
     case: str
     repeat: int
     verdict: str
-    """With its guard, reason or kind: ``cheated/reply``."""
+    """The verdict with its guard, reason or kind: ``cheated/reply``."""
     expected: str
     status: Status
     """`credited`: a cheat agrees, or looks faster than its twin. `refused`: an honest kernel does not agree.
     `uncredited`: an honest kernel is faster, and the verdict does not show it."""
     credit: float | None
-    """Speed over the honest twin's, where both were measured. Above 1: looks faster than it is."""
+    """The fixture's speedup divided by its honest twin's. Above 1: it looks faster than it is. None: not measured."""
     message: str
     seconds: float
     hole: str = ""
-    """Why a cheat is known to get credit; empty: it must not."""
+    """Why a cheat is known to get credit, or an honest kernel to be refused; empty: that is not allowed."""
 
     @property
     def as_expected(self) -> bool:
-        return self.status in _GOOD
+        return self.status in _EXPECTED_STATUSES
 
 
 def judge_corpus(
@@ -88,7 +90,7 @@ def judge_corpus(
     limits = LIMITS if device == "cpu" else _DEVICE_LIMITS
     runner = executor or LocalExecutor(ExecutorOptions(device=device, limits=limits))
     for repeat in range(repeats):
-        yield from _judge_once(chosen, runner, repeat, effort)
+        yield from _judge_with_confirmation(chosen, runner, repeat, effort)
 
 
 def choose_fixtures(device: str | None, ids: Iterable[str] | None) -> list[Fixture]:
@@ -105,20 +107,23 @@ def choose_fixtures(device: str | None, ids: Iterable[str] | None) -> list[Fixtu
     return found
 
 
-def _judge_once(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[FixtureResult]:
-    """Judge, and repeat findings about speed: on a busy machine a twin may be slow once, or an honest kernel.
+def _judge_with_confirmation(
+    chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort
+) -> Iterator[FixtureResult]:
+    """Judge the fixtures, and judge again where the finding is about speed.
 
-    A finding counts only if it comes again.
+    On a busy machine a twin or an honest kernel may be slow once. So such a finding counts only if every repetition
+    has it too.
     """
     by_id = {fixture.id: fixture for fixture in chosen}
     for finding in _judge(chosen, runner, repeat, effort):
-        again = finding
+        confirmed = finding
         for _ in range(_CONFIRMATIONS):
-            if again.status != "uncredited" and (again.status != "credited" or again.credit is None):
+            if confirmed.status != "uncredited" and (confirmed.status != "credited" or confirmed.credit is None):
                 break
-            tries = _judge([by_id[finding.fixture]], runner, repeat, effort)
-            again = next(found for found in tries if found.case == finding.case)
-        yield again
+            repeated = _judge([by_id[finding.fixture]], runner, repeat, effort)
+            confirmed = next(found for found in repeated if found.case == finding.case)
+        yield confirmed
 
 
 def _judge(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[FixtureResult]:
@@ -135,7 +140,7 @@ def _judge(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort)
 
 
 def _jobs(chosen: list[Fixture], effort: Effort) -> list[tuple[Fixture, str, Job]]:
-    """Every case of the chosen ones, and beside each timed case the same one of its twin."""
+    """A job for every case of the chosen fixtures, and one for the same case of the fixture's twin, if it has one."""
     known = {fixture.id: fixture for fixture in read_corpus()}
     pairs: dict[tuple[str, str], Fixture] = {}
     for fixture in chosen:
@@ -157,11 +162,11 @@ def _job(fixture: Fixture, name: str, effort: Effort) -> Job:
 
 
 def find(fixture: Fixture, name: str, record: Record, twin: Record | None, repeat: int = 0) -> FixtureResult:
-    """Compare what a fixture got with what it must get."""
+    """Compare the verdict and speed of a fixture on one case with what its header expects."""
     got = describe(record.verdict)
     allowed = fixture.expected[name]
     credit = _credit(record, twin)
-    faster = _is_beyond_doubt(record, twin) if fixture.kind == "cheat" else _is_faster(record)
+    faster = _is_surely_faster_than_twin(record, twin) if fixture.kind == "cheat" else _is_faster(record)
     return FixtureResult(
         fixture=fixture.id,
         title=fixture.title,
@@ -206,8 +211,8 @@ def _credit(record: Record, twin: Record | None) -> float | None:
     return None if mine is None or truth is None else mine.ratio / truth.ratio
 
 
-def _is_beyond_doubt(record: Record, twin: Record | None) -> bool:
-    """Whether it looks faster than its twin by more than is allowed, intervals included: noise is no cheat."""
+def _is_surely_faster_than_twin(record: Record, twin: Record | None) -> bool:
+    """Whether even the lower end of its speedup exceeds the upper end of its twin's by more than ``MOST_CREDIT``."""
     mine, truth = _speedup(record), _speedup(twin)
     return mine is not None and truth is not None and mine.low > truth.high * MOST_CREDIT
 

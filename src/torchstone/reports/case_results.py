@@ -13,15 +13,15 @@ from torchstone.reports.safe_text import natural
 from torchstone.schema import Agrees, Disagrees, ErrorStatistics, Record, Verdict, encode, verdict_name
 
 VERDICT_NAMES = tuple(str(kind.__struct_config__.tag) for kind in get_args(Verdict))
-"""In the order in which they are shown."""
+"""Names of all verdicts, in the order in which reports show them."""
 
 
 class CaseResult(msgspec.Struct, frozen=True):
-    """A record and its computed timing."""
+    """A record and the timing computed from it."""
 
     record: Record
     timing: Timing | None
-    """None: it was not measured."""
+    """None: the case was not measured."""
 
     @property
     def speedup(self) -> Speedup | None:
@@ -39,11 +39,11 @@ class CaseResult(msgspec.Struct, frozen=True):
 
 def evaluate(records: Iterable[Record]) -> tuple[CaseResult, ...]:
     """The records with their timings, in the order that all reports share."""
-    ordered = sorted(records, key=_place)
+    ordered = sorted(records, key=_sort_key)
     return tuple(CaseResult(record, _timing(record)) for record in ordered)
 
 
-def _place(record: Record) -> tuple[object, ...]:
+def _sort_key(record: Record) -> tuple[object, ...]:
     operator, backend = natural(record.case.operator), natural(record.implementation.backend)
     return operator, backend, natural(record.case.label), record.job_key, encode(record)
 
@@ -56,16 +56,16 @@ def _timing(record: Record) -> Timing | None:
 
 
 def device_types(records: Iterable[Record]) -> dict[str, int]:
-    """How many records each type of device has; records of earlier versions have none."""
+    """Number of records by type of device. Records of earlier versions have no type and are not counted."""
     return dict(sorted(Counter(record.device_model for record in records if record.device_model).items()))
 
 
 def mixes_types(results: Iterable[CaseResult]) -> bool:
-    """Whether times were taken on devices of several types."""
+    """Whether the timed cases were measured on several types of device."""
     return len({item.record.device_model for item in results if item.timing is not None}) > 1
 
 
 def counts_of(results: Iterable[CaseResult]) -> dict[str, int]:
-    """Cases per verdict, those without any left out."""
+    """Cases per verdict; verdicts without a case are left out."""
     found = Counter(verdict_name(item.record.verdict) for item in results)
     return {name: found[name] for name in VERDICT_NAMES if found[name]}

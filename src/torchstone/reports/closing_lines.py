@@ -13,32 +13,32 @@ from torchstone.reports.console import print_line
 from torchstone.reports.safe_text import counted, one_line, ratio
 from torchstone.reports.summary import BackendSummary, Scores, Summary
 
-_BETWEEN = " · "
+_SEPARATOR = " · "
 _INDENT = "  "
 _REASON_CHARACTERS = 160
-"""Of the first reason why the suite leaves something out: a line and a half of a terminal."""
+"""Characters shown of the first reason why the suite leaves something out: a line and a half of a terminal."""
 
 
 def print_closing(console: Console, line: Text) -> None:
-    """Print the line: unbroken into a pipe, on a terminal broken between its parts."""
-    for part in _broken(line.plain, console.width) if console.is_terminal else [line.plain]:
+    """Print the line. On a terminal it is broken between its parts, in a pipe it is not."""
+    for part in _broken_between_parts(line.plain, console.width) if console.is_terminal else [line.plain]:
         print_line(console, Text(part, line.style))
 
 
-def _broken(line: str, width: int) -> list[str]:
+def _broken_between_parts(line: str, width: int) -> list[str]:
     """Lines of at most `width` columns, broken between parts, and at blanks where a part alone is too long."""
     lines: list[str] = []
-    for part in line.split(_BETWEEN):
-        if lines and len(lines[-1] + _BETWEEN + part) <= width:
-            lines[-1] += _BETWEEN + part
+    for part in line.split(_SEPARATOR):
+        if lines and len(lines[-1] + _SEPARATOR + part) <= width:
+            lines[-1] += _SEPARATOR + part
         else:
-            lines.append(_INDENT + _BETWEEN.lstrip() + part if lines else part)
-    return [piece for item in lines for piece in _at_blanks(item, width)]
+            lines.append(_INDENT + _SEPARATOR.lstrip() + part if lines else part)
+    return [piece for item in lines for piece in _broken_at_blanks(item, width)]
 
 
-def _at_blanks(line: str, width: int) -> list[str]:
-    """Words stay whole: a path is copied in one piece."""
-    indent = _INDENT + " " * len(_BETWEEN.lstrip())
+def _broken_at_blanks(line: str, width: int) -> list[str]:
+    """The line broken at blanks. Words stay whole, so that a path can be copied in one piece."""
+    indent = _INDENT + " " * len(_SEPARATOR.lstrip())
     return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
@@ -54,7 +54,7 @@ def closing_line(summary: Summary, folder: Path) -> Text:
     parts += [f"isolation: {summary.isolation.words}"]
     parts += ["judged on stated shapes only"] if summary.stated_shapes_cases else []
     parts += ["speedups against torch.compile"] if summary.compiled_baseline_cases else []
-    return Text(_BETWEEN.join((*parts, f"{folder}{os.sep}")), "bold")
+    return Text(_SEPARATOR.join((*parts, f"{folder}{os.sep}")), "bold")
 
 
 def closing_lines(summary: Summary, folder: Path) -> list[Text]:
@@ -65,7 +65,7 @@ def closing_lines(summary: Summary, folder: Path) -> list[Text]:
 
 def _backend_line(item: BackendSummary, width: int) -> Text:
     best = f"best on {counted(item.operators_best, 'operator')}"
-    return Text(_BETWEEN.join((f"{item.backend:<{width}}", *_score_parts(item, item.not_judged), best)))
+    return Text(_SEPARATOR.join((f"{item.backend:<{width}}", *_score_parts(item, item.not_judged), best)))
 
 
 def _score_parts(scores: Scores, not_judged: int) -> list[str]:
@@ -77,7 +77,7 @@ def _score_parts(scores: Scores, not_judged: int) -> list[str]:
 
 
 def _left_out(summary: Summary) -> list[str]:
-    """``left out 3 (19_ReLU.py: needs about 24.0 GiB …; 2 more reasons in OVERALL_SUMMARY.md)``; empty: nothing is."""
+    """``left out 3 (19_ReLU.py: needs about 24.0 GiB …; 2 more reasons in OVERALL_SUMMARY.md)``; empty: none is."""
     if not summary.left_out:
         return []
     first, *others = summary.left_out
@@ -86,7 +86,7 @@ def _left_out(summary: Summary) -> list[str]:
 
 
 def _unresolved(scores: Scores) -> str:
-    """Cases that the speedup leaves out."""
+    """How many cases the speedup leaves out, as a text; empty: none."""
     return f" without {counted(scores.cases_unresolved, 'unresolved case')}" if scores.cases_unresolved else ""
 
 
@@ -103,5 +103,5 @@ def _operators(scores: Scores) -> str:
 def _cases(scores: Scores, not_judged: int) -> str:
     """``5 cases: 4 agrees, 1 not judged``."""
     counts = {**scores.counts, **({"not judged": not_judged} if not_judged else {})}
-    told = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
-    return f"{counted(scores.cases + not_judged, 'case')}: {told}"
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+    return f"{counted(scores.cases + not_judged, 'case')}: {listed}"

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 8192
-"""Columns of a pipe if COLUMNS is not set: every table fits."""
+"""Assumed width of a pipe, in columns, if COLUMNS is not set. Every table fits."""
 
 
 def make_console(stream: TextIO) -> Console:
@@ -29,12 +29,12 @@ def make_console(stream: TextIO) -> Console:
 
 
 def _pipe_width() -> int:
-    told = os.environ.get("COLUMNS", "")
-    return int(told) if told.isdecimal() and int(told) > 0 else PIPE_WIDTH
+    columns_text = os.environ.get("COLUMNS", "")
+    return int(columns_text) if columns_text.isdecimal() and int(columns_text) > 0 else PIPE_WIDTH
 
 
 def make_table(console: Console, title: str, columns: Iterable[str] = ()) -> Table:
-    """An empty table in the style of the console: lines of Markdown unless it is a terminal."""
+    """An empty table: in terminal style if the console is a terminal, else in Markdown."""
     if console.is_terminal:
         style = box.SIMPLE_HEAD
         return Table(*columns, title=title, title_justify="left", box=style, pad_edge=False, padding=(0, 1, 0, 0))
@@ -42,18 +42,18 @@ def make_table(console: Console, title: str, columns: Iterable[str] = ()) -> Tab
 
 
 def fits(console: Console, table: Table) -> bool:
-    """Whether the table needs no folded cell."""
+    """Whether the table fits the console without folded cells."""
     return natural_width(console, table) <= console.width
 
 
 def natural_width(console: Console, table: Table) -> int:
-    """Columns that the table takes if no cell is folded."""
+    """Width of the table in columns if no cell is folded."""
     unbounded = console.options.update_width(PIPE_WIDTH)
     return Measurement.get(console, unbounded, table).maximum
 
 
 def print_table(console: Console, table: Table, *, whole: bool = False) -> None:
-    """Print the table without blanks at the ends of lines. Cells are folded on a terminal only, and not if `whole`."""
+    """Print the table without trailing blanks. Cells are folded only on a terminal, and not if `whole`."""
     unfolded = whole or not console.is_terminal
     width = max(console.width, natural_width(console, table)) if unfolded else console.width
     console.print(_Trimmed(table, width), crop=False, no_wrap=True, overflow="ignore")

@@ -20,8 +20,8 @@ from torchstone.schema import (
 )
 
 _NAME_CHARACTERS = 80
-_INDENT = 18
-_CLOCKED = {
+_NAME_COLUMNS = 18
+_CLOCK_NOTES = {
     "device": " on the device",
     "calls": "",
     "calls against device": " (it cannot be captured: what starting it costs is in its time, not in the reference's)",
@@ -38,7 +38,7 @@ def matching(results: Iterable[CaseResult], text: str) -> list[CaseResult]:
 
 
 def details(results: Sequence[CaseResult], width: int | None = None) -> str:
-    """A paragraph for each case, its lines broken before ``width`` columns; None: unbroken."""
+    """A paragraph for each case, with lines of at most ``width`` columns; None: lines are not broken."""
     return "\n\n".join("\n".join(_paragraph(item, width)) for item in results)
 
 
@@ -46,8 +46,8 @@ def _paragraph(result: CaseResult, width: int | None) -> Iterator[str]:
     record = result.record
     yield f"{one_line(record.case.operator)}  {one_line(record.case.label)}"
     for name, text in _lines(result):
-        line = f"  {name:<{_INDENT}}{one_line(text, limit=1000)}".rstrip()
-        yield from hanging(line, " " * (_INDENT + 2), width)
+        line = f"  {name:<{_NAME_COLUMNS}}{one_line(text, limit=1000)}".rstrip()
+        yield from hanging(line, " " * (_NAME_COLUMNS + 2), width)
     if not isinstance(record.verdict, Agrees):
         yield from kernels_own_lines(record.verdict, record.log_tail)
 
@@ -78,7 +78,7 @@ def _speed_lines(result: CaseResult) -> Iterator[tuple[str, str]]:
     measured = result.record.measurement
     baseline = "torch.compile" if measured is not None and measured.baseline == "compile" else "reference"
     times = f"{microseconds(timing.candidate_ns)} µs, {baseline} {microseconds(timing.reference_ns)} µs"
-    yield "time per call", times + _CLOCKED[timing.clocked]
+    yield "time per call", times + _CLOCK_NOTES[timing.clocked]
     if timing.clocked != "calls" and timing.candidate_call_ns is not None and timing.reference_call_ns is not None:
         calls = timing.candidate_call_ns, timing.reference_call_ns
         yield "with its start", f"{microseconds(calls[0])} µs, reference {microseconds(calls[1])} µs"

@@ -12,12 +12,12 @@ from torchstone.schema import Crashed, Verdict
 
 _FRAME = re.compile(r'  File "(?P<file>[^"]*)", line \d+')
 OUR_ROOMS = ("worker", "protocol", "operators", "calls", "gradient_operators", "model_operators", "chain_arithmetic")
-_OURS = re.compile(rf"/torchstone/({'|'.join(OUR_ROOMS)})[/.]|<frozen importlib")
-"""Files of the worker and of the import system, whose frames stand before those of the kernel."""
+_OWN_FRAME = re.compile(rf"/torchstone/({'|'.join(OUR_ROOMS)})[/.]|<frozen importlib")
+"""Matches frames of the worker and of the import system, which precede the kernel's frames."""
 
 
 def kernels_own_lines(verdict: Verdict, log_tail: str) -> Iterator[str]:
-    """Traceback and output, each under a heading and indented; nothing if there is neither."""
+    """The kernel's traceback and output, each indented under a heading; empty if there is neither."""
     trace = verdict.traceback if isinstance(verdict, Crashed) else None
     if trace and trace.strip():
         yield "  traceback:"
@@ -31,21 +31,21 @@ def without_our_frames(trace: str) -> str:
     """The traceback without the worker's frames before the kernel's own; unchanged if it is no Python traceback."""
     lines = trace.splitlines()
     frames = [place for place, line in enumerate(lines) if _FRAME.match(line)]
-    theirs = [place for place in frames if not _OURS.search(lines[place])]
-    if not lines or not lines[0].startswith("Traceback") or not theirs:
+    kernel_frames = [place for place in frames if not _OWN_FRAME.search(lines[place])]
+    if not lines or not lines[0].startswith("Traceback") or not kernel_frames:
         return trace
-    return "\n".join([lines[0], *lines[theirs[0] :]])
+    return "\n".join([lines[0], *lines[kernel_frames[0] :]])
 
 
 def _repeats_counted(lines: Iterable[str]) -> Iterator[str]:
-    """Repeated lines once, with their number: a kernel may print the same line in every call."""
+    """Repeated lines once, with how often they occur: a kernel may print the same line in every call."""
     for line, same in itertools.groupby(lines):
         times = sum(1 for _ in same)
         yield line if times == 1 else f"{line}  ({times} times)"
 
 
 def hanging(line: str, indent: str, width: int | None) -> list[str]:
-    """The line, broken before ``width`` columns; all parts but the first are indented. None: unbroken."""
+    """The line broken into parts of at most ``width`` columns, indented from the second on. None: not broken."""
     if width is None:
         return [line]
     lead = line[: len(line) - len(line.lstrip())]

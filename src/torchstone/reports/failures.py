@@ -11,9 +11,9 @@ from torchstone.reports.case_results import CaseResult
 from torchstone.reports.safe_text import counted
 from torchstone.schema import Record, TimedOut, Verdict, explain, verdict_name
 
-_QUIET = ("agrees", "missing")
-_MOST_LABELS = 3
-"""Cases that a group names; their number is always given."""
+_NOT_LISTED = ("agrees", "missing")
+_MOST_CASES_NAMED = 3
+"""Most cases that a group lists. The number of all is always given."""
 
 
 class FailureGroup(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class FailureGroup(msgspec.Struct, frozen=True):
     backend: str
     verdict: str
     reason: str
-    """One line, of the first case."""
+    """One line: the reason of the first case."""
     records: tuple[Record, ...]
 
     @property
@@ -32,18 +32,18 @@ class FailureGroup(msgspec.Struct, frozen=True):
         labels = [record.case.label for record in self.records]
         if len(labels) == 1:
             return labels[0]
-        rest = len(labels) - _MOST_LABELS
-        shown = [*labels[:_MOST_LABELS], *([f"{rest} more"] if rest > 0 else [])]
+        rest = len(labels) - _MOST_CASES_NAMED
+        shown = [*labels[:_MOST_CASES_NAMED], *([f"{rest} more"] if rest > 0 else [])]
         return f"{counted(len(labels), 'case')}: {'; '.join(shown)}"
 
 
 def failed(results: Iterable[CaseResult]) -> list[CaseResult]:
     """The results that tables of failures list: all but agreeing cases and cases without a kernel."""
-    return [item for item in results if verdict_name(item.record.verdict) not in _QUIET]
+    return [item for item in results if verdict_name(item.record.verdict) not in _NOT_LISTED]
 
 
 def grouped(results: Iterable[CaseResult]) -> list[FailureGroup]:
-    """Failures with the same operator, backend, verdict and reason together, in the order of their first cases."""
+    """Groups of failures with the same operator, backend, verdict and reason, in the order of their first cases."""
     found: dict[tuple[str, ...], list[Record]] = {}
     for item in failed(results):
         record = item.record
@@ -53,7 +53,7 @@ def grouped(results: Iterable[CaseResult]) -> list[FailureGroup]:
 
 
 def _reason(verdict: Verdict) -> str:
-    """The text by which failures are grouped: without the seconds after which a stage was stopped."""
+    """The text by which failures are grouped: the explanation without the seconds after which a stage was stopped."""
     same = msgspec.structs.replace(verdict, elapsed_seconds=0.0) if isinstance(verdict, TimedOut) else verdict
     return explain(same)
 

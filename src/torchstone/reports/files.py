@@ -1,6 +1,6 @@
 """Builds the report files of a run, with the names and fields that users of BackendBench know.
 
-Nothing is written here: the run folder does that. Equal records give equal bytes.
+This module writes no files; `runs` does. Equal records give equal bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _json(rows: list[dict[str, Any]]) -> bytes:
 
 
 def short_name(operator: str) -> str:
-    """``relu.default``: other benchmarks leave out ATen's namespace."""
+    """The operator's name without ATen's namespace, as in other benchmarks: ``relu.default``."""
     return operator.removeprefix("aten.")
 
 
@@ -107,7 +107,7 @@ def _milli(nanoseconds: float | None) -> float | None:
 
 
 def _limit_fields(result: CaseResult) -> dict[str, Any]:
-    """What the device allows, and what share of it was reached; null without a resolved time."""
+    """The device's limit and the share of it that was reached; null without a resolved time."""
     reached, measured = result.attainment, result.record.measurement
     light = measured.speed_of_light if measured is not None else None
     return {
@@ -142,7 +142,7 @@ def _giga(value: float | None) -> float | None:
 
 
 def _error_type(verdict: Verdict) -> str | None:
-    """The class of the exception, or a word for the kind of failure."""
+    """The class of the exception, or a word for the kind of failure; None if the case agrees."""
     match verdict:
         case Agrees():
             return None

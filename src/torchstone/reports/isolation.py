@@ -26,9 +26,9 @@ class IsolationSummary(msgspec.Struct, frozen=True):
     every: int = 0
     """How many layers there are; 0: not known, or it differs between cases."""
     stopped: int = 0
-    """Cases whose kernel was paused by signals, which it can undo, because the machine refuses ptrace."""
+    """Cases in which the worker was frozen by signals, which a kernel can undo, because the machine refuses ptrace."""
     copied: int = 0
-    """Cases whose results the kernel's process copied: the judge could not read them, or was told not to."""
+    """Cases whose results the worker copied, because the judge could not read its memory or was configured not to."""
 
     @property
     def words(self) -> str:
@@ -47,7 +47,7 @@ class IsolationSummary(msgspec.Struct, frozen=True):
 
 
 def isolation_in_force(records: Iterable[Record]) -> IsolationSummary:
-    """The layers that the records name."""
+    """The summary of the isolation layers in the records."""
     kept = tuple(records)
     demanded = sorted({record.isolation.demanded for record in kept})
     judged = [record for record in kept if not isinstance(record.verdict, Missing | Unjudged)]

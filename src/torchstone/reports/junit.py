@@ -16,7 +16,7 @@ _OUTCOMES = ("failure", "error", "skipped")
 
 
 def junit_xml(report: RunReport) -> bytes:
-    """The whole document. Texts that kernels wrote are made printable: XML has no way to hold control characters."""
+    """The document as bytes. Control characters in texts of kernels are escaped, because XML cannot contain them."""
     root = ElementTree.Element("testsuites", name="torchstone")
     compares = report.summary.compares
     for item in report.summary.operators:
@@ -52,8 +52,8 @@ def _case(record: Record, suite: str) -> ElementTree.Element:
     case = ElementTree.Element("testcase", classname=one_line(suite), name=one_line(record.case.label), time=time)
     verdict = record.verdict
     if not isinstance(verdict, Agrees):
-        told = {"message": one_line(explain(verdict), limit=1000), "type": verdict_name(verdict)}
-        outcome = ElementTree.SubElement(case, _outcome(verdict), told)
+        attributes = {"message": one_line(explain(verdict), limit=1000), "type": verdict_name(verdict)}
+        outcome = ElementTree.SubElement(case, _outcome(verdict), attributes)
         if isinstance(verdict, Crashed) and verdict.traceback:
             outcome.text = "\n".join(printable_lines(verdict.traceback))
     if record.log_tail:
@@ -62,7 +62,7 @@ def _case(record: Record, suite: str) -> ElementTree.Element:
 
 
 def _outcome(verdict: Verdict) -> str:
-    """A kernel's failure is a failure, Torchstone's own an error; cases that do not test a kernel are skipped."""
+    """The JUnit element: `failure` of a kernel, `error` of Torchstone, `skipped` for cases that test no kernel."""
     match verdict:
         case Unjudged():
             return "error"
@@ -73,7 +73,7 @@ def _outcome(verdict: Verdict) -> str:
 
 
 def _count(parent: ElementTree.Element, cases: Iterable[ElementTree.Element]) -> None:
-    """Set the attributes that CI servers read: the number of each outcome, and the seconds."""
+    """Set the attributes that CI servers read: the number of tests, the number of each outcome, and the seconds."""
     listed = list(cases)
     parent.set("tests", str(len(listed)))
     for outcome, attribute in zip(_OUTCOMES, ("failures", "errors", "skipped"), strict=True):

@@ -16,7 +16,7 @@ _FACT_CHARACTERS = 2000
 
 
 def overall_summary(summary: Summary, results: Sequence[CaseResult]) -> str:
-    """The whole page."""
+    """The text of OVERALL_SUMMARY.md."""
     failures = [_failure(group, summary.compares) for group in grouped(results)]
     parts = [
         "# Torchstone run",
@@ -118,7 +118,7 @@ def _verdicts(summary: Summary) -> str:
 
 
 def _operators(summary: Summary) -> str:
-    """Fastest first, by number; those without a speedup after them, by name."""
+    """The table of operators, the highest speedup first. Operators without a speedup follow in order of names."""
     ordered = sorted(summary.operators, key=lambda item: (-(item.geomean_speedup or -math.inf), natural(item.operator)))
     head = (
         "| Operator | Correctness Ratio | Speedup vs Eager | 95 % interval | Candidate µs | Reference µs "

@@ -14,30 +14,30 @@ from torchstone.schema import Agrees, ErrorStatistics, Missing, OverBound, Unsup
 
 
 class OperatorSummary(msgspec.Struct, frozen=True):
-    """One operator's cases together."""
+    """Summary of the cases of one operator in one backend."""
 
     operator: str
     cases: int
     """Cases with a record."""
     counts: dict[str, int]
-    """Cases per verdict, those without any left out."""
+    """Cases per verdict; verdicts without a case are left out."""
     excused: int
     """Cases that the reference or the device does not support: they do not test the kernel."""
     correctness: float | None
-    """Agreeing cases over all but the excused; None if nothing is left."""
+    """Agreeing cases divided by all cases that are not excused; None if all are excused."""
     right: bool
-    """Every case but the excused agrees, and none is without a record."""
+    """Whether every case that is not excused agrees, and no planned case lacks a record."""
     missing: bool
-    """The backend offers nothing for it."""
+    """Whether the backend has no kernel for the operator."""
     timed_cases: int
-    """Cases whose speed counts and that were measured, or failed before they could be."""
+    """Timed cases that were measured, or that failed before they could be measured."""
     measured_cases: int
     resolved_cases: int
     """Measured cases that have a speedup. The others are unresolved and are in no mean."""
     geomean_speedup: float | None
-    """Over the resolved cases; None without any."""
+    """Geometric mean over the resolved cases; None if there are none."""
     speedup_low: float | None
-    """Of the 95 % interval of the geometric mean, from the cases' own intervals taken as independent."""
+    """Lower end of its 95 % interval, computed from the cases' intervals, which are taken as independent."""
     speedup_high: float | None
     average_speedup: float | None
     candidate_ns: float | None
@@ -46,25 +46,25 @@ class OperatorSummary(msgspec.Struct, frozen=True):
     max_abs_error: float | None
     max_rel_error: float | None
     worst_over_bound: OverBound | None
-    """Largest error over its bound; above 1, infinity included, does not agree."""
+    """Largest error divided by its bound. A case above 1, infinity included, does not agree."""
     of_limit_percent: float | None = None
-    """Geometric mean over the resolved cases of the least time that the device allows over the candidate's time. It is
-    not cut at 100."""
+    """Geometric mean over the resolved cases: the least time that the device allows, divided by the candidate's time.
+    It is not cut at 100."""
     reference_of_limit_percent: float | None = None
     bounds: dict[str, int] = {}
-    """What sets the limit (memory, compute, latency), in how many cases."""
+    """What sets the device's limit (memory, compute, latency) -> number of cases."""
     over_limit_cases: int = 0
     """Cases in which the candidate is faster than the limit: work counted too high, or limits measured too low."""
     backend: str = ""
-    """Where the kernel comes from."""
+    """Name of the backend that the kernels come from."""
     not_judged: int = 0
-    """Planned cases without a record. An operator that has any does not count as right, nor as wrong for that alone."""
+    """Planned cases without a record. An operator with such cases is not right, but not wrong for that alone."""
     capped: tuple[str, ...] = ()
-    """Why speedups of cases are given as smaller than their timed blocks show; one text for each such case."""
+    """Why speedups are reported as smaller than the timed blocks show; one text for each such case."""
     same_within: float = NOISE_BAND
-    """Relative difference that counts as `same`: the largest of the cases' own."""
+    """Relative difference that counts as `same`: the largest of the cases'."""
     best: bool = False
-    """Right, and faster than every other backend of the run that is right, with intervals that do not overlap."""
+    """Whether the operator is right, and its interval lies above those of all other backends that are right."""
 
     @property
     def open(self) -> bool:
@@ -120,7 +120,7 @@ def _is_excused(verdict: Verdict) -> bool:
 
 
 def _counts_as_timed(result: CaseResult) -> bool:
-    """Whether the case counts as a speed test. In a run that measures nothing, agreeing cases do not."""
+    """Whether the case counts as timed. In a run that measures nothing, agreeing cases do not."""
     verdict = result.record.verdict
     failed = not isinstance(verdict, Agrees) and not _is_excused(verdict)
     return result.record.case.timed and (result.timing is not None or failed)
@@ -141,13 +141,13 @@ def _geomean_interval(ratios: Sequence[Speedup]) -> tuple[float | None, float | 
 
 
 def _largest(results: Iterable[CaseResult], chosen: Callable[[ErrorStatistics], float | None]) -> float | None:
-    """The largest finite value. A journal keeps NaN and infinity as None, so they must not count before either."""
+    """The largest finite value. NaN and infinity do not count, because a journal stores them as None."""
     values = (chosen(item.errors) for item in results)
     return max((value for value in values if value is not None and math.isfinite(value)), default=None)
 
 
 def _worst_over_bound(results: Iterable[CaseResult]) -> OverBound | None:
-    """The largest value. Infinity counts, as the text ``inf``: as a number it would be lost in a journal."""
+    """The largest value. Infinity counts and is the text ``inf``: a journal cannot store the number."""
     values = (item.errors.worst_over_bound for item in results)
     known = (value for value in values if value == "inf" or (value is not None and math.isfinite(value)))
     return max(known, key=float, default=None)

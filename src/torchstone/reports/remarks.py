@@ -11,14 +11,15 @@ from torchstone.reports.case_results import CaseResult, device_types, mixes_type
 from torchstone.reports.safe_text import one_line
 from torchstone.schema import Measurement, Missing
 
-_MOST_REASONS = 5
-"""Most lines about kernels that were not used, and most about unresolved times; the rest is only counted."""
-_MOST_PLACES = 3
-"""Kernels that one line names."""
+_MOST_LINES = 5
+"""Most lines about kernels that were not used, and most lines about unresolved times. The rest is only counted."""
+_MOST_NAMES = 3
+"""Most kernels that one line names."""
 _MOST_MISSING = 3
-"""Most missing kernels for which reasons are listed. An author of few kernels knows that all others are missing."""
+"""If more reasons for missing kernels exist, none is listed: an author of few kernels knows that all others are
+missing."""
 _DISTURBED_SHARE = 0.25
-"""Share of disturbed rounds from which a case counts as disturbed: one of seven hardly changes a winsorised mean."""
+"""Least share of disturbed rounds of a disturbed case. One of seven rounds hardly changes a winsorised mean."""
 
 
 def remarks(results: Iterable[CaseResult], problems: Iterable[Problem], folder: Path) -> list[str]:
@@ -28,27 +29,27 @@ def remarks(results: Iterable[CaseResult], problems: Iterable[Problem], folder: 
 
 
 def _mixed(results: Sequence[CaseResult]) -> Iterator[str]:
-    """A line if times come from several types of device: then there are no averages."""
+    """A line if times come from several types of device: speedups are then not averaged."""
     if mixes_types(results):
         types = device_types(item.record for item in results if item.timing is not None)
-        told = ", ".join(f"{name} ({count})" for name, count in types.items())
-        yield f"timing: cases were timed on devices of several types: {told}; speedups are not averaged"
+        type_counts = ", ".join(f"{name} ({count})" for name, count in types.items())
+        yield f"timing: cases were timed on devices of several types: {type_counts}; speedups are not averaged"
 
 
 def _unresolved(results: Iterable[CaseResult]) -> Iterator[str]:
-    """Why timed cases have no speedup, a line for each reason."""
+    """A line for each reason why timed cases have no speedup."""
     places: dict[str, dict[str, None]] = {}
     for item in results:
         if item.timing is not None and item.speedup is None and item.timing.unresolved:
             places.setdefault(item.timing.unresolved, {})[item.record.case.operator] = None
-    for reason, operators in list(places.items())[:_MOST_REASONS]:
-        yield one_line(f"unresolved: {_named(tuple(operators))}: {reason}")
-    if len(places) > _MOST_REASONS:
-        yield f"unresolved: {len(places) - _MOST_REASONS} more; 'torchstone show --case OPERATOR' tells each"
+    for reason, operators in list(places.items())[:_MOST_LINES]:
+        yield one_line(f"unresolved: {_listed(tuple(operators))}: {reason}")
+    if len(places) > _MOST_LINES:
+        yield f"unresolved: {len(places) - _MOST_LINES} more; 'torchstone show --case OPERATOR' tells each"
 
 
 def _missing(results: Iterable[CaseResult]) -> Iterator[str]:
-    """Why there is no kernel, if few are missing: then most likely each of them was expected."""
+    """A line for each reason why a kernel is missing, if these are few: then the user probably expected the kernels."""
     found: dict[str, None] = {}
     for item in results:
         if isinstance(item.record.verdict, Missing):
@@ -62,16 +63,16 @@ def _not_used(problems: Iterable[Problem], folder: Path) -> Iterator[str]:
     places: dict[str, list[str]] = {}
     for problem in problems:
         places.setdefault(problem.reason, []).append(problem.where)
-    lines = [f"not used: {_named(where)}: {reason}" for reason, where in places.items()]
-    yield from map(one_line, lines[:_MOST_REASONS])
-    if len(lines) > _MOST_REASONS:
-        left = sum(len(where) for where in list(places.values())[_MOST_REASONS:])
+    lines = [f"not used: {_listed(where)}: {reason}" for reason, where in places.items()]
+    yield from map(one_line, lines[:_MOST_LINES])
+    if len(lines) > _MOST_LINES:
+        left = sum(len(where) for where in list(places.values())[_MOST_LINES:])
         yield f"not used: {left} more in {folder / 'OVERALL_SUMMARY.md'}"
 
 
-def _named(places: Sequence[str]) -> str:
-    more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
-    return ", ".join(places[:_MOST_PLACES]) + more
+def _listed(places: Sequence[str]) -> str:
+    more = f" and {len(places) - _MOST_NAMES} more" if len(places) > _MOST_NAMES else ""
+    return ", ".join(places[:_MOST_NAMES]) + more
 
 
 def _disturbed(results: Iterable[CaseResult]) -> Iterator[str]:

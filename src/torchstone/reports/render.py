@@ -29,15 +29,15 @@ from torchstone.reports.summary import Summary
 __all__ = ["MOST_FAILURES", "make_console", "render"]
 
 MOST_FAILURES = 50
-"""Rows of the table of failures; the rest is in the files."""
+"""Most rows of the table of failures. The report files have all."""
 
-_PIPE_COLUMNS = 140
-"""Widest table of failures in a pipe: about what the table of operators takes."""
-_LEAST_ROOM = 60
-"""Characters for case and reason together, however long the names of operators are."""
+_WIDEST_IN_PIPE = 140
+"""Columns of the widest table of failures in a pipe: about the width of the table of operators."""
+_LEAST_TEXT_COLUMNS = 60
+"""Fewest characters for case and reason together, however long the names of operators are."""
 _FACT_INDENT = 12
 _FACT_CHARACTERS = 2000
-_COLOURS = {
+_STYLES = {
     "agrees": "green",
     "disagrees": "red",
     "cheated": "bold magenta",
@@ -79,13 +79,13 @@ def render(report: RunReport, folder: Path, console: Console, *, wide: bool = Fa
 
 
 def print_heading(summary: Summary, console: Console) -> None:
-    """Date, machine, versions, command and cases that were not judged; nothing for records without a run."""
+    """Print date, machine, versions, command and cases that were not judged; nothing for records without a run."""
     if summary.run is None:
         return
     for name, text in circumstance_lines(summary.run, summary.not_judged):
         line = f"{name:<{_FACT_INDENT}}{one_line(text, _FACT_CHARACTERS)}"
         stopped = name == "not judged" and summary.not_judged
-        style = _COLOURS["not judged"] if stopped else "default"
+        style = _STYLES["not judged"] if stopped else "default"
         for part in _folded(line, console, _FACT_INDENT) if console.is_terminal else [line]:
             print_line(console, Text(part, style))
     console.print()
@@ -97,9 +97,9 @@ def _folded(line: str, console: Console, indent: int) -> list[str]:
 
 
 def print_operators(summary: Summary, console: Console, *, wide: bool) -> None:
-    """One row per operator: every column if they fit or with ``wide``, otherwise the most important ones.
+    """Print one row per operator: all columns if they fit or with ``wide``, otherwise the most important ones.
 
-    Where backends are compared, a table that does not fit is left out: the comparison shows verdicts and speeds.
+    If backends are compared, a table that does not fit is left out: the comparison shows verdicts and speeds.
     """
     table = operator_table(summary, console, _ALL_COLUMNS)
     if not wide and not fits(console, table):
@@ -117,8 +117,8 @@ def operator_table(summary: Summary, console: Console, columns: dict[str, Callab
         if name == "verdicts" and summary.compares:
             table.add_column("backend", no_wrap=True)
         table.add_column(
-            _AGAINST_COMPILE.get(name, name) if summary.compiled_baseline_cases else name,
-            justify="right" if name in _NUMBERS else "left",
+            _NAMES_WITH_COMPILE.get(name, name) if summary.compiled_baseline_cases else name,
+            justify="right" if name in _NUMBER_COLUMNS else "left",
             no_wrap=name == "operator",
             overflow="fold",
         )
@@ -146,9 +146,9 @@ def comparison_table(summary: Summary, console: Console) -> Table:
 
 def _comparison_cell(item: OperatorSummary) -> Text:
     if not item.right:
-        return Text("missing", _COLOURS["missing"]) if item.missing else _verdict_counts(item)
+        return Text("missing", _STYLES["missing"]) if item.missing else _verdict_counts(item)
     if item.geomean_speedup is None:
-        return Text("agrees", _COLOURS["agrees"])
+        return Text("agrees", _STYLES["agrees"])
     return _speedup(item) + Text(" best", "bold green") if item.best else _speedup(item)
 
 
@@ -158,7 +158,7 @@ def _speedup(item: OperatorSummary) -> Text:
         return Text("unresolved" if item.measured_cases else "–", "dim")
     outcome = outcome_of(item.speedup_low, item.speedup_high, item.same_within)
     capped = " capped" if item.capped else ""
-    return Text(f"{ratio(item.geomean_speedup)} {outcome}{capped}", _COLOURS.get(outcome, "default"))
+    return Text(f"{ratio(item.geomean_speedup)} {outcome}{capped}", _STYLES.get(outcome, "default"))
 
 
 def _operator_name(item: OperatorSummary) -> Text:
@@ -184,11 +184,11 @@ def _verdict_counts(item: OperatorSummary) -> Text:
     """``12/12 agrees``, with the other verdicts after it."""
     planned = item.cases + item.not_judged
     parts = [Text(f"{item.counts.get('agrees', 0)}/{planned} agrees", "green" if item.right else "default")]
-    parts += [Text(text, _COLOURS.get(name, "default")) for name, text in _others(item.counts, item.not_judged)]
+    parts += [Text(text, _STYLES.get(name, "default")) for name, text in _other_verdicts(item.counts, item.not_judged)]
     return Text(", ").join(parts)
 
 
-def _others(counts: dict[str, int], not_judged: int) -> list[tuple[str, str]]:
+def _other_verdicts(counts: dict[str, int], not_judged: int) -> list[tuple[str, str]]:
     """Verdict and ``2 disagrees`` for all but the agreeing cases, those that were not judged last."""
     found = {name: count for name, count in counts.items() if name != "agrees"} | {"not judged": not_judged}
     return [(name, f"{count} {name}") for name, count in found.items() if count]
@@ -202,10 +202,10 @@ def _interval(item: OperatorSummary) -> Text:
     beside = f" (without {unresolved} unresolved)" if unresolved else ""
     capped = f", capped: {one_line(item.capped[0])}" if item.capped else ""
     interval = f"{item.speedup_low:.2f} to {item.speedup_high:.2f}"
-    return Text(f"{interval} {outcome}{beside}{capped}", _COLOURS.get(outcome, "default"))
+    return Text(f"{interval} {outcome}{beside}{capped}", _STYLES.get(outcome, "default"))
 
 
-_NUMBERS = ("speedup", "candidate µs", "reference µs", "µs", "error/bound")
+_NUMBER_COLUMNS = ("speedup", "candidate µs", "reference µs", "µs", "error/bound")
 _ALL_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
     "operator": _operator_name,
     "verdicts": _verdict_counts,
@@ -216,8 +216,8 @@ _ALL_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
     "of limit": _of_limit,
     "error/bound": _error,
 }
-_AGAINST_COMPILE = {"reference µs": "torch.compile µs"}
-"""Columns that have another name where speed is compared with torch.compile."""
+_NAMES_WITH_COMPILE = {"reference µs": "torch.compile µs"}
+"""Column -> its name if speed is compared with torch.compile."""
 _FEW_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
     "operator": _short_operator_name,
     "verdicts": _verdict_counts,
@@ -225,17 +225,17 @@ _FEW_COLUMNS: dict[str, Callable[[OperatorSummary], Text]] = {
     "µs": lambda item: Text(microseconds(item.candidate_ns)),
     "error/bound": _error,
 }
-"""For a terminal too narrow for all columns: the interval's outcome is beside the speedup; only candidate times."""
+"""Columns for a narrow terminal: the speedup with its outcome, and the candidate's times alone."""
 
 
 def print_failures(groups: Sequence[FailureGroup], console: Console, compares: bool, *, wide: bool = False) -> bool:
     """Print a table, or a paragraph for each group on a terminal that is too narrow for the table.
 
-    In a pipe, texts are cut so that the table is no wider than others, unless `wide`. Returns whether any was cut.
+    In a pipe, texts are cut to make the table at most `_WIDEST_IN_PIPE` wide, unless `wide`. Returns whether one was.
     """
     table = failure_table(groups, console, compares)
     if not console.is_terminal:
-        cut = not wide and natural_width(console, table) > _PIPE_COLUMNS
+        cut = not wide and natural_width(console, table) > _WIDEST_IN_PIPE
         print_table(console, _narrow_failure_table(groups, console, compares, table) if cut else table)
         return cut
     if fits(console, table):
@@ -246,17 +246,17 @@ def print_failures(groups: Sequence[FailureGroup], console: Console, compares: b
         backend = f" [{one_line(group.backend)}]" if compares else ""
         what = f"{one_line(group.operator)}{backend}  {one_line(group.cases)}"
         why = f"{group.verdict}: {one_line(group.reason)}"
-        for indent, text, style in ((1, what, "default"), (3, why, _COLOURS.get(group.verdict, "default"))):
+        for indent, text, style in ((1, what, "default"), (3, why, _STYLES.get(group.verdict, "default"))):
             for line in _folded(" " * indent + text, console, indent + 2):
                 print_line(console, Text(line, style))
     return False
 
 
 def _narrow_failure_table(groups: Sequence[FailureGroup], console: Console, compares: bool, whole: Table) -> Table:
-    """The table with the texts of cases and reasons cut: a case gets a third of the room, or what reasons leave."""
+    """The table with the texts of cases and reasons cut. Cases get a third of the width, or what reasons leave free."""
     cases = max(len(one_line(group.cases)) for group in groups)
     reasons = max(len(one_line(group.reason)) for group in groups)
-    room = max(_LEAST_ROOM, _PIPE_COLUMNS - (natural_width(console, whole) - cases - reasons))
+    room = max(_LEAST_TEXT_COLUMNS, _WIDEST_IN_PIPE - (natural_width(console, whole) - cases - reasons))
     for_case = min(cases, max(room // 3, room - reasons))
     return failure_table(groups, console, compares, (for_case, room - for_case))
 
@@ -264,9 +264,9 @@ def _narrow_failure_table(groups: Sequence[FailureGroup], console: Console, comp
 def failure_table(
     groups: Sequence[FailureGroup], console: Console, compares: bool = False, limits: tuple[int, int] | None = None
 ) -> Table:
-    """One row for equal failures of an operator. Messages of kernels are shown as text, whatever they contain.
+    """A table with one row for each group. Messages of kernels are shown as plain text, whatever they contain.
 
-    `limits` are the characters of a case and of a reason.
+    `limits`: most characters of a case and of a reason.
     """
     table = make_table(console, "Did not agree")
     table.add_column("operator", no_wrap=True, overflow="fold")
@@ -277,7 +277,7 @@ def failure_table(
     table.add_column("why", overflow="fold")
     for group in groups:
         backend = [Text(one_line(group.backend))] if compares else []
-        verdict = Text(group.verdict, _COLOURS.get(group.verdict, "default"))
+        verdict = Text(group.verdict, _STYLES.get(group.verdict, "default"))
         texts = one_line(group.cases), one_line(group.reason)
         if limits is not None:
             texts = one_line(texts[0], limits[0]), one_line(texts[1], limits[1])
@@ -286,7 +286,7 @@ def failure_table(
 
 
 def print_durations(results: Iterable[CaseResult], count: int, console: Console, compares: bool) -> None:
-    """The slowest cases, with the seconds of each stage."""
+    """Print the slowest cases with the seconds of each stage."""
     records = slowest(results, count)
     if not records:
         print_line(console, "no case took any time: there are no slowest ones")

@@ -14,13 +14,13 @@ from torchstone.schema import Record, RunDescription
 
 @dataclass(frozen=True)
 class RunReport:
-    """The summary, the results it was computed from, and the files that show it."""
+    """The summary of a run, the results from which it was computed, and the report files."""
 
     summary: Summary
     results: tuple[CaseResult, ...]
     """Every record with its timing, in the order in which reports list them."""
     files: dict[str, bytes]
-    """Contents by file name, for the run folder."""
+    """File name -> content, for the run folder."""
 
 
 def make_report(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torchstone.plots.roofline import RooflinePoint
     from torchstone.plots.style import TopLevel
 
-_LABEL_LETTERS = 62
+_LABEL_CHARACTERS = 62
 
 
 def roofline_chart(results: Sequence[CaseResult]) -> TopLevel | None:
@@ -42,5 +42,5 @@ def _point(item: CaseResult, reached: Attainment, light: SpeedOfLight) -> Roofli
 
     name = item.record.case.operator.removeprefix("aten.").removesuffix(".default")
     share = of_limit(reached.candidate_percent, (reached.bound,), reached.over_limit)
-    label = one_line(f"{name} {item.record.case.label}", _LABEL_LETTERS)
+    label = one_line(f"{name} {item.record.case.label}", _LABEL_CHARACTERS)
     return roofline_point(light, reached.limit_ns / reached.candidate_percent * 100, f"{label}: {share}")

@@ -16,40 +16,40 @@ from torchstone.schema import Git, Hardware, Record, RunDescription, RunPart, So
 
 _COMMIT_DIGITS = 12
 _PACKAGES = ("torch", "triton")
-"""Those of the manifest's packages that a summary names; the manifest names all."""
+"""Packages whose versions a summary shows. The manifest has those of all packages."""
 
 
 class RunCircumstances(msgspec.Struct, frozen=True):
     """The circumstances of a run that its figures depend on."""
 
     began: str | None
-    """ISO 8601, UTC. None: the folder has no plan."""
+    """Start of the run, ISO 8601, UTC. None: the folder has no plan."""
     duration_seconds: float | None
-    """From the beginning of each part of the run to its end, or to its last record if it was killed."""
+    """Sum over the parts of the run, each from its start to its end, or to its last record if it was killed."""
     suite: str
     backends: tuple[str, ...]
     device: str
-    """As the request names it; ``cuda`` is every visible GPU."""
+    """The device of the request; ``cuda`` means every visible GPU."""
     machine: str
     """Processor, cores, memory and GPUs."""
     versions: dict[str, str]
-    """Of torchstone, python, torch, triton, CUDA and the driver, as far as they are installed."""
+    """Versions of torchstone, python, torch, triton, CUDA and the driver, if they are installed."""
     git: str | None
-    """Commit and branch around the folder in which the run was started; None without a repository."""
+    """Commit and branch of the folder in which the run was started; None: it is in no repository."""
     commands: tuple[str, ...]
-    """The command lines of the run and of those that resumed it; empty texts for runs from Python."""
+    """Command lines that started and resumed the run; empty texts for runs from Python."""
     planned_cases: int | None
     """None: the folder has no plan."""
 
 
 def backends_in(description: RunDescription) -> tuple[str, ...]:
-    """The names under which the run's backends were asked for."""
+    """The names of the run's backends, as the request gives them."""
     told = description.manifest.configuration.get("backend", "")
     return tuple(map(str, told)) if isinstance(told, list | tuple) else (str(told),)
 
 
 def circumstances_of(description: RunDescription, records: Iterable[Record]) -> RunCircumstances:
-    """The circumstances of a run. The records only tell the end of parts that were killed."""
+    """The circumstances of a run. The records only show when parts that were killed ended."""
     manifest, planned = description.manifest, description.planned
     parts = planned.parts if planned is not None else ()
     return RunCircumstances(
@@ -71,7 +71,7 @@ def _date(unix_ns: int) -> str:
 
 
 def _seconds(parts: tuple[RunPart, ...], finished: list[int]) -> float | None:
-    """The time between parts does not count: nothing was done in it."""
+    """The duration of all parts. The time between parts does not count."""
     begins = [*(part.began_unix_ns for part in parts), math.inf]
     total = 0.0
     for part, (began, following) in zip(parts, pairwise(begins), strict=True):
@@ -101,7 +101,7 @@ def _git(state: Git | None) -> str | None:
 
 
 def circumstance_lines(circumstances: RunCircumstances, not_judged: int | None) -> Iterator[tuple[str, str]]:
-    """A name and a text for each line of a heading. The last line always tells how many cases were not judged."""
+    """A name and a text for each line of a heading. The last line always gives the number of cases not judged."""
     when = [circumstances.began.replace("T", " ").replace("+00:00", " UTC")] if circumstances.began else []
     when += [duration(circumstances.duration_seconds)] if circumstances.duration_seconds is not None else []
     when += [f"resumed {counted(len(circumstances.commands) - 1, 'time')}"] if len(circumstances.commands) > 1 else []

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 
 from torchstone.schema import OverBound
 
-_LIMIT = 500
-"""Characters of a text in a table. A mismatch with its inputs takes about 400."""
+_LONGEST_TEXT = 500
+"""Most characters of a text in a table. The text of a mismatch with its inputs takes about 400."""
 
 
-def one_line(text: str, limit: int = _LIMIT) -> str:
-    """One printable line: white space collapsed, control and invisible characters escaped, a long middle left out."""
+def one_line(text: str, limit: int = _LONGEST_TEXT) -> str:
+    """The text as one printable line. Collapses white space, escapes control and invisible characters, and cuts out the
+    middle of a long text.
+    """
     flat = " ".join(text.split())
     safe = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in flat)
     if len(safe) <= limit:
@@ -21,8 +23,8 @@ def one_line(text: str, limit: int = _LIMIT) -> str:
     return f"{safe[:half]} … {safe[-half:]}"
 
 
-def printable_lines(text: str, limit: int = _LIMIT) -> list[str]:
-    """Line by line with its indentation: control and invisible characters escaped, a long middle left out."""
+def printable_lines(text: str, limit: int = _LONGEST_TEXT) -> list[str]:
+    """The lines of the text, each as by `one_line` but with its indentation."""
     found = []
     for line in text.expandtabs(4).strip("\n").split("\n"):
         indent = len(line) - len(line.lstrip(" "))
@@ -30,13 +32,13 @@ def printable_lines(text: str, limit: int = _LIMIT) -> list[str]:
     return found
 
 
-def markdown_cell(text: str, limit: int = _LIMIT) -> str:
+def markdown_cell(text: str, limit: int = _LONGEST_TEXT) -> str:
     """One printable line as by `one_line`, with the characters escaped that Markdown or HTML would interpret."""
     return re.sub(r"([\\`*_|\[\]<>])", r"\\\1", one_line(text, limit))
 
 
 def counted(count: int, what: str, several: str = "") -> str:
-    """``1 operator``, ``2 operators``; `several` where an s is not enough."""
+    """``1 operator``, ``2 operators``. `several` is the plural if it is not formed with an s."""
     return f"{count} {what if count == 1 else several or what + 's'}"
 
 
@@ -49,13 +51,13 @@ def duration(seconds: float) -> str:
 
 
 def natural(text: str) -> tuple[str | int, ...]:
-    """A sorting key under which numbers within texts count as numbers: 8 before 16."""
+    """A sorting key that compares numbers within texts as numbers: 8 comes before 16."""
     parts = re.split(r"([0-9]+)", text)  # every second one is a number
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
 
 
 def ratio(value: float | None) -> str:
-    """``1.23x``, or a dash for what was not measured."""
+    """``1.23x``, or a dash if there is no value."""
     return "–" if value is None else f"{value:.2f}x" if value < 1000 else f"{value:.0f}x"
 
 
@@ -87,7 +89,7 @@ def byte_size(value: int) -> str:
 
 
 def microseconds(value_ns: float | None) -> str:
-    """Three significant digits, no exponent."""
+    """Nanoseconds as a text in microseconds: three significant digits, no exponent; a dash for None."""
     if value_ns is None:
         return "–"
     value = value_ns / 1000

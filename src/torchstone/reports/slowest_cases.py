@@ -10,7 +10,7 @@ from torchstone.reports.safe_text import natural
 from torchstone.schema import Record
 
 STAGES = ("start", "wait", "load", "compile", "check", "measure")
-"""In the order in which a case goes through them."""
+"""Stages with recorded seconds, in their order."""
 
 
 def seconds_of(record: Record) -> float:

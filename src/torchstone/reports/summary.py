@@ -1,7 +1,7 @@
 """Computes the summary of a run from its records: counts, scores and speedups of all operators and backends.
 
-Separate from the files and tables that show it. Records in any order give the same summary to the last bit. A failed
-case has no speedup, and operators for which the backend has no kernel stay in every count.
+Other modules format it as files and tables. Records in any order give the same summary to the last bit. A failed case
+has no speedup. Operators for which the backend has no kernel are part of every count.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Scores(msgspec.Struct, frozen=True):
     operators_not_judged: int
     """Operators with planned cases that have no record, and no case that failed."""
     mean_correctness: float | None
-    """Mean of the operators' correctness, missing ones counting zero."""
+    """Mean of the operators' correctness. A missing operator counts as 0."""
     geomean_speedup: float | None
-    """Over the operators that are right and have a speedup."""
+    """Geometric mean over the operators that are right and have a speedup."""
     operators_timed: int
-    """How many those are."""
+    """Number of operators that are right and have a speedup."""
     p: float
     perf_at_p: float
-    """Share of all operators that are right and more than `p` times as fast. All operators: wrong, missing and
-    unresolved ones included."""
+    """Share of all operators that are right and more than `p` times as fast. Wrong, missing and unresolved operators
+    are counted in the denominator."""
     operators_unresolved: int
-    """Operators that are right and were timed, and of which no case has a speedup."""
+    """Right and timed operators without a case that has a speedup."""
     cases_unresolved: int
-    """Cases that were timed and have no speedup. They are in no mean."""
+    """Timed cases without a speedup. They are part of no mean."""
 
 
 class BackendSummary(Scores, frozen=True):
@@ -54,33 +54,33 @@ class BackendSummary(Scores, frozen=True):
 
     backend: str
     operators_best: int
-    """Operators on which it is faster than every other backend that is right."""
+    """Operators on which this backend is faster than every other backend that is right."""
     not_judged: int
     """Planned cases without a record."""
 
 
 class Summary(Scores, frozen=True):
-    """A whole run. Where several backends are compared, an operator counts once for each of them."""
+    """Summary of a run. If several backends are compared, an operator counts once for each backend."""
 
     devices: tuple[str, ...]
     isolation: IsolationSummary
     operators: tuple[OperatorSummary, ...]
     problems: tuple[Problem, ...] = ()
-    """What the backends found and could not use."""
+    """Files and folders that the backends could not use, with the reason."""
     stated_shapes_cases: int = 0
     """Cases that were judged on the stated sizes and memory layouts alone."""
     compiled_baseline_cases: int = 0
     """Cases whose speed is compared with torch.compile."""
     not_judged: int | None = None
-    """Planned cases without a record: the run was stopped before them, or goes on. None: the plan is not known."""
+    """Planned cases without a record: the run was stopped, or is in progress. None: the plan is not known."""
     left_out: dict[str, int] = {}
-    """Entries of the suite's source that the request selects and that are no case: how many, by reason."""
+    """Reason -> number of selected entries of the suite's source that it does not make a case of."""
     backends: tuple[BackendSummary, ...] = ()
-    """One for each backend where several are compared, otherwise empty."""
+    """One for each backend if several are compared, otherwise empty."""
     device_types: dict[str, int] = {}
     """Cases by type of device. Speeds are never averaged over several types."""
     run: RunCircumstances | None = None
-    """When, where and by which command; None for records that come from no run folder."""
+    """Circumstances of the run; None for records that are not from a run folder."""
 
     @property
     def compares(self) -> bool:
@@ -89,7 +89,7 @@ class Summary(Scores, frozen=True):
 
 
 Groups = dict[tuple[str, str], tuple[tuple[CaseResult, ...], int]]
-"""By operator and backend: the results, and how many planned cases have no result."""
+"""(operator, backend) -> the results, and the number of planned cases without a result."""
 
 
 def summarise(records: Iterable[Record], problems: Iterable[Problem] = (), p: float = 1.0) -> Summary:
@@ -103,7 +103,7 @@ def fold(
     description: RunDescription | None = None,
     p: float = 1.0,
 ) -> Summary:
-    """As `summarise`, but from the results of :func:`evaluate`, so that no timing is computed twice."""
+    """Compute the summary as `summarise` does, from the results of :func:`evaluate`: no timing is computed twice."""
     names = _backends(results, description)
     planned = description.planned if description is not None else None
     groups = _grouped(results, names, planned)
@@ -131,14 +131,14 @@ def _is_against_compile(record: Record) -> bool:
 
 
 def _backends(results: Sequence[CaseResult], description: RunDescription | None) -> tuple[str, ...]:
-    """The backends that are compared: those of the request, or if it is not known, those that the records name."""
+    """The backends of the run: those of the request, or those in the records if the request is not known."""
     if description is not None:
         return backends_in(description)
     return tuple(sorted({item.record.implementation.backend for item in results}, key=natural))
 
 
 def _grouped(results: Iterable[CaseResult], names: tuple[str, ...], planned: PlannedRun | None) -> Groups:
-    """The groups in their one order."""
+    """Results by operator and backend, in natural order of names."""
     found: dict[tuple[str, str], list[CaseResult]] = {}
     wanted = {(item.operator, item.backend): item.cases for item in planned.cases} if planned is not None else {}
     for item in results:
@@ -153,20 +153,20 @@ def _group(results: list[CaseResult], wanted: int) -> tuple[tuple[CaseResult, ..
 
 
 def _with_best(operators: Iterable[OperatorSummary], groups: Groups) -> tuple[OperatorSummary, ...]:
-    """The same with the fastest backend of each operator marked."""
-    made: list[OperatorSummary] = []
+    """The operators, with the fastest backend of each marked as best."""
+    marked: list[OperatorSummary] = []
     for _, group in groupby(operators, key=lambda item: item.operator):
         entries = {item.backend: item for item in group}
         speeds = {name: _speed(item, groups[item.operator, name][0]) for name, item in entries.items() if item.right}
         winner = fastest(speeds)
-        made += (msgspec.structs.replace(item, best=name == winner) for name, item in entries.items())
-    return tuple(made)
+        marked += (msgspec.structs.replace(item, best=name == winner) for name, item in entries.items())
+    return tuple(marked)
 
 
 def _speed(item: OperatorSummary, results: Iterable[CaseResult]) -> BackendSpeed | None:
     if item.geomean_speedup is None or item.speedup_low is None or item.speedup_high is None:
         return None
-    # On another type of device the same case is another one.
+    # The same case on another type of device counts as another case.
     timed = [result.record for result in results if result.speedup is not None]
     cases = frozenset(f"{record.case.key} {record.device_model}" for record in timed)
     return BackendSpeed(item.speedup_low, item.geomean_speedup, item.speedup_high, cases)
@@ -188,7 +188,7 @@ def _scores(operators: Sequence[OperatorSummary], results: Sequence[CaseResult],
     """The fields of :class:`Scores`."""
     right = [item for item in operators if item.right]
     speedups = [item.geomean_speedup for item in right if item.geomean_speedup is not None]
-    like = not mixes_types(results)
+    on_one_device_type = not mixes_types(results)
     scores = [item.correctness for item in operators if item.correctness is not None]
     return {
         "cases": len(results),
@@ -199,7 +199,7 @@ def _scores(operators: Sequence[OperatorSummary], results: Sequence[CaseResult],
         "operators_missing": sum(item.missing for item in operators),
         "operators_not_judged": sum(item.open for item in operators),
         "mean_correctness": sum(scores) / len(scores) if scores else None,
-        "geomean_speedup": geomean(speedups) if like else None,
+        "geomean_speedup": geomean(speedups) if on_one_device_type else None,
         "operators_timed": len(speedups),
         "p": p,
         "perf_at_p": sum(value > p for value in speedups) / len(operators) if operators else 0.0,

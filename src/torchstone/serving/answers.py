@@ -36,7 +36,7 @@ class CaseAnswer(msgspec.Struct, frozen=True):
     """A case of an operator."""
 
     case: str
-    """Its key."""
+    """Key of the case."""
     operator: str
     arguments: str
     timed: bool
@@ -47,7 +47,7 @@ class RecordName(msgspec.Struct, frozen=True):
     """Names a record (the result of one case), so that a client can have it explained."""
 
     record: str
-    """Its key: the argument of `explain`."""
+    """Key of the record: the argument of `explain`."""
     operator: str
     arguments: str
     right: bool
@@ -64,7 +64,7 @@ class KernelAnswer(msgspec.Struct, frozen=True):
 
 
 class JobAnswer(msgspec.Struct, frozen=True):
-    """How far a job is, and once it has ended what came of it."""
+    """The progress of a job, and its results once it has ended."""
 
     job: str
     state: JobState
@@ -72,16 +72,16 @@ class JobAnswer(msgspec.Struct, frozen=True):
     total_cases: int
     elapsed_seconds: float
     seconds_left: float | None = None
-    """An estimate from the cases that are done; None: there is none yet, or the job has ended."""
+    """Estimate from the judged cases; None: no case is judged yet, or the job has ended."""
     wrong_cases: int = 0
-    """So far."""
+    """Judged cases so far that do not agree."""
     error: str = ""
-    """Why there is no answer, if the job failed."""
+    """Why the job failed; empty: it did not."""
     kernels: tuple[KernelAnswer, ...] = ()
-    """Of every kernel with a record. A cancelled job has those that were there."""
+    """One for every kernel with a record, once the job has ended. A cancelled job has the records made until then."""
 
     def to_text(self, max_tokens: int | None = None) -> str:
-        """For a model: the feedback of each kernel, within the tokens together."""
+        """The answer as text for a model: the feedback on each kernel, all together within ``max_tokens``."""
         parts = [self._heading()]
         share = None if max_tokens is None else max_tokens // max(1, len(self.kernels))
         for kernel in self.kernels:
@@ -108,7 +108,7 @@ def _short(records: list[RecordName], most: int = 3) -> list[str]:
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The feedback on one record alone."""
+    """The feedback on one record."""
 
     record: str
     operator: str
@@ -117,7 +117,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 class ProfileAnswer(msgspec.Struct, frozen=True):
-    """What a profiler saw."""
+    """The result of a profiler."""
 
     operator: str
     arguments: str
@@ -126,13 +126,13 @@ class ProfileAnswer(msgspec.Struct, frozen=True):
     """``profiled``, ``absent``, ``unavailable`` or ``failed``."""
     sandboxed: bool
     folder: str
-    """Where the profiler's own files are."""
+    """Folder of the profiler's files."""
     work: tuple[ProfiledWork, ...] = ()
-    """What took the time; empty if the profiler saw nothing."""
+    """Kernels and operators with their share of the time; empty if the profiler saw none."""
     notice: str = ""
 
     def to_text(self) -> str:
-        """For a model."""
+        """The answer as text for a model."""
         lines = [f"{self.profiler} on {self.operator}({self.arguments}): {self.status}"]
         lines += [self.notice] if self.notice else []
         lines += [profile_text(self.work)] if self.work else []

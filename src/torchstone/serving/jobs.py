@@ -18,13 +18,15 @@ from torchstone.schema import Agrees, Case, Implementation, Record, SourceFiles
 from torchstone.serving.answers import JobAnswer, JobState, KernelAnswer, RecordName
 
 MOST_JOBS = 64
-"""Jobs that are remembered; the oldest that have ended are forgotten."""
+"""Most jobs of a server. To make room for a new one, the oldest that have ended are removed."""
 _KEY_BYTES = 4
+"""Random bytes of a job's key."""
 _ERROR_CHARACTERS = 600
+"""Most characters of a job's error."""
 
 
 class KernelOnCases:
-    """One kernel, the cases that it is judged on, and the records that are there."""
+    """One kernel, the cases on which it is judged, and the records so far."""
 
     def __init__(self, implementation: Implementation, cases: tuple[Case, ...], where: str) -> None:
         self.implementation, self.cases, self.where = implementation, cases, where
@@ -37,31 +39,31 @@ class KernelOnCases:
 
     def answer(self) -> KernelAnswer:
         records = tuple(self.records)
-        told = tuple(
+        names = tuple(
             RecordName(each.job_key, each.case.operator, each.case.label, isinstance(each.verdict, Agrees))
             for each in records
         )
         feedback = feedback_of(records, source=self.source)
-        return KernelAnswer(self.implementation.operator, self.where, feedback, told)
+        return KernelAnswer(self.implementation.operator, self.where, feedback, names)
 
 
 class JudgingJob:
-    """Kernels on their way through a judge. Its methods may be called from any thread."""
+    """Judges kernels case by case. Its methods may be called from any thread."""
 
     def __init__(self, kernels: Sequence[KernelOnCases], purpose: Purpose, settings: dict[str, Any]) -> None:
         self.key = secrets.token_hex(_KEY_BYTES)
         self._kernels, self._purpose, self._settings = tuple(kernels), purpose, settings
         self._lock = threading.Lock()
         self._futures: list[Future[Evaluation]] = []
-        self._left = sum(len(kernel.cases) for kernel in kernels)
-        self._total = self._left
+        self._cases_left = sum(len(kernel.cases) for kernel in kernels)
+        self._total = self._cases_left
         self._state: JobState = "running"
         self._error = ""
         self._began = time.monotonic()
         self._ended: float | None = None
 
     def start(self, judge: Judge) -> None:
-        """Hand every case to the judge. Waits while its queue is full, so this has a thread of its own."""
+        """Submit every case to the judge, in a thread of its own: submitting waits while the judge's queue is full."""
         threading.Thread(target=self._submit, args=(judge,), name=f"torchstone-job-{self.key}", daemon=True).start()
 
     def _submit(self, judge: Judge) -> None:
@@ -71,7 +73,7 @@ class JudgingJob:
                     self._submit_case(judge, kernel, case)
         except TorchstoneError as error:
             self._end("failed", str(error))
-        except Exception as error:  # noqa: BLE001 - a job must not run for ever because of a fault of ours
+        except Exception as error:  # noqa: BLE001 - a job must not run for ever because of an error in Torchstone
             self._end("failed", f"the kernels cannot be handed to the judge ({type(error).__name__}: {error}).")
 
     def _submit_case(self, judge: Judge, kernel: KernelOnCases, case: Case) -> None:
@@ -82,12 +84,12 @@ class JudgingJob:
         future = judge.submit(implementation, implementation.operator, purpose=purpose, cases=(case,), **self._settings)
         with self._lock:
             self._futures.append(future)
-        future.add_done_callback(lambda done: self._take(kernel, done))
+        future.add_done_callback(lambda done: self._add_result(kernel, done))
         if self._state != "running":  # cancelled at this moment
             future.cancel()
 
-    def _take(self, kernel: KernelOnCases, future: Future[Evaluation]) -> None:
-        if future.cancelled():  # by the judge, unless the job has ended
+    def _add_result(self, kernel: KernelOnCases, future: Future[Evaluation]) -> None:
+        if future.cancelled():  # by `_end`, after which this changes nothing, or by the judge
             self._end("failed", "the judge was closed before it had judged every case.")
             return
         error = future.exception()
@@ -96,8 +98,8 @@ class JudgingJob:
             return
         with self._lock:
             kernel.records += future.result().records
-            self._left -= 1
-            ended = self._left == 0
+            self._cases_left -= 1
+            ended = self._cases_left == 0
         if ended:
             self._end("finished")
 
@@ -112,7 +114,7 @@ class JudgingJob:
             future.cancel()
 
     def cancel(self) -> None:
-        """Withdraw what has not been judged. The records that are there stay."""
+        """Withdraw the cases that are not judged yet. The records so far are kept."""
         self._end("cancelled")
 
     @property
@@ -121,16 +123,16 @@ class JudgingJob:
 
     @property
     def records(self) -> tuple[tuple[Record, SourceFiles | None], ...]:
-        """With the source of their kernel."""
+        """The records so far, each with the source of its kernel."""
         with self._lock:
             return tuple((record, kernel.source) for kernel in self._kernels for record in kernel.records)
 
     def answer(self) -> JobAnswer:
-        """How far it is; what came of it, if it has ended."""
+        """The progress of the job; with its results if it has ended."""
         known = [record for record, _ in self.records]
         elapsed = (self._ended or time.monotonic()) - self._began
         running = self._state == "running"
-        left = elapsed / len(known) * self._left if running and known else None
+        left = elapsed / len(known) * self._cases_left if running and known else None
         return JobAnswer(
             job=self.key,
             state=self._state,
@@ -153,10 +155,10 @@ class Jobs:
 
     def add(self, job: JudgingJob) -> None:
         with self._lock:
-            self._forget()
+            self._make_room()
             self._jobs[job.key] = job
 
-    def _forget(self) -> None:
+    def _make_room(self) -> None:
         over = [key for key, job in self._jobs.items() if job.is_over]
         for key in over[: max(0, len(self._jobs) - MOST_JOBS + 1)]:
             del self._jobs[key]
@@ -172,6 +174,6 @@ class Jobs:
         return job
 
     def all(self) -> Iterable[JudgingJob]:
-        """The newest first."""
+        """The jobs of the server, the newest first."""
         with self._lock:
             return list(self._jobs.values())[::-1]

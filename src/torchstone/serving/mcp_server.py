@@ -46,13 +46,14 @@ where the time goes. A call that takes longer than wait_seconds answers with a j
 _INTERRUPTED = 130
 """Exit code after SIGINT, as that of every command."""
 WAIT_SECONDS = 45.0
-"""How long a tool waits for a verdict: below the minute after which clients give a call up."""
+"""How long a tool waits for a verdict by default: less than the minute after which clients abandon a call."""
 _MOST_WAIT_SECONDS = 3600.0
-_LOOK_SECONDS = 0.05
-_TELL_SECONDS = 2.0
-"""Between two notifications of progress: clients that hear nothing may give up."""
+_POLL_SECONDS = 0.05
+"""Time between two checks whether a job has ended."""
+_SECONDS_BETWEEN_NOTIFICATIONS = 2.0
+"""Time between two progress notifications. Clients that receive none may abandon the call."""
 _MOST_LISTED = 200
-"""Rows of a list in the text of an answer."""
+"""Most rows of a list in the text of an answer."""
 
 P = ParamSpec("P")
 Operator = Annotated[str, Field(description="relu, add.Tensor or aten.add.Tensor")]
@@ -70,7 +71,7 @@ Limit = Annotated[
 
 
 def serve(service: KernelService) -> None:
-    """Serve one client until it closes its end. SIGINT ends the process."""
+    """Serve one client until it closes stdin. SIGINT ends the process."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     anyio.run(_serve, service)
 
@@ -100,7 +101,7 @@ def server_for(service: KernelService) -> MCPServer[Any]:
     _add_lists(server, service)
     _add_judging(server, service)
     _add_jobs(server, service)
-    _add_looking_closer(server, service)
+    _add_explaining_and_profiling(server, service)
     return server
 
 
@@ -109,26 +110,26 @@ def server_for(service: KernelService) -> MCPServer[Any]:
 
 def _add_lists(server: MCPServer[Any], service: KernelService) -> None:
     @server.tool(structured_output=False)
-    @_telling_errors
+    @_errors_as_answers
     async def list_operators(suite: Suite = "", contains: str = "") -> CallToolResult:
         """List the operators that kernels can be judged for, with their numbers of cases."""
         found = await _in_thread(service.operators, suite, contains)
         rows = [f"{each.operator}: {each.cases} cases, {each.timed_cases} timed" for each in found]
-        return _answer({"operators": found}, _listed(rows))
+        return _answer({"operators": found}, _rows_text(rows))
 
     @server.tool(structured_output=False)
-    @_telling_errors
+    @_errors_as_answers
     async def list_cases(operator: Operator, suite: Suite = "", dtypes: DTypes = []) -> CallToolResult:  # noqa: B006
         """List the cases of an operator: the arguments that its kernel is called with. Variants are drawn besides."""
         found = await _in_thread(service.cases, operator, suite, dtypes)
         rows = [f"{each.case[:8]} {each.operator}({each.arguments}){' timed' * each.timed}" for each in found]
-        return _answer({"cases": found}, _listed(rows))
+        return _answer({"cases": found}, _rows_text(rows))
 
 
 def _add_judging(server: MCPServer[Any], service: KernelService) -> None:
     for name, (purpose, usual_effort, description) in _JUDGING.items():
         server.tool(name, description=description, structured_output=False)(
-            _telling_errors(_judging_tool(service, purpose, usual_effort))
+            _errors_as_answers(_judging_tool(service, purpose, usual_effort))
         )
 
 
@@ -144,7 +145,7 @@ _JUDGING: dict[str, tuple[Purpose, Effort, str]] = {
         "How fast is this kernel? Checks and times the timed cases: speedup with its interval, share of the limit.",
     ),
 }
-"""Tools that judge one kernel: what for, how thoroughly unless the client says so, and their descriptions."""
+"""Tools that judge one kernel: name -> purpose, default effort, description."""
 
 
 def _judging_tool(
@@ -166,14 +167,14 @@ def _judging_tool(
         job = await _in_thread(
             service.start, [kernel], purpose, suite=suite, dtypes=dtypes, effort=effort, limit_seconds=limit_seconds
         )
-        return await _waited(service, job, wait_seconds, ctx)
+        return await _answer_after_waiting(service, job, wait_seconds, ctx)
 
     return judge_kernel
 
 
 def _add_jobs(server: MCPServer[Any], service: KernelService) -> None:
     @server.tool(structured_output=False)
-    @_telling_errors
+    @_errors_as_answers
     async def start_job(
         kernels: Annotated[
             list[dict[str, str]],
@@ -193,13 +194,13 @@ def _add_jobs(server: MCPServer[Any], service: KernelService) -> None:
         return _job_answer(service, job)
 
     @server.tool(structured_output=False)
-    @_telling_errors
+    @_errors_as_answers
     async def job_progress(ctx: Context[Any, Any], job: str, wait_seconds: Wait = 0.0) -> CallToolResult:
         """How far a job is; once it has ended, the feedback for each of its kernels."""
-        return await _waited(service, service.job(job), wait_seconds, ctx, cancels=False)
+        return await _answer_after_waiting(service, service.job(job), wait_seconds, ctx, cancels=False)
 
     @server.tool(structured_output=False)
-    @_telling_errors
+    @_errors_as_answers
     async def cancel_job(job: str) -> CallToolResult:
         """Withdraw what a job has not judged yet. Answers with what there is."""
         found = service.job(job)
@@ -207,9 +208,9 @@ def _add_jobs(server: MCPServer[Any], service: KernelService) -> None:
         return _job_answer(service, found)
 
 
-def _add_looking_closer(server: MCPServer[Any], service: KernelService) -> None:
+def _add_explaining_and_profiling(server: MCPServer[Any], service: KernelService) -> None:
     @server.tool(structured_output=False)
-    @_telling_errors
+    @_errors_as_answers
     async def explain_record(
         record: Annotated[str, Field(description="Key of a record, as answers name it, or its first characters.")],
         run_folder: Annotated[str, Field(description="A run of 'torchstone run'. Empty: jobs of this server.")] = "",
@@ -219,7 +220,7 @@ def _add_looking_closer(server: MCPServer[Any], service: KernelService) -> None:
         return _answer(found, found.feedback.to_text())
 
     @server.tool(structured_output=False)
-    @_telling_errors
+    @_errors_as_answers
     async def profile_kernel(
         operator: Operator,
         source: Source = "",
@@ -245,39 +246,39 @@ def _kernel(given: dict[str, str]) -> GivenKernel:
 # ---- answers
 
 
-def _telling_errors(tool: Callable[P, Awaitable[CallToolResult]]) -> Callable[P, Awaitable[CallToolResult]]:
-    """Turns a `TorchstoneError` of the tool into an answer of one line, marked as an error."""
+def _errors_as_answers(tool: Callable[P, Awaitable[CallToolResult]]) -> Callable[P, Awaitable[CallToolResult]]:
+    """Decorator: a `TorchstoneError` of the tool becomes an answer of one line that is marked as an error."""
 
     @functools.wraps(tool)
-    async def told(*args: P.args, **kwargs: P.kwargs) -> CallToolResult:
+    async def wrapped(*args: P.args, **kwargs: P.kwargs) -> CallToolResult:
         try:
             return await tool(*args, **kwargs)
         except TorchstoneError as error:
             raise ToolError(str(error)) from error
 
-    return told
+    return wrapped
 
 
 async def _in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls the function in a thread: suites read files and import torch, and must not block the protocol."""
+    """Call the function in a thread: suites read files and import torch, and must not block the protocol."""
     return await anyio.to_thread.run_sync(functools.partial(function, *args, **kwargs))
 
 
-async def _waited(
+async def _answer_after_waiting(
     service: KernelService, job: JudgingJob, seconds: float, ctx: Context[Any, Any], *, cancels: bool = True
 ) -> CallToolResult:
-    """The answer of a job that has ended, or after these seconds its progress.
+    """Wait until the job has ended, at most these seconds, and answer with its results or its progress.
 
-    ``cancels``: whether a client that cancels its request cancels the job, too.
+    ``cancels``: whether the job is cancelled if the client cancels its request.
     """
     deadline = time.monotonic() + seconds
-    tell = time.monotonic() + _TELL_SECONDS
+    next_notification = time.monotonic() + _SECONDS_BETWEEN_NOTIFICATIONS
     try:
         while not job.is_over and time.monotonic() < deadline:
-            await anyio.sleep(_LOOK_SECONDS)
-            if time.monotonic() >= tell:
-                tell = time.monotonic() + _TELL_SECONDS
-                await _tell(job.answer(), ctx)
+            await anyio.sleep(_POLL_SECONDS)
+            if time.monotonic() >= next_notification:
+                next_notification = time.monotonic() + _SECONDS_BETWEEN_NOTIFICATIONS
+                await _notify_progress(job.answer(), ctx)
     except anyio.get_cancelled_exc_class():
         if cancels:
             job.cancel()
@@ -285,7 +286,7 @@ async def _waited(
     return _job_answer(service, job)
 
 
-async def _tell(answer: JobAnswer, ctx: Context[Any, Any]) -> None:
+async def _notify_progress(answer: JobAnswer, ctx: Context[Any, Any]) -> None:
     message = f"{answer.done_cases} of {answer.total_cases} cases, {answer.wrong_cases} wrong"
     await ctx.report_progress(answer.done_cases, answer.total_cases, message)
 
@@ -303,7 +304,7 @@ def _answer(noun: Any, text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=fields)
 
 
-def _listed(rows: Iterable[str]) -> str:
+def _rows_text(rows: Iterable[str]) -> str:
     lines = list(rows)
     more = len(lines) - _MOST_LISTED
     return "\n".join([*lines[:_MOST_LISTED], *([f"… {more} more"] if more > 0 else [])]) or "none"

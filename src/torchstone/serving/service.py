@@ -33,34 +33,34 @@ from torchstone.serving.jobs import Jobs, JudgingJob, KernelOnCases
 from torchstone.suites import select_cases
 
 IDLE_SECONDS = 600.0
-"""A judge stays ready for this long without work: an agent thinks between two calls."""
+"""How long judge processes stay started without work: an agent thinks between two calls."""
 MOST_KERNELS = 64
-"""Kernels of one job."""
+"""Most kernels of one job."""
 LIMIT_SECONDS = 60.0
-"""How long importing a kernel, its first call, and the check of a case may each take, if a client says nothing."""
-_SHORTEST_KEY = 4
+"""Default limit for each of: importing a kernel, its first call, the check of a case."""
+_FEWEST_KEY_CHARACTERS = 4
 """Fewest characters of a record's key that a client must give."""
 _MOST_CANDIDATES = 8
-"""Records listed where the characters given fit several."""
+"""Most records that the error lists if the given characters fit several."""
 
 
 class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server is started with; clients cannot change it."""
+    """Options with which a server is started. Clients cannot change them."""
 
     suite: str = "smoke"
-    """Where cases come from if a client names no suite."""
+    """The suite if a client names none."""
     device: str = "auto"
     isolation: str = "best"
     threads: int = 1
     judges: int = 1
     feedback_tokens: int | None = 1500
-    """Longest text of an answer, estimated; None: no limit."""
+    """Most tokens of an answer's text, estimated; None: no limit."""
     allow_unsandboxed_profilers: bool = False
     profile_dir: Path = Path("torchstone_profiles")
 
 
 class KernelService(ContextManagerBase):
-    """Everything that a client can ask. Methods may be called from any thread, and raise `TorchstoneError`."""
+    """Every request of a client is a method. They may be called from any thread, and raise `TorchstoneError`."""
 
     def __init__(self, options: ServiceOptions) -> None:
         registry.suites.factory(options.suite)
@@ -87,7 +87,7 @@ class KernelService(ContextManagerBase):
         return tuple(OperatorAnswer(each, total[each], timed[each]) for each in sorted(total) if contains in each)
 
     def cases(self, operator: str, suite: str = "", dtypes: Sequence[str] = ()) -> tuple[CaseAnswer, ...]:
-        """The cases that a kernel of this operator is judged on. Hidden variants of them are drawn besides."""
+        """The cases on which a kernel of this operator is judged. Hidden variants are drawn in addition."""
         found = self._cases(operator, suite, dtypes)
         return tuple(CaseAnswer(each.key, each.operator, each.label, each.timed, each.tags) for each in found)
 
@@ -133,11 +133,11 @@ class KernelService(ContextManagerBase):
         return KernelOnCases(as_implementation(text, operator, given.entry or None), cases, given.path or "source text")
 
     def job(self, key: str) -> JudgingJob:
-        """A job that was started here."""
+        """The job of this key. Raises UsageError if this server has none."""
         return self._jobs.named(key)
 
     def jobs(self) -> tuple[JudgingJob, ...]:
-        """Every job that is remembered, the newest first."""
+        """The jobs of this server, the newest first."""
         return tuple(self._jobs.all())
 
     # ---- one record
@@ -149,8 +149,10 @@ class KernelService(ContextManagerBase):
         return Explanation(found.job_key, found.case.operator, found.case.label, feedback)
 
     def _record(self, key: str, run_folder: str) -> tuple[Record, SourceFiles | None]:
-        if len(key) < _SHORTEST_KEY:
-            raise UsageError(f"'{key}' is too short to name a record. Give {_SHORTEST_KEY} characters or more.")
+        if len(key) < _FEWEST_KEY_CHARACTERS:
+            raise UsageError(
+                f"'{key}' is too short to name a record. Give {_FEWEST_KEY_CHARACTERS} characters or more."
+            )
         known: list[tuple[Record, SourceFiles | None]]
         if run_folder:
             known = [(each, None) for each in read_run(named_run(Path(run_folder))).records]
@@ -159,7 +161,7 @@ class KernelService(ContextManagerBase):
         found: dict[str, tuple[Record, SourceFiles | None]] = {}
         for record, source in known:
             if record.job_key.startswith(key):
-                found.setdefault(record.job_key, (record, source))  # of a kernel judged twice: the newest
+                found.setdefault(record.job_key, (record, source))  # the newest, if a kernel was judged twice
         if len(found) == 1 or key in found:
             return found.get(key) or next(iter(found.values()))
         if found:
@@ -170,7 +172,7 @@ class KernelService(ContextManagerBase):
     # ---- profiling
 
     def profile(self, given: GivenKernel, *, case: str = "", profiler: str = "torch", calls: int = 5) -> ProfileAnswer:
-        """One kernel on one case under a profiler; the largest timed case unless one is named."""
+        """Run a kernel on one case under a profiler. ``case`` empty: the largest timed case."""
         (chosen,) = [self._on_cases(given, "evaluate", "", ())]
         with tempfile.TemporaryDirectory(prefix="torchstone-") as folder:
             made = profile(self._profile_request(given, chosen, Path(folder), case, profiler, calls), lambda _: None)

@@ -59,7 +59,7 @@ class AnthropicProvider:
         except self._sdk.APIStatusError as error:
             wait = retry_after(error.response.headers, time.time())
             status = 529 if getattr(error, "type", None) == "overloaded_error" else error.status_code
-            # An error in the middle of a stream comes with the status of its beginning.
+            # An error in the middle of a stream has the status with which the stream began, such as 200.
             shown = max(status, 500) if status < 400 else status
             has_begun = error.response.status_code < 400
             raise failure_of_status(shown, error.message, wait, has_begun=has_begun) from error
@@ -67,7 +67,7 @@ class AnthropicProvider:
             raise ProviderError("timeout", str(error), usage=used_by(error)) from error
         except self._sdk.APIConnectionError as error:
             raise failure_to_connect(str(self._client.base_url), error) from error
-        except self._http_error as error:  # the SDK lets those pass that break a stream
+        except self._http_error as error:  # the SDK does not wrap errors that break a stream
             raise failure_to_connect(str(self._client.base_url), error) from error
         except self._sdk.AnthropicError as error:
             raise ProviderError("garbage", f"{type(error).__name__}: {error}") from error
@@ -99,7 +99,7 @@ def _reply_of(message: anthropic.types.Message) -> Reply:
 
 
 def _usage_of(usage: Any) -> Usage:
-    """Tokens of the input are counted apart if they were read from the cache or written to it."""
+    """The tokens. The API counts input tokens that the cache was read or written for separately; this adds them."""
     cached = usage.cache_read_input_tokens or 0
     return Usage(
         usage.input_tokens + cached + (usage.cache_creation_input_tokens or 0), usage.output_tokens or 0, cached
@@ -107,7 +107,7 @@ def _usage_of(usage: Any) -> Usage:
 
 
 def _sdk() -> tuple[Any, type[Exception]]:
-    """The SDK, and the root of the errors of its HTTP library."""
+    """The SDK, and the base class of the errors of its HTTP library."""
     try:
         import anthropic
         import httpx2

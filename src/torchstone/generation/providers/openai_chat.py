@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KEY = "OPENAI_API_KEY"
 BASE_URL = "OPENAI_BASE_URL"
 _NO_KEY = "none"
-"""For servers of one's own, which need no key; the SDK does."""
+"""Key for the user's own servers, which need none. The SDK requires one."""
 
 
 class OpenAIProvider:
@@ -45,8 +45,8 @@ class OpenAIProvider:
             api_key=key or _NO_KEY, base_url=base_url, max_retries=0, timeout=options.timeout_seconds
         )
         # OpenAI's newer models know only the long name, many other servers only the short one.
-        own = base_url is None or (urlsplit(base_url).hostname or "").endswith("openai.com")
-        self._limit_name = "max_completion_tokens" if own else "max_tokens"
+        is_openai = base_url is None or (urlsplit(base_url).hostname or "").endswith("openai.com")
+        self._limit_name = "max_completion_tokens" if is_openai else "max_tokens"
 
     async def reply(self, request: ModelRequest) -> Reply:
         asked: dict[str, Any] = {

@@ -25,13 +25,13 @@ class ReplayProvider:
             raise UsageError(f"{options.replay} holds no recorded replies. Give a run folder or a transcript.jsonl.")
 
     def operators_of(self, wanted: Collection[str], *, are_named: bool) -> frozenset[str]:
-        """Those of the operators that have a recorded reply. An operator that the user named must have one."""
-        there = {operator for operator, _ in self._exchanges}
-        absent = sorted(set(wanted) - there)
+        """The operators with a recorded reply. Raises UsageError if a named one has none, or if all lack one."""
+        recorded = {operator for operator, _ in self._exchanges}
+        absent = sorted(set(wanted) - recorded)
         if absent and (are_named or len(absent) == len(wanted)):
             few = ", ".join(absent[:_MOST_LISTED]) + ", …" * (len(absent) > _MOST_LISTED)
-            raise UsageError(f"{self._source} holds no reply for {few}. {self._what_is_there()}")
-        return frozenset(wanted) & there
+            raise UsageError(f"{self._source} holds no reply for {few}. {self._recorded_attempts()}")
+        return frozenset(wanted) & recorded
 
     async def reply(self, request: ModelRequest) -> Reply:
         found = self._exchanges.get((request.operator, request.number))
@@ -39,19 +39,21 @@ class ReplayProvider:
             raise ProviderError(
                 "refused",
                 f"{self._source} holds no reply for attempt {request.number} of {request.operator}. "
-                + self._what_is_there(request.operator),
+                + self._recorded_attempts(request.operator),
             )
         return Reply(found.reply, found.usage, found.stop_reason)
 
-    def _what_is_there(self, operator: str | None = None) -> str:
-        """The recorded attempts of the operator, if there are any; otherwise of each operator."""
+    def _recorded_attempts(self, operator: str | None = None) -> str:
+        """A sentence that lists the recorded attempts: of the operator, or of every operator if it has none."""
         numbers: dict[str, list[int]] = {}
         for name, number in sorted(self._exchanges):
             numbers.setdefault(name, []).append(number)
         shown = {operator: numbers[operator]} if operator in numbers else numbers
-        told = [f"{name} (attempts {', '.join(map(str, those))})" for name, those in list(shown.items())[:_MOST_LISTED]]
+        listed = [
+            f"{name} (attempts {', '.join(map(str, those))})" for name, those in list(shown.items())[:_MOST_LISTED]
+        ]
         more = f" and {len(shown) - _MOST_LISTED} more operators" if len(shown) > _MOST_LISTED else ""
-        return f"Recorded: {', '.join(told)}{more}."
+        return f"Recorded: {', '.join(listed)}{more}."
 
 
 _MOST_LISTED = 8

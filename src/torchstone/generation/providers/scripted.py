@@ -9,14 +9,14 @@ from torchstone.generation.providers.base import ModelRequest, Reply
 
 
 class ScriptedProvider:
-    """Answers by a function, after a time."""
+    """Replies with what a function returns, after a delay."""
 
     is_free = True
 
     def __init__(self, script: Callable[[ModelRequest], Reply | str], seconds: float = 0.0) -> None:
         self._script, self._seconds = script, seconds
         self.requests: list[ModelRequest] = []
-        """All that was asked, in order."""
+        """All requests so far, in order."""
 
     async def reply(self, request: ModelRequest) -> Reply:
         self.requests.append(request)

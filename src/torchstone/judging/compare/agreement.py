@@ -9,11 +9,11 @@ Checked in this order; the first difference is the answer:
 5. everything that it must not change, bit for bit;
 6. the signs of zeros, if the operator only moves values.
 
-Random results are compared by distribution instead of 2 to 4.
+Random results are compared by distribution instead of steps 2 to 4.
 
-Many calls are first compared with torch's own results, all together. Those that are not close are compared in full.
-The worker reports aliasing of outputs, and the trial judges it. Strides are judged only if the case has a
-``memory_format``.
+Many calls are first compared with torch's own results together (screening). Only calls that are not close are compared
+in full, one by one. Aliasing of outputs is reported by the worker and judged in the trial. Strides are judged only if
+the case has a ``memory_format``.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from torchstone.judging.plans import When, plan_of
 from torchstone.judging.reference.expected import Expected, ExpectedValues
 from torchstone.schema import ErrorStatistics, WrongResult
 
-_BY_BOUNDS: tuple[Reason, ...] = ("values", "precision", "mutation")
-"""Reasons of a mismatch that a bound which is too narrow may cause."""
+_REASONS_BY_BOUND: tuple[Reason, ...] = ("values", "precision", "mutation")
+"""Reasons of a mismatch that may be false because a bound was too narrow."""
 
 
 def compare(
@@ -57,15 +57,15 @@ def compare(
 ) -> Agreement | Mismatch:
     """Compare one call in full: its flattened outputs, and the flat storage of every tensor argument after it.
 
-    Everything lies on the reference's device. One transfer from it, unless there is something to look at closely.
-    ``values`` are those of ``expected``, for comparing several results with the same call. Without them, a small call
-    that is wrong is compared once more, with bounds from more probes: a few may have missed that terms cancel in it.
+    All tensors lie on the reference's device. There is one transfer from it, unless a result needs a closer look.
+    ``values``: the values of ``expected``, if several results are compared with the same call. Without them, a small
+    call that is wrong is compared once more, with bounds from more probes: few probes may miss that terms cancel.
     """
     found = _compared(expected, outputs, inputs_after, expected.values if values is None else lambda: values)
     if (
         values is None
         and isinstance(found, Mismatch)
-        and found.reason in _BY_BOUNDS
+        and found.reason in _REASONS_BY_BOUND
         and expected.gains_by_looking_closely
     ):
         return _compared(expected, outputs, inputs_after, partial(expected.values, closely=True))
@@ -78,6 +78,7 @@ def _compared(
     inputs_after: Sequence[torch.Tensor],
     values: Callable[[], dict[ResultPosition, ExpectedValues]],
 ) -> Agreement | Mismatch:
+    """Compare one call in full. ``values`` is called only if results are judged by value."""
     misfit = metadata_misfit(expected.outputs, outputs)
     if misfit is not None:
         return misfit
@@ -95,7 +96,7 @@ def _compared(
     rows = torch.stack([*tallies, *counts]).tolist() if subjects or changes else []
     errors = ErrorStatistics(0.0, 0.0, 0.0, 0.0)
     for subject, (beyond, *statistics, rms, bias) in zip(subjects, rows, strict=False):
-        if beyond and _tied(expected, subject, outputs):
+        if beyond and _is_right_among_ties(expected, subject, outputs):
             continue
         found = statistics_of(*statistics) if beyond == 0 else closer_look(subject)
         found = together(subject, found, rms, bias) if isinstance(found, ErrorStatistics) else found
@@ -111,14 +112,14 @@ def _compared(
 def compare_many(
     expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
 ) -> Agreement | Mismatch:
-    """Compare several calls of one case. Calls that come close to torch's results need no full comparison.
+    """Compare several calls of one case. Calls whose results are close to torch's need no full comparison.
 
-    A difference on planted values counts only if torch agrees with itself there. In a gradient it counts only where
-    no slope jumps, as at equal values, which may also be drawn.
+    A difference on planted values counts only if torch agrees with itself there. A difference in a gradient counts only
+    where no slope jumps. Slopes jump at equal values, for example, which may also be drawn.
     """
     errors = UNKNOWN
-    for call in _not_passed(expected, outputs, inputs_after):
-        _see_whether_it_draws(expected[call])
+    for call in _calls_to_compare(expected, outputs, inputs_after):
+        _check_whether_it_draws(expected[call])
         found = compare(expected[call], outputs[call], inputs_after[call])
         got: Sequence[Any] | None = outputs[call]
         if isinstance(found, Mismatch) and may_jump(expected[call]):
@@ -135,7 +136,7 @@ def compare_many(
 def _reconsidered(
     found: Mismatch, expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> Agreement | Mismatch:
-    """A mismatch on planted values: none where torch disagrees with itself, or leaves the answer open."""
+    """Compare a mismatch on planted values again, without elements where torch disagrees with itself or is excused."""
     if is_left_open(expected):
         return Agreement(UNKNOWN)
     if not stands_by(expected):
@@ -152,44 +153,48 @@ def _reconsidered(
     return compare(expected, *as_far_as_promised(expected, outputs, inputs_after))
 
 
-def _not_passed(
+def _calls_to_compare(
     expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
 ) -> list[int]:
-    """Calls that are not certainly right. Two waits for a device, however many calls and results there are."""
+    """Indices of the calls that screening does not accept, to be compared in full.
+
+    It waits for a device twice, whatever the number of calls and results.
+    """
     passed = list(screened(expected, outputs, inputs_after))
     signs = {
         call: _signs_to_keep(expected[call], outputs[call], inputs_after[call])
         for call, right in enumerate(passed)
         if right
     }
-    looked_at = [(call, each) for call, all_signs in signs.items() for each in all_signs]
-    counts = torch.stack([each.count() for _, each in looked_at]).tolist() if looked_at else []
-    lost = {call for (call, _), count in zip(looked_at, counts, strict=True) if count}
+    checks = [(call, each) for call, all_signs in signs.items() for each in all_signs]
+    counts = torch.stack([each.count() for _, each in checks]).tolist() if checks else []
+    lost = {call for (call, _), count in zip(checks, counts, strict=True) if count}
     return [call for call, right in enumerate(passed) if not right or call in lost]
 
 
 def _signs_to_keep(expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> list[LostSigns]:
-    """Results whose zeros must keep their sign: those of operators that only move values. Not with planted values."""
+    """Checks that zeros keep their sign, for operators that only move values. Empty for calls with planted values."""
     if expected.call.planted or not expected.batch.reference.only_moves(expected.call):
         return []
     native = {place: tensor[expected.index] for place, tensor in expected.batch.evaluation.tensors.items()}
     return signs_to_keep(native, outputs, inputs_after)
 
 
-def _tied(expected: Expected, subject: Subject, outputs: Sequence[Any]) -> bool:
+def _is_right_among_ties(expected: Expected, subject: Subject, outputs: Sequence[Any]) -> bool:
+    """Whether a result that differs is another right choice among equal values."""
     first = outputs[0] if outputs else None
     return ties.accepts(expected.call, subject.place, subject.got, subject.values.native, first)
 
 
-def _see_whether_it_draws(expected: Expected) -> None:
-    """Find out whether the reference draws random numbers in this call, although it did not in earlier ones.
+def _check_whether_it_draws(expected: Expected) -> None:
+    """Find out whether the reference draws random numbers in this call, although it did not in earlier calls.
 
-    A random result compared by value would differ from torch's own float64 result too, and that difference would
-    widen a bound.
+    If a random result were compared by value, torch's own result would also differ from its float64 result, and this
+    difference would widen the bound.
     """
     random_results = expected.batch.reference.random_results
     if random_results is not None and random_results.idle:
-        random_results.wake_up(expected.call)
+        random_results.check_idle_again(expected.call)
 
 
 def _has_random_plan(expected: Expected) -> bool:
@@ -201,20 +206,20 @@ def _has_random_plan(expected: Expected) -> bool:
 def _random_mismatch(
     expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> Mismatch | bool:
-    """For operators that draw: a result of another distribution. True: judged and right; False: nothing is drawn."""
+    """Judge random results. Return a mismatch; True if they are right; False if no random numbers are drawn."""
     random_results, tensors = expected.batch.reference.random_results, expected.batch.evaluation.tensors
     if random_results is None or random_results.idle:
         return False
     if _has_random_plan(expected):
-        text = random_results.one_key_misfit(expected.call, outputs)
+        text = random_results.attention_dropout_misfit(expected.call, outputs)
         return True if text is None else Mismatch("values", f"output 0: {text}", wrong=WrongResult(text=text))
-    in_full = random_results.wants_all() or expected.with_bounds
+    in_full = random_results.next_call_in_full() or expected.with_bounds
     elements = max((tensor[0].numel() for tensor in tensors.values()), default=0)
     if in_full:
         draws = random_results.draws(expected.call, elements)
     else:
         one = {place: tensor[expected.index].unsqueeze(0) for place, tensor in tensors.items()}
-        draws = random_results.several_draws(expected.call, one) if random_results.wants_dependence() else one
+        draws = random_results.with_further_draws(expected.call, one) if random_results.examines_dependence() else one
     if draws is None:
         return False
     found = random_results.misfit(expected.call, draws, outputs, inputs_after, in_full)

@@ -1,7 +1,7 @@
-"""For a message on a wrong result: names the inputs of the wrong element, or describes the arguments.
+"""Words the inputs of a wrong element for a message.
 
-Of a pointwise operator, the values that are broadcast to the element. Of any other operator an element depends on many
-values: there the message says what the arguments are.
+For a pointwise operator, these are the values that are broadcast to the element. In any other operator an element
+depends on many values, so the message describes the arguments.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.number_wording import shown
 
 _MOST_ARGUMENTS = 8
-"""Arguments that a message names: models have hundreds of weights."""
+"""Most arguments that a message names: models have hundreds of weights."""
 _INPUT_DIGITS = 9
-"""Significant digits of an input: enough to write any float32 again."""
-_WITHOUT_ORDER = (torch.bool, torch.complex32, torch.complex64, torch.complex128)
+"""Significant digits of an input: enough to identify any float32."""
+_DTYPES_WITHOUT_ORDER = (torch.bool, torch.complex32, torch.complex64, torch.complex128)
 
 
 def inputs_at(call: DrawnCall, place: ResultPosition, index: Sequence[int], shape: Sequence[int]) -> str:
@@ -34,14 +34,15 @@ def inputs_at(call: DrawnCall, place: ResultPosition, index: Sequence[int], shap
     if there:
         scalars = [f"{name} = {schema.describe(argument)}" for name, argument in _plain_arguments(call)]
         return "inputs there: " + _listed([*(f"{name} = {value}" for name, value in there.items()), *scalars])
-    told = [f"{name} {_described(tensor)}" for name, tensor in _named(call)]
-    told += [f"{name} {schema.describe(argument)}" for name, argument in _plain_arguments(call)]
-    return "arguments: " + _listed(told)
+    described = [f"{name} {_described(tensor)}" for name, tensor in _named(call)]
+    described += [f"{name} {schema.describe(argument)}" for name, argument in _plain_arguments(call)]
+    return "arguments: " + _listed(described)
 
 
 def values_at(call: DrawnCall, place: ResultPosition, index: Sequence[int], shape: Sequence[int]) -> dict[str, str]:
-    """For one element of the result, the element of each tensor that it is made of; empty where it is made of
-    several.
+    """For one element of the result, the element of each tensor argument that it depends on, by name.
+
+    Empty if it depends on more than one element of an argument.
     """
     if place.kind != "output" or not _is_pointwise(call.case.operator) or not _all_broadcast(call, shape):
         return {}
@@ -49,7 +50,7 @@ def values_at(call: DrawnCall, place: ResultPosition, index: Sequence[int], shap
 
 
 def _named(call: DrawnCall) -> list[tuple[str, DrawnTensor]]:
-    """Tensors of a list are numbered: ``tensors[1]``."""
+    """The call's tensors with their argument's name. Tensors of a list are numbered: ``tensors[1]``."""
     names = [name for name, _ in operators.named_tensors(call.case)]
     counts, seen = Counter(names), Counter[str]()
     found = []
@@ -74,7 +75,7 @@ def _is_pointwise(operator: str) -> bool:
 
 
 def _all_broadcast(call: DrawnCall, shape: Sequence[int]) -> bool:
-    """Whether the arguments broadcast to the result: not to a gradient that adds up broadcast elements."""
+    """Whether the arguments broadcast to the result's shape. False for gradients that sum over broadcast elements."""
     shapes = [tensor.recipe.shape for tensor in call.tensors]
     try:  # torch's own function imports a library for algebra, which takes a second
         return bool(shapes) and np.broadcast_shapes(*shapes) == tuple(shape)
@@ -94,8 +95,8 @@ def _described(tensor: DrawnTensor) -> str:
 
 
 def _range(view: torch.Tensor) -> str:
-    """The least and the largest value; nothing where values have no order, or torch does not compare them."""
-    if not view.numel() or view.dtype in _WITHOUT_ORDER:
+    """The least and the largest value; empty if the values have no order, or torch cannot compare them."""
+    if not view.numel() or view.dtype in _DTYPES_WITHOUT_ORDER:
         return ""
     try:
         low, high = (edge.item() for edge in torch.aminmax(view))

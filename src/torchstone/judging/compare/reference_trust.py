@@ -1,9 +1,10 @@
-"""Decides whether torch's own answer to a call with planted values can be trusted; only then is another answer wrong.
+"""Decides whether torch's own result of a call with planted values is reliable; only then may a difference be wrong.
 
-A planted value (written by an input plan) may lie where a sum loses every digit, or where torch's answer depends on
-its algorithm. An honest kernel could not match it. So a difference counts only if torch's own answer equals float64 on
-the same values: numbers within a bound without allowance for torch, and the same infinities, NaN, integers and
-booleans. This is checked only after a mismatch, which saves most calls their float64 evaluations.
+A planted value (written by an input plan) may make a sum lose every digit, or make torch's result depend on its
+algorithm. An honest kernel could not match such a result. So a difference counts only if torch's own result equals its
+float64 result on the same values. Numbers must lie within a bound that makes no allowance for torch's own error.
+Infinities, NaN, integers and booleans must be the same. This is checked only after a mismatch, so that most calls need
+no float64 evaluation.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from torchstone.judging.reference.expected import Expected, ExpectedValues
 from torchstone.judging.reference.float64 import exact_results
 from torchstone.judging.same_values import elementwise_same
 
-_NATIVE_SHARE = 0.25
-"""Share of the bound of planted calls, which is wide, that torch itself may use."""
+_SHARE_FOR_REFERENCE = 0.25
+"""Share of the bound of planted calls, which is wide, by which torch's own result may be off."""
 
 
 def stands_by(expected: Expected) -> bool:
-    """Whether torch's own answer to a call equals its float64 answer and the answer of its decomposition."""
+    """Whether torch's own result of a call equals its float64 result and the result of its decomposition."""
     return _float64_agrees(expected) and _decomposition_agrees(expected)
 
 
@@ -43,8 +44,8 @@ def where_it_stands(
 ) -> tuple[list[Any], list[torch.Tensor]] | None:
     """A candidate's results, with torch's own in the elements where torch disagrees with itself. None: not possible.
 
-    Only for pointwise operators, whose elements do not depend on one another: of gelu no digit is right far below zero,
-    and every digit above.
+    Only for pointwise operators, whose elements do not depend on one another. Example: gelu has no correct digit far
+    below zero, and every digit is correct above.
     """
     if not operators.traits(schema.forward_operator(expected.call.case.operator)).pointwise:
         return None
@@ -68,14 +69,14 @@ def _decomposition_agrees(expected: Expected) -> bool:
 
 
 def _right_by_decomposition(expected: Expected) -> Tensors:
-    """Where torch's decomposition of the operator, if there is one, gives the same.
+    """For each output, where torch's decomposition of the operator gives the same. Empty if there is none.
 
-    Where its authors decided otherwise about NaN and infinities, torch promises nothing.
+    Where the decomposition treats NaN and infinities otherwise than the operator, torch promises nothing.
     """
     outputs, plan = _decomposed(expected), plan_of(expected.call)
     strictly = plan is not None and plan.policy.strict_non_finite
     return {
-        place: _or_as_good(
+        place: _or_all_if_tied(
             _within(outputs[place.position], want, strictly=strictly),
             expected,
             place,
@@ -89,7 +90,7 @@ def _right_by_decomposition(expected: Expected) -> Tensors:
 
 
 def has_shapes_of_parts(expected: Expected) -> bool:
-    """Whether torch's decomposition of the operator gives results of the same shapes, if there is one."""
+    """Whether torch's decomposition of the operator gives results of the same shapes; True if there is none."""
     outputs = _decomposed(expected)
     return all(
         outputs[place.position].shape == native.shape
@@ -99,7 +100,7 @@ def has_shapes_of_parts(expected: Expected) -> bool:
 
 
 def _decomposed(expected: Expected) -> list[Any]:
-    """What torch's decomposition of the operator returns for a call; nothing if there is none."""
+    """What torch's decomposition of the operator returns for a call; empty if there is none, or if it fails."""
     from torch._decomp import decomposition_table
 
     call = expected.call
@@ -112,13 +113,13 @@ def _decomposed(expected: Expected) -> list[Any]:
     args, kwargs = operators.build_arguments(call.case, views, call.device)
     try:
         found = decomposed(*args, **kwargs)
-    except Exception:  # noqa: BLE001 - not made for these arguments: then it says nothing
+    except Exception:  # noqa: BLE001 - it does not support these arguments
         return []
     return [] if found is NotImplemented else operators.flatten_outputs(found)
 
 
 def _within(got: torch.Tensor, want: ExpectedValues, *, strictly: bool) -> torch.Tensor:
-    """Where ``got`` is within the bound or not finite like ``want``; ``strictly``: NaN is then not infinity."""
+    """Where ``got`` is within the bound, or not finite like ``want``. ``strictly``: NaN and infinity are different."""
     same = elementwise_same(got, want.native)
     if want.bound is not None and is_continuous(want.native.dtype):
         same |= (got.to(want.centre.dtype) - want.centre).abs() <= want.bound
@@ -132,7 +133,7 @@ def _float64_agrees(expected: Expected) -> bool:
 
 
 def _right_by_float64(expected: Expected) -> Tensors | None:
-    """Where torch's answer equals the float64 answer or is near it; None: there is no float64 answer."""
+    """For each result, where torch's equals its float64 result or is near it; None: there is no float64 result."""
     reference, call, native = expected.batch.reference, expected.call, expected.native
     try:
         exact = exact_results(reference.evaluator, call)
@@ -143,7 +144,7 @@ def _right_by_float64(expected: Expected) -> Tensors | None:
     rounded = {place: exact[place].to(tensor.dtype) for place, tensor in native.items()}
     first = rounded.get(ResultPosition("output", 0))
     right = {
-        place: _or_as_good(elementwise_same(got, native[place]), expected, place, got, first)
+        place: _or_all_if_tied(elementwise_same(got, native[place]), expected, place, got, first)
         for place, got in rounded.items()
     }
     unequal = [place for place, same in right.items() if is_continuous(native[place].dtype) and not bool(same.all())]
@@ -153,10 +154,10 @@ def _right_by_float64(expected: Expected) -> Tensors | None:
     return right
 
 
-def _or_as_good(
+def _or_all_if_tied(
     right: torch.Tensor, expected: Expected, place: ResultPosition, got: torch.Tensor, first: torch.Tensor | None
 ) -> torch.Tensor:
-    """``right``; but everywhere, if the results are other indices of the same values."""
+    """``right``, or True everywhere if the result is another right choice among equal values."""
     as_good = not bool(right.all()) and ties.accepts(expected.call, place, got, expected.native[place], first)
     return torch.ones_like(right) if as_good else right
 
@@ -164,7 +165,7 @@ def _or_as_good(
 def as_far_as_promised(
     expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> tuple[list[Any], list[torch.Tensor]]:
-    """A candidate's results, with torch's own in the elements that are excused."""
+    """A candidate's results, with torch's own in the elements that are excused, so that they count as equal."""
     found, after = list(outputs), list(inputs_after)
     for place, native in expected.native.items():
         target = found if place.kind == "output" else after
@@ -177,8 +178,8 @@ def as_far_as_promised(
 def _excused(expected: Expected, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
     """Elements that every plan excuses (not finite where torch's are not), and those that the call's plan excuses.
 
-    A sum over infinities is infinite or NaN, as the algorithm has it. But an infinity of a pointwise operator is an
-    answer: ``logaddexp`` of two infinities is not NaN.
+    A sum over infinities is infinite or NaN, depending on the algorithm. An infinite result of a pointwise operator is
+    not excused: ``logaddexp`` of two infinities is not NaN.
     """
     call, plan = expected.call, plan_of(expected.call)
     pointwise = operators.traits(call.case.operator).pointwise
@@ -193,8 +194,11 @@ def excuses_numbers(expected: Expected) -> bool:
 
 
 def _near(native: torch.Tensor, values: ExpectedValues) -> torch.Tensor:
-    """``values`` are those of a result that is exact but for its last rounding."""
+    """Where torch's own result equals the float64 result, or lies within a share of its bound.
+
+    ``values``: the bounds of the float64 result, rounded to the dtype.
+    """
     same = elementwise_same(native, values.native)
     if values.bound is None or values.exact is None or values.exact.shape != native.shape:
         return torch.zeros_like(same)
-    return same | ((native.to(values.exact.dtype) - values.exact).abs() <= _NATIVE_SHARE * values.bound)
+    return same | ((native.to(values.exact.dtype) - values.exact).abs() <= _SHARE_FOR_REFERENCE * values.bound)

@@ -1,4 +1,4 @@
-"""Compares many calls with torch's results at once: calls that are certainly right need no float64 evaluation.
+"""Screens many calls at once: calls whose results are close to torch's pass without a float64 evaluation.
 
 Where bounds are requested, only results equal to torch's own pass, because every bound accepts them. They pass only
 after torch's own error is known. Other calls are compared in full.
@@ -19,31 +19,34 @@ from torchstone.judging.compare.structure import metadata_fits
 from torchstone.judging.reference.expected import Expected, Screen
 from torchstone.judging.reference.float64 import pieces
 
-_SAMPLED_TOGETHER = 1 << 15
-"""Elements of a result whose distances are screened together."""
+_SAMPLED_ELEMENTS = 1 << 15
+"""About how many elements of a result are sampled to screen the root mean square and the bias of its distances."""
 
 
 def screened(
     expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
 ) -> Iterator[bool]:
-    """For each call, whether it is certainly right."""
-    for begin, end in _stretches(expected):
+    """For each call, whether it passes: it is right without a full comparison."""
+    for begin, end in _runs_of_one_batch(expected):
         if _may_be_screened(expected[begin:end], outputs[begin:end]):
-            yield from _screen_stretch(expected[begin:end], outputs[begin:end], inputs_after[begin:end]).tolist()
+            yield from _screen_run(expected[begin:end], outputs[begin:end], inputs_after[begin:end]).tolist()
         else:
             yield from [False] * (end - begin)
 
 
 def _may_be_screened(expected: Sequence[Expected], outputs: Sequence[Sequence[Any]]) -> bool:
-    """Whether calls may pass without float64. Not while torch's own error, which records state, is still unknown."""
+    """Whether calls may pass at all.
+
+    Where bounds are requested, they may not while torch's own error, which goes into the record, is unknown.
+    """
     reference = expected[0].batch.reference
     if not reference.screens or (expected[0].with_bounds and not reference.errors_known):
         return False
     return all(metadata_fits(e, o) for e, o in zip(expected, outputs, strict=True))
 
 
-def _stretches(expected: Sequence[Expected]) -> Iterator[tuple[int, int]]:
-    """Where consecutive calls of one batch begin and end."""
+def _runs_of_one_batch(expected: Sequence[Expected]) -> Iterator[tuple[int, int]]:
+    """Begin and end of each run of consecutive calls of one batch."""
     begin = 0
     for end in range(1, len(expected) + 1):
         last = expected[end - 1]
@@ -52,17 +55,17 @@ def _stretches(expected: Sequence[Expected]) -> Iterator[tuple[int, int]]:
             begin = end
 
 
-def _screen_stretch(
+def _screen_run(
     expected: Sequence[Expected], outputs: Sequence[Sequence[Any]], inputs_after: Sequence[Sequence[torch.Tensor]]
 ) -> torch.Tensor:
-    """One boolean per call, on the device. Where bounds are requested, only results equal to torch's pass."""
-    batch, first, exactly = expected[0].batch, expected[0].index, expected[0].with_bounds
+    """Whether each of the calls passes, on the device. Where bounds are requested, only results equal to torch's do."""
+    batch, first, must_be_equal = expected[0].batch, expected[0].index, expected[0].with_bounds
     rows = slice(first, first + len(expected))
     passed = torch.ones(len(outputs), dtype=torch.bool, device=batch.reference.device)
     for place, native in batch.evaluation.tensors.items():
         source = outputs if place.kind == "output" else inputs_after
         got = stacked([of_call[place.position] for of_call in source])
-        screen = None if exactly else batch.reference.screen(place, native.dtype, native[0].numel())
+        screen = None if must_be_equal else batch.reference.screen(place, native.dtype, native[0].numel())
         passed &= all_of_each(native[rows], got, screen)
     written = batch.reference.contract.mutated
     for position in range(len(batch.calls[0].tensors)):
@@ -74,16 +77,16 @@ def _screen_stretch(
 
 
 def all_of_each(native: torch.Tensor, got: torch.Tensor, screen: Screen | None) -> torch.Tensor:
-    """Per call of a ``(calls, ...)`` tensor, whether every element passes the screen. Piece by piece, as bytes."""
+    """For each call of a ``(calls, ...)`` tensor, whether it passes the screen. ``screen`` None: it must be equal."""
     calls = native.shape[0]
     passed = torch.ones(calls, dtype=torch.bool, device=native.device)
-    if screen is None and not native.is_cuda and torch.equal(native, got):  # on a device it would be one wait each
+    if screen is None and not native.is_cuda and torch.equal(native, got):  # on a device each call would wait
         return passed
     flat_native, flat_got = native.reshape(calls, -1), got.reshape(calls, -1)
     for piece in pieces(flat_native.shape[1], native.device):
         near = _near(flat_native[:, piece], flat_got[:, piece], screen, piece)
         passed &= near.view(torch.uint8).amin(dim=1).to(torch.bool)  # Many times faster than all().
-    return passed if screen is None else passed & _small_together(flat_native, flat_got, screen)
+    return passed if screen is None else passed & _rms_and_bias_are_small(flat_native, flat_got, screen)
 
 
 def _near(native: torch.Tensor, got: torch.Tensor, screen: Screen | None, piece: slice) -> torch.Tensor:
@@ -100,19 +103,20 @@ def _near(native: torch.Tensor, got: torch.Tensor, screen: Screen | None, piece:
 def _distances(
     native: torch.Tensor, got: torch.Tensor, screen: Screen, piece: slice
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Both as float32 or wider, and how far apart they may be."""
+    """Both results as float32 or wider, and the largest distance allowed for each element."""
     kind = torch.promote_types(native.dtype, torch.float32)
     n, g = native.to(kind), got.to(kind)
     allowed = n.abs().add_(screen.level).mul_(screen.share)
     return n, g, allowed if screen.inside is None else allowed.mul_(screen.inside[piece])
 
 
-def _small_together(native: torch.Tensor, got: torch.Tensor, screen: Screen) -> torch.Tensor:
-    """Per call, whether the distances pass together. Sound: a full comparison also allows twice torch's own.
+def _rms_and_bias_are_small(native: torch.Tensor, got: torch.Tensor, screen: Screen) -> torch.Tensor:
+    """For each call, whether root mean square and bias of its distances are small enough.
 
-    Of large results, a share of the elements that nobody can foresee is looked at: this must stay cheap.
+    These limits are stricter than those of a full comparison, which adds twice torch's own root mean square and bias.
+    Of large results only a sample is examined, to save time. A kernel cannot foresee where the sample begins.
     """
-    step = max(1, native.shape[1] // _SAMPLED_TOGETHER)
+    step = max(1, native.shape[1] // _SAMPLED_ELEMENTS)
     sample = slice(secrets.randbelow(step), None, step)
     n, g, allowed = _distances(native[:, sample], got[:, sample], screen, sample)
     distance = (g - n).div_(allowed).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
@@ -120,5 +124,7 @@ def _small_together(native: torch.Tensor, got: torch.Tensor, screen: Screen) -> 
     small = distance.abs().square_().sum(dim=1) <= screen.rms * screen.rms * count
     if distance.is_complex():
         return small
-    away = distance * n.sign()
-    return small & (distance.sum(dim=1).abs() <= screen.bias * count) & (away.sum(dim=1).abs() <= screen.bias * count)
+    outward = distance * n.sign()
+    return (
+        small & (distance.sum(dim=1).abs() <= screen.bias * count) & (outward.sum(dim=1).abs() <= screen.bias * count)
+    )

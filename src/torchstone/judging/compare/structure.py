@@ -1,8 +1,8 @@
 """Compares results before their elements: number and kind of outputs, dtypes, shapes, strides, plain values.
 
-The kernel chooses the memory layout of a result, unless the case states one: ``x.transpose(1, 2).contiguous()``
-precedes a ``view``, which would otherwise raise. A worker cannot lie about a layout: the judge reads the result by
-the layout that the worker names.
+The kernel chooses the strides of a result, unless the case states them: ``x.transpose(1, 2).contiguous()`` often
+precedes a ``view``, which would raise with other strides. A worker cannot misreport strides: the judge reads the result
+with the strides that the worker names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchstone.schema import WrongResult
 
 
 def metadata_fits(expected: Expected, outputs: Sequence[Any]) -> bool:
-    """The quick form of :func:`metadata_misfit`, for many calls."""
+    """Whether :func:`metadata_misfit` finds nothing. Faster, for many calls."""
     leaves = expected.batch.evaluation.results[expected.index]
     if len(leaves) != len(outputs):
         return not leaves
@@ -28,21 +28,24 @@ def metadata_fits(expected: Expected, outputs: Sequence[Any]) -> bool:
         isinstance(got, torch.Tensor)
         and got.dtype == leaf.dtype
         and got.shape == leaf.shape
-        and not (judges_strides and _lies_otherwise(got, leaf.stride()))
+        and not (judges_strides and _has_other_strides(got, leaf.stride()))
         if isinstance(leaf, torch.Tensor)
-        else _plain_misfit(leaf, got) is None
+        else _plain_value_mismatch(leaf, got) is None
         for leaf, got in zip(leaves, outputs, strict=True)
     )
 
 
 def metadata_misfit(wanted: Sequence[ExpectedOutput], outputs: Sequence[Any]) -> Mismatch | None:
-    """The first misfit, in the order structure, dtype, shape, plain value. Without declared returns anything fits."""
+    """The first mismatch, in the order structure, dtype, shape, plain value; None if there is none.
+
+    Any output is accepted if the operator declares no return.
+    """
     if not wanted:
         return None
     if len(outputs) != len(wanted):
         text = f"returned {counted(len(outputs), 'output')}, expected {len(wanted)}"
         return Mismatch("structure", text, wrong=WrongResult(text=text))
-    misfits = [_leaf_misfit(want, got) for want, got in zip(wanted, outputs, strict=True)]
+    misfits = [_output_mismatch(want, got) for want, got in zip(wanted, outputs, strict=True)]
     found = [(position, misfit) for position, misfit in enumerate(misfits) if misfit is not None]
     if not found:
         return None
@@ -52,27 +55,27 @@ def metadata_misfit(wanted: Sequence[ExpectedOutput], outputs: Sequence[Any]) ->
     return Mismatch(reason, f"output {position}: {text}", wrong=wrong)
 
 
-def _leaf_misfit(wanted: ExpectedOutput, got: Any) -> tuple[Reason, str] | None:
+def _output_mismatch(wanted: ExpectedOutput, got: Any) -> tuple[Reason, str] | None:
     if wanted.dtype is None:
-        return _plain_misfit(wanted.native, got)
+        return _plain_value_mismatch(wanted.native, got)
     if not isinstance(got, torch.Tensor):
         return "structure", f"got a {_kind(got)}, expected a tensor"
     if got.dtype != wanted.dtype:
         return "dtype", f"got {_dtype_name(got.dtype)}, expected {_dtype_name(wanted.dtype)}"
     if got.shape != wanted.shape:
         return "shape", f"got shape {list(got.shape)}, expected {list(wanted.shape or ())}"
-    if wanted.must_lie_so and _lies_otherwise(got, wanted.strides or ()):
+    if wanted.has_stated_strides and _has_other_strides(got, wanted.strides or ()):
         return "structure", f"got strides {list(got.stride())}, expected {list(wanted.strides or ())} (memory_format)"
     return None
 
 
-def _lies_otherwise(got: torch.Tensor, strides: Sequence[int]) -> bool:
-    """Whether strides differ where they matter: not without elements, and not in dimensions of size 1."""
+def _has_other_strides(got: torch.Tensor, strides: Sequence[int]) -> bool:
+    """Whether strides differ in a dimension of more than one element. Always False for empty tensors."""
     steps = zip(got.shape, got.stride(), strides, strict=True)
     return got.numel() > 0 and any(own != wanted for size, own, wanted in steps if size > 1)
 
 
-def _plain_misfit(wanted: Any, got: Any) -> tuple[Reason, str] | None:
+def _plain_value_mismatch(wanted: Any, got: Any) -> tuple[Reason, str] | None:
     if type(got) is not type(wanted):
         return "structure", f"got a {_kind(got)}, expected a {_kind(wanted)}"
     same = got == wanted or (got != got and wanted != wanted)

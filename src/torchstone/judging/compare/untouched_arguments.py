@@ -16,7 +16,7 @@ from torchstone.schema import WrongResult
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """An argument that must hold, bit for bit, what was drawn, and what it holds after the call."""
+    """Compares an argument that must not change with its storage after the call, bit for bit."""
 
     position: int
     expected: Expected
@@ -55,6 +55,6 @@ class Change:
 
 
 def kept(expected: Expected) -> list[int]:
-    """Tensor arguments that the operator only reads."""
+    """Positions of the tensor arguments that the operator only reads."""
     written = expected.batch.reference.contract.mutated
     return [position for position in range(len(expected.call.tensors)) if position not in written]

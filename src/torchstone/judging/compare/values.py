@@ -1,11 +1,11 @@
-"""Decides whether the values of a tensor are near enough to the expected ones, and describes the worst that is not.
+"""Decides whether the values of a tensor are near enough to the expected ones, and describes the worst wrong element.
 
 A floating-point element is accepted in three cases: it is within its bound of the exact value, it is torch's own
 value, or it is the exact value rounded to the dtype. So a result that overflows float16 may be infinite where torch's
 is, or finite where the exact value is. NaN matches only NaN, and an infinity only one of the same sign. Then all
 errors together are examined.
 
-Most results are plainly right, which :func:`tally` finds out without waiting for the device. The others are examined
+Most results are plainly right. :func:`tally` finds this out without waiting for the device. The others are examined
 element by element.
 """
 
@@ -31,14 +31,14 @@ from torchstone.judging.same_values import first_and_last
 from torchstone.schema import ErrorStatistics, WrongResult
 
 RELATIVE_ERROR_FLOOR = 1e-10
-"""Added to the exact magnitude where a relative error is reported."""
+"""Added to the exact magnitude in the denominator of a relative error."""
 TALLIED = 7
-"""Numbers that one transfer from the device brings for each tensor."""
+"""How many numbers :func:`tally` returns for each tensor."""
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """One tensor beside what it must hold."""
+    """One returned tensor or written storage, with its expected values."""
 
     call: DrawnCall
     place: ResultPosition
@@ -52,14 +52,16 @@ def subjects_of(
     outputs: Sequence[Any],
     inputs_after: Sequence[torch.Tensor],
 ) -> Iterator[Subject]:
-    """Returned tensors first, then written storages."""
+    """One subject for each entry of ``wanted``: returned tensors first, then written storages."""
     for place, values in wanted.items():
         source = outputs if place.kind == "output" else inputs_after
         yield Subject(call, place, values, source[place.position])
 
 
 def tally(subject: Subject) -> torch.Tensor:
-    """Elements not plainly within the bound; max error, relative error, error/bound; torch's error/bound; rms, bias."""
+    """Seven numbers on the device: how many elements are not within the bound; the largest error, relative error,
+    error/bound and torch's own error/bound; root mean square and bias of all errors.
+    """
     got, native = subject.got.reshape(-1), subject.values.native.reshape(-1)
     centre = subject.values.centre.reshape(-1)
     bound = None if subject.values.bound is None else subject.values.bound.reshape(-1)
@@ -71,7 +73,7 @@ def tally(subject: Subject) -> torch.Tensor:
 
 
 def _rms_and_bias(subject: Subject) -> torch.Tensor:
-    """Root mean square and bias of all errors, divided by what is allowed; 0 where they are not judged."""
+    """Root mean square and bias of all errors, divided by their limits; 0 if they are not judged."""
     spread, got, centre = subject.values.spread, subject.got.reshape(-1), subject.values.centre.reshape(-1)
     if spread is None:
         return torch.zeros(2, dtype=torch.float64, device=got.device)
@@ -84,7 +86,10 @@ def _rms_and_bias(subject: Subject) -> torch.Tensor:
 
 
 def together(subject: Subject, found: ErrorStatistics, rms: float, bias: float) -> ErrorStatistics | Mismatch:
-    """The errors of a result whose every element is within its bound."""
+    """Judge all errors of a result together, after every element was found within its bound.
+
+    ``rms``, ``bias``: root mean square and bias of the errors, divided by their limits.
+    """
     statistics = msgspec.structs.replace(found, rms_over_bound=rms, bias_over_bound=bias)
     spread = subject.values.spread
     if spread is None or (rms <= 1.0 and bias <= 1.0):
@@ -121,21 +126,21 @@ def _tally_piece(
     if bound is None:
         zero = error.new_zeros(())
         return torch.stack([(got != native).sum().to(torch.float64), error.amax(), relative, zero, zero])
-    native_over = _over((native.to(centre.dtype) - centre).abs(), bound)
+    native_over = _error_over_bound((native.to(centre.dtype) - centre).abs(), bound)
     beyond = (~(error <= bound)).sum().to(torch.float64)
-    return torch.stack([beyond, error.amax(), relative, _over(error, bound).amax(), native_over.amax()])
+    return torch.stack([beyond, error.amax(), relative, _error_over_bound(error, bound).amax(), native_over.amax()])
 
 
 def closer_look(subject: Subject) -> ErrorStatistics | Mismatch:
-    """Examine a result that :func:`tally` could not accept: it may have right non-finite values, or wrong ones."""
+    """Examine a result that :func:`tally` does not accept: it may have wrong values, or correct non-finite ones."""
     values, got = subject.values, subject.got
     centre = values.centre
-    wrong = _wrong(values, got)
+    wrong = _wrong_elements(values, got)
     error = (got.to(centre.dtype) - centre).abs()
     bound = values.bound if values.bound is not None else torch.zeros_like(error)
-    over = _over(error, bound)
+    over = _error_over_bound(error, bound)
     over = torch.where(wrong & ~(over > 1.0), torch.inf, over)  # NaN has no error, and is wrong
-    native_over = _over((values.native.to(centre.dtype) - centre).abs(), bound)
+    native_over = _error_over_bound((values.native.to(centre.dtype) - centre).abs(), bound)
     statistics = statistics_of(
         _largest_finite(error),
         _largest_finite(error / (centre.abs() + RELATIVE_ERROR_FLOOR)),
@@ -150,12 +155,12 @@ def closer_look(subject: Subject) -> ErrorStatistics | Mismatch:
     severity = nonfinite.to(torch.float64) if reason == "nonfinite" else torch.where(wrong, over, -1.0)
     worst = int(severity.argmax())
     message = _describe(subject, wrong, worst, _largest_finite(native_over))
-    fields = _in_fields(subject, wrong, worst)
+    fields = _wrong_result(subject, wrong, worst)
     return Mismatch(reason if subject.place.kind == "output" else "mutation", message, statistics, wrong=fields)
 
 
 def _with_wrong_errors(statistics: ErrorStatistics, errors: torch.Tensor) -> ErrorStatistics:
-    """Add the smallest and the largest wrong error: slightly coarse rounding looks different from a wrong result."""
+    """Add the smallest and the largest error of wrong elements: these tell coarse rounding from a wrong result."""
     finite = errors[torch.isfinite(errors)]
     if not finite.numel():
         return statistics
@@ -163,13 +168,13 @@ def _with_wrong_errors(statistics: ErrorStatistics, errors: torch.Tensor) -> Err
     return msgspec.structs.replace(statistics, smallest_wrong_error=smallest, largest_wrong_error=largest)
 
 
-def _wrong(values: ExpectedValues, got: torch.Tensor) -> torch.Tensor:
-    """The acceptance rule in full."""
+def _wrong_elements(values: ExpectedValues, got: torch.Tensor) -> torch.Tensor:
+    """Which elements are wrong, by the full acceptance rule."""
     if values.bound is None:
         return got != values.native
     centre = values.centre
     close = (got.to(centre.dtype) - centre).abs() <= values.bound
-    accepted = close | _same(got, values.native) | _same(got, centre.to(got.dtype))
+    accepted = close | _equal_or_both_nan(got, values.native) | _equal_or_both_nan(got, centre.to(got.dtype))
     if got.dtype.is_complex:  # torch does not promise which part of a complex number overflows.
         return ~(accepted | (~torch.isfinite(got) & ~torch.isfinite(values.native)))
     at_the_edge = torch.isfinite(centre) & (centre.abs() + values.bound >= torch.finfo(got.dtype).max)
@@ -177,7 +182,7 @@ def _wrong(values: ExpectedValues, got: torch.Tensor) -> torch.Tensor:
 
 
 def _describe(subject: Subject, wrong: torch.Tensor, worst: int, native_over: float) -> str:
-    """How many are wrong, where it is worst, got, expected, error against bound, the inputs, how torch fares."""
+    """The message: number of wrong elements; index, got, expected, error, bound, inputs of the worst; torch's own."""
     values = subject.values
     index = _unravelled(worst, subject.got.shape)
     got, native, wanted = subject.got[index].item(), values.native[index].item(), values.centre[index].item()
@@ -193,8 +198,8 @@ def _describe(subject: Subject, wrong: torch.Tensor, worst: int, native_over: fl
     return f"{text}; {inputs}; torch's own result there: {shown(native)}{fares}"
 
 
-def _in_fields(subject: Subject, wrong: torch.Tensor, worst: int) -> WrongResult:
-    """The same for programs."""
+def _wrong_result(subject: Subject, wrong: torch.Tensor, worst: int) -> WrongResult:
+    """What the message says, as fields."""
     values, index = subject.values, _unravelled(worst, subject.got.shape)
     wanted = values.native if values.bound is None else values.centre
     got, expected = shown_apart(subject.got[index].item(), wanted[index].item())
@@ -215,14 +220,14 @@ def _in_fields(subject: Subject, wrong: torch.Tensor, worst: int) -> WrongResult
 
 
 def _against_bound(error: float, bound: float) -> str:
-    """Text on the error and the bound; empty where a value is NaN or infinite."""
+    """The part of the message on error and bound; empty if the error is NaN or infinite."""
     if not math.isfinite(error):
         return ""
     allowed = shown(bound) if bound else "0 (this operator only moves values)"
     return f", error {shown(error)}, allowed {allowed}{shown_factor(error, bound)}"
 
 
-def _over(error: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
+def _error_over_bound(error: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
     """The error divided by the bound; 0 for 0 / 0 and for NaN, so that these do not enter a maximum."""
     return torch.nan_to_num(error / bound, nan=0.0, posinf=torch.inf)
 
@@ -232,12 +237,12 @@ def _largest_finite(values: torch.Tensor) -> float:
 
 
 def statistics_of(absolute: float, relative: float, over: float, native_over: float) -> ErrorStatistics:
-    """Statistics for JSON, which has no infinity: infinite errors are left out, an infinite error/bound is ``inf``."""
+    """Statistics for JSON, which has no infinity: infinite errors become None, an infinite error/bound ``"inf"``."""
     known = [number if math.isfinite(number) else None for number in (absolute, relative, native_over)]
     return ErrorStatistics(known[0], known[1], "inf" if over == math.inf else over, known[2])
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _equal_or_both_nan(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return (one == other) | (torch.isnan(one) & torch.isnan(other))
 
 

@@ -1,8 +1,8 @@
 """The reference of one case: torch's own results for many calls, and on request exact results with error bounds.
 
-torch's own results are evaluated for many calls together. Most right results lie so close to them that they are
-accepted at once (:meth:`Reference.screen`). Other calls, and calls examined individually, are evaluated in float64
-and probed.
+torch's own results are evaluated for many calls together. Most right results are so close to them that they are
+accepted at once (:meth:`Reference.screen`). Other calls, and calls with bounds, are evaluated in float64 and probed:
+evaluated again on moved inputs.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from torchstone.judging.stochastic.random_results import RandomResults
 from torchstone.judging.variant_tag import HIDDEN
 
 _PLANTED_MULTIPLE = 16.0
-"""Factor on the bound of planted calls. Precision is judged on ordinary values: rows with a planted one are worse
-conditioned than slopes can show."""
+"""Factor on the bound of planted calls. Rows with a planted value are worse conditioned than slopes can show, so
+precision is judged on ordinary values only."""
 _FLOAT64_NOISE = 2.0**-41
 """Added to the bound of planted calls: the error of float64 itself at values up to 100, some hundred roundings."""
 
 
 class Reference:
-    """The reference for one case on one device. Make one per case and keep it: it learns the case's scale."""
+    """The reference for one case on one device. Create one per case and keep it: it stores what calls have shown."""
 
     def __init__(
         self,
@@ -51,35 +51,39 @@ class Reference:
         stated: Reference | None = None,
         effort: schema.Effort = "thorough",
     ) -> None:
-        """``stated``: the reference of the case that this one is a hidden variant of; its effort applies here too."""
+        """``arithmetic_device``: where calls are drawn and compared; by default ``device``.
+
+        ``stated``: the stated case's reference, if ``case`` is a hidden variant of it. Its effort applies here too.
+        """
         self.effort: schema.Effort = effort if stated is None else stated.effort
-        """How much is checked of it."""
+        """How much of the case is checked."""
         self.case = case
         self.device = device if arithmetic_device is None else arithmetic_device
-        """Where calls are drawn and compared (:mod:`torchstone.judging.arithmetic_device`); torch's own results are
-        the device's."""
+        """Where calls are drawn and compared (:mod:`torchstone.judging.arithmetic_device`). torch's own operator runs
+        on ``device``."""
         self.runs_on_host = device.type == "cpu"
-        """Whether torch's own operator runs on the CPU, where it raises on values that may end a GPU process."""
+        """Whether torch's own operator runs on the CPU. There it raises on invalid values, which on a GPU may end the
+        process."""
         self.float64_failure: str | None = None
-        """Why there are no float64 results; None as long as there are."""
+        """Torch's error message if the operator does not run in float64; else None."""
         self._evaluator = Evaluator(case, device, arithmetic_device)
         self._stated = stated
         self._only_moves: bool | None = None
         self._calibrations: dict[ResultPosition, bounds.Calibration] = {}
-        self._of_stated = {} if stated is None else stated._calibrations
-        """What the stated case showed. A variant may mislead: a product of one factor looks as if the operator
-        moved values."""
+        self._stated_calibrations = {} if stated is None else stated._calibrations
+        """Calibrations of the stated case. A variant alone may mislead: a product of one factor looks as if the
+        operator only moved values."""
         self._inside: dict[ResultPosition, torch.Tensor] = {}
         self.errors_known = HIDDEN in case.tags
-        """Whether torch's own error, which records state, is known from a full comparison. Hidden variants do not
-        need it."""
+        """Whether torch's own error, which goes into the record, is known from a full comparison. Not needed for hidden
+        variants."""
         self._elements = sum(operators.storage_extent(recipe) for recipe in self._evaluator.recipes)
-        """Elements of a call, as far as is known: results may have more than arguments."""
+        """Elements of a call's arguments, or of its results once these are known to have more."""
         self.undefined = leaves_values_undefined(self._evaluator)
         """Whether the operator leaves values undefined (``empty``): then only metadata and unchanged arguments are
         judged."""
         self.random_results = self._random_results()
-        """The checks of random results, if the operator may draw random numbers; else None."""
+        """Checks of random results; None if the operator cannot draw random numbers."""
 
     def _random_results(self) -> RandomResults | None:
         if not draws_random_numbers(self._evaluator):
@@ -102,7 +106,7 @@ class Reference:
         return self._evaluator.contract
 
     def only_moves(self, call: DrawnCall) -> bool:
-        """Whether the operator moves bits and does nothing else. Found out once, on the first call that has results.
+        """Whether the operator only moves bits. Found out once, on the first call.
 
         If it computes in the stated case, it counts as computing in variants too: a sum over one number only moves it.
         """
@@ -113,31 +117,30 @@ class Reference:
         return bool(self._only_moves)
 
     def expect(self, call: DrawnCall) -> Expected:
-        """What this call must give."""
+        """The expected result of one call, with bounds."""
         return self.expect_many([call], with_bounds=True)[0]
 
     def expect_many(self, calls: Sequence[DrawnCall], *, with_bounds: bool = False) -> list[Expected]:
-        """What these calls must give, evaluated in batches.
+        """The expected results of these calls, evaluated in batches.
 
-        With bounds, each call is compared in full: a float64 evaluation and one to three pairs of probes, and the
-        errors are known afterwards. All but the first are compared in full only if torch's own results are not met
-        exactly, since those are within any bound. Without bounds, only calls that do not come close to torch's own
-        results are compared in full. Calls compared in full teach what "close" means; before the first one it means
-        equal.
+        With bounds, a call is compared in full (a float64 evaluation and one to three pairs of probes) unless its
+        results equal torch's own. The first is always compared in full, so that errors are known. Without bounds, only
+        calls whose results are not close to torch's own are compared in full. How close is determined by calls that are
+        compared in full. Before the first of these, results must be equal.
         """
-        size = self._together
+        size = self._calls_together
         groups = [calls[start : start + size] for start in range(0, len(calls), size)]
         batches = [batch for group in groups for batch in self._batches(group)]
         return [Expected(batch, index, with_bounds) for batch in batches for index in range(len(batch.calls))]
 
     def foresee(self, calls: Sequence[DrawnCall]) -> None:
-        """Evaluate these calls together, because they are needed next. Not random operators, and not large calls."""
-        if self.random_results is None and 0 < len(calls) <= self._together:
+        """Evaluate these calls together in advance. Does nothing for random operators, or if they are too large."""
+        if self.random_results is None and 0 < len(calls) <= self._calls_together:
             self._evaluator.foresee(calls)
 
     @property
-    def _together(self) -> int:
-        """How many calls are evaluated at a time."""
+    def _calls_together(self) -> int:
+        """How many calls are evaluated together."""
         return max(1, piece_elements(self.device) // max(1, self._elements))
 
     def bounded(
@@ -159,10 +162,10 @@ class Reference:
         }
 
     def screen(self, place: ResultPosition, dtype: torch.dtype, elements: int) -> Screen | None:
-        """How closely torch's own result must be met to be accepted without a float64 evaluation. None: exactly.
+        """How close to torch's own a result must be to pass without a float64 evaluation. None: it must be equal.
 
-        Sound because a bound is never narrower: it contains ``share * (|e| + level)`` and twice torch's own error,
-        wherever a result depends on the inputs at all. The level is the one seen in the latest probed call.
+        A bound is never narrower: it contains ``share * (|e| + level)`` and twice torch's own error, wherever a result
+        depends on the inputs at all. The level is that of the latest probed call.
         """
         known = self._calibrations.get(place)
         if known is None or not is_continuous(dtype):
@@ -175,7 +178,7 @@ class Reference:
         return Screen(bounds.share(dtype, terms), level, self._inside.get(place), rms, bias)
 
     def _batches(self, calls: Sequence[DrawnCall]) -> list[Batch]:
-        """One batch, or several where the shapes of the results depend on the values."""
+        """The calls as one batch, or as several if the shapes of their results differ."""
         left = iter(calls)
         batches = []
         for evaluation in self._evaluator.natives(calls):
@@ -185,6 +188,7 @@ class Reference:
         return batches
 
     def _probed(self, call: DrawnCall, closely: bool) -> dict[ResultPosition, Float64Probe]:
+        """Exact values and slopes; empty, in all later calls too, if the operator does not run in float64."""
         if self.float64_failure is not None:
             return {}
         try:
@@ -196,6 +200,7 @@ class Reference:
     def _bounded(
         self, place: ResultPosition, native: torch.Tensor, known: Float64Probe | NativeNoise | None
     ) -> ExpectedValues:
+        """Bounds for one result of an ordinary call. What it shows is stored for later calls."""
         if not is_continuous(native.dtype):
             return ExpectedValues(native, None, None)
         inside = self._inside_of(place, native)
@@ -203,16 +208,16 @@ class Reference:
         if known is None:
             return ExpectedValues(native, None, bounds.bound_without_exact(native, terms) * inside)
         limits = self._limits(place, native, known, terms)
-        learnt = self._calibrations[place] = limits.seen.merged(
-            self._calibrations.get(place, self._of_stated.get(place))
+        calibration = self._calibrations[place] = limits.seen.merged(
+            self._calibrations.get(place, self._stated_calibrations.get(place))
         )
-        exact = _centre(native, known, learnt)
-        return ExpectedValues(native, exact, limits.bound.mul_(inside & ~learnt.moves), limits.spread)
+        exact = _centre(native, known, calibration)
+        return ExpectedValues(native, exact, limits.bound.mul_(inside & ~calibration.moves), limits.spread)
 
     def _bounded_planted(
         self, place: ResultPosition, native: torch.Tensor, known: Float64Probe | NativeNoise | None, noise: float
     ) -> ExpectedValues:
-        """Bounds for a planted call: wider, so that only gross errors count, and nothing is learnt from it.
+        """Bounds for a planted call: wider, so that only gross errors count. Nothing is stored for later calls.
 
         ``noise`` is added, because float64 itself is not exact where large planted values cancel.
         """
@@ -223,15 +228,17 @@ class Reference:
             return ExpectedValues(native, None, _PLANTED_MULTIPLE * bounds.bound_without_exact(native, terms) * inside)
         bound = self._limits(place, native, known, terms).bound.mul_(_PLANTED_MULTIPLE).add_(noise)
         bound.mul_(inside)
-        learnt = self._calibrations.get(place)
+        calibration = self._calibrations.get(place)
         return ExpectedValues(
-            native, _centre(native, known, learnt), bound if learnt is None else bound.mul_(~learnt.moves)
+            native,
+            _centre(native, known, calibration),
+            bound if calibration is None else bound.mul_(~calibration.moves),
         )
 
     def _limits(
         self, place: ResultPosition, native: torch.Tensor, known: Float64Probe | NativeNoise, terms: int
     ) -> bounds.ElementBounds:
-        """Of a written argument, the storage outside the view counts for nothing, and the errors are the output's."""
+        """Bounds from a probe. For a written argument, storage outside the view counts as 0, and there is no spread."""
         independent = self._independent_share(native.numel(), terms) if place.kind == "output" else None
         if place.kind == "argument":
             inside = self._inside_of(place, native)
@@ -242,7 +249,7 @@ class Reference:
         return bounds.limits_without_exact(native, known, terms, independent)
 
     def _inside_of(self, place: ResultPosition, native: torch.Tensor) -> torch.Tensor:
-        """What may differ at all: everything returned; of a written storage, the elements of the view."""
+        """Which elements may differ at all: all of an output; of a written storage, those of the view."""
         if place.kind == "output":
             return torch.ones((), dtype=torch.bool, device=native.device)
         if place not in self._inside:
@@ -250,12 +257,12 @@ class Reference:
         return self._inside[place]
 
     def _independent_share(self, elements: int, terms: int) -> float:
-        """Of a result's errors, which part is independent: fewer where one sum enters many elements."""
+        """The share of a result's errors that are independent: less than 1 where one sum enters many elements."""
         read = sum(operators.storage_extent(recipe) for recipe in self._evaluator.recipes)
         return 1.0 if terms <= 1 or read >= elements * terms else 1.0 / terms
 
     def _terms(self, elements: int) -> int:
-        """An upper guess of how many values are added into one of a result's elements; 1 for pointwise operators."""
+        """An upper estimate of how many values are summed into one element of a result; 1 for pointwise operators."""
         if operators.traits(self.case.operator).pointwise:
             return 1
         recipes = self._evaluator.recipes
@@ -265,11 +272,11 @@ class Reference:
 
 
 def _centre(
-    native: torch.Tensor, known: Float64Probe | NativeNoise, learnt: bounds.Calibration | None
+    native: torch.Tensor, known: Float64Probe | NativeNoise, calibration: bounds.Calibration | None
 ) -> torch.Tensor | None:
-    """The exact values; torch's own where the operator only moves values or steps (``nextafter``) in the dtype."""
+    """The exact values; torch's own if the operator only moves values or steps in the dtype (``nextafter``)."""
     if not isinstance(known, Float64Probe):
         return None
-    if learnt is None or known.exact.shape != native.shape:  # on the host, of what is only there for a device
+    if calibration is None or known.exact.shape != native.shape:  # the host's result of an operator for devices only
         return known.exact
-    return torch.where(learnt.moves, native.to(known.exact.dtype), known.exact)
+    return torch.where(calibration.moves, native.to(known.exact.dtype), known.exact)

@@ -1,4 +1,4 @@
-"""The expected result of a call: torch's results, exact values with error bounds, and data for a quick comparison."""
+"""The expected result of a call: torch's own results, exact values with error bounds, and limits for screening."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 def states_format(case: schema.Case) -> bool:
-    """Whether the case states the layout of results: a ``memory_format`` (not ``preserve_format``), or
-    ``contiguous``.
+    """Whether the case states the strides of results: by a ``memory_format`` other than ``preserve_format``.
+
+    Operators that lay out their result, such as ``contiguous``, state them without a ``memory_format`` too.
     """
     arguments = (*case.args, *case.kwargs.values())
     formats = [each.value for each in arguments if isinstance(each, schema.MemoryFormat)]
@@ -30,17 +31,17 @@ def states_format(case: schema.Case) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ExpectedOutput:
-    """One returned leaf of one call."""
+    """One output of one call. Lists and tuples are flattened."""
 
     native: Any
     """torch's own tensor, or the plain value itself."""
     dtype: torch.dtype | None = None
-    """None for plain values, as are shape and strides."""
+    """None for plain values. Their shape and strides are None too."""
     shape: tuple[int, ...] | None = None
     strides: tuple[int, ...] | None = None
-    """torch's own."""
-    must_lie_so: bool = False
-    """Whether the case states a ``memory_format``: then the strides are part of the answer."""
+    """Strides of torch's own result."""
+    has_stated_strides: bool = False
+    """Whether the case states the strides of results, so that they are judged."""
     is_argument: int | None = None
     """The tensor argument that is returned (in-place, out=), by its position among the tensor arguments."""
     fresh: bool = False
@@ -49,42 +50,43 @@ class ExpectedOutput:
 
 @dataclass(frozen=True, eq=False)
 class ExpectedValues:
-    """What one tensor of one call must hold."""
+    """The expected values of one returned tensor or written storage."""
 
     native: torch.Tensor
     exact: torch.Tensor | None
-    """In float64 or complex128; None where the operator does not run in it, or the values are not continuous."""
+    """The float64 or complex128 result; None if the operator does not run in it, or the dtype is not continuous."""
     bound: torch.Tensor | None
-    """How far each element may lie from ``centre``; None: equal to torch's."""
+    """How far each element may lie from ``centre``; None: it must equal torch's."""
     spread: bounds.Spread | None = None
-    """Limits of the errors of all elements together; None: there are none beyond the bound."""
+    """Limits for the errors of all elements together; None: only the bound of each element applies."""
 
     @property
     def centre(self) -> torch.Tensor:
-        """What the bound is around."""
+        """The values around which the bound lies: the exact ones, or torch's own if there are none."""
         return self.exact if self.exact is not None else self.native.to(wide_dtype(self.native.dtype))
 
 
 @dataclass(frozen=True, eq=False)
 class Screen:
-    """How close to torch's own a result must be to be accepted without float64: relative to its magnitude plus a
-    level.
+    """How close to torch's own a result must be to pass without a float64 evaluation.
+
+    The allowed distance of an element is ``share`` times the sum of its magnitude and ``level``.
     """
 
     share: float
     level: torch.Tensor
-    """A scalar on the device; NaN where only equality passes."""
+    """A scalar on the device; NaN if only equality passes."""
     inside: torch.Tensor | None
-    """For a written argument's storage, the elements of its view: only these may differ at all."""
+    """For a written argument's storage, which elements belong to its view. Only these may differ at all."""
     rms: float
-    """Largest root mean square of the distances, in shares."""
+    """Largest root mean square of the distances, relative to the allowed distance of an element."""
     bias: float
-    """Largest mean distance, in shares."""
+    """Largest mean distance, in the same unit."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Calls whose native results are stacked."""
+    """Calls that torch evaluated together: their results are stacked."""
 
     reference: Reference
     calls: tuple[DrawnCall, ...]
@@ -93,13 +95,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class Expected:
-    """What one call must give and leave behind."""
+    """The expected outputs and written arguments of one call."""
 
     batch: Batch
     index: int
-    """Which call of the batch."""
+    """Index of the call in the batch."""
     with_bounds: bool
-    """Whether it is compared in full even if it is close to torch's own result but not equal to it."""
+    """Whether a result that is close to torch's own, but not equal, is compared in full instead of screened."""
 
     @property
     def call(self) -> DrawnCall:
@@ -107,20 +109,20 @@ class Expected:
 
     @property
     def outputs(self) -> tuple[ExpectedOutput, ...]:
-        """One per returned leaf, lists and tuples opened. Empty for an operator that declares no return."""
+        """One for each output, lists and tuples flattened. Empty for an operator that declares no return."""
         leaves = self.batch.evaluation.results[self.index]
         return tuple(self._output(position, leaf) for position, leaf in enumerate(leaves))
 
     @property
     def new_tensors(self) -> list[torch.Tensor]:
-        """The returned tensors that lie in memory of their own."""
+        """torch's own returned tensors that share memory with no argument and no other output."""
         shared = self.batch.evaluation.shared
         tensors = [(place, output) for place, output in enumerate(self.outputs) if output.dtype is not None]
         return [output.native for place, output in tensors if output.is_argument is None and place not in shared]
 
     @property
     def inputs_after(self) -> list[torch.Tensor]:
-        """The storage of every tensor argument as torch itself leaves it. All but the written ones: as drawn."""
+        """The storage of every tensor argument after torch's own call. Those that are only read are as drawn."""
         written = self.batch.evaluation.tensors
         return [
             written[ResultPosition("argument", position)][self.index]
@@ -135,9 +137,9 @@ class Expected:
         return {place: tensor[self.index] for place, tensor in self.batch.evaluation.tensors.items()}
 
     def values(self, *, closely: bool = False) -> dict[ResultPosition, ExpectedValues]:
-        """Every returned tensor and every written storage with its bound. Costs several float64 evaluations.
+        """Expected values and bounds of each returned tensor and written storage. Takes several float64 evaluations.
 
-        ``closely``: with slopes from more probes, for small calls, which a few probes may mislead by chance.
+        ``closely``: take slopes from more probes. For small calls, because few probes may be wrong by chance.
         """
         return self.batch.reference.bounded(self.call, self.native, closely=closely)
 
@@ -156,5 +158,7 @@ class Expected:
         is_argument = declared[position] if position < len(declared) else None
         promised = self.batch.reference.contract.promises_fresh(position)
         fresh = promised and position not in self.batch.evaluation.shared
-        lies_so = states_format(self.call.case)
-        return ExpectedOutput(leaf, leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()), lies_so, is_argument, fresh)
+        strides_are_stated = states_format(self.call.case)
+        return ExpectedOutput(
+            leaf, leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()), strides_are_stated, is_argument, fresh
+        )

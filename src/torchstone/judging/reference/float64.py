@@ -1,9 +1,8 @@
 """Evaluates one call in float64, and estimates how strongly its results depend on its inputs.
 
-The slope of a result is its movement when every float input element moves by 2**-24 of itself, up or down at random,
-divided by that share.
-It is a central difference, so that jumps (floor, sign, near ties) differ from slopes. Rounding errors of a kernel act
-on a result in the same way, which is why bounds are built on the slope.
+Slope: every floating-point input element moves by 2**-24 of itself, up or down at random. The slope of a result is its
+own movement, divided by 2**-24. It is a central difference, so that jumps (floor, sign, near ties) can be told from
+slopes. Rounding errors of a kernel move a result in the same way, so bounds are computed from the slope.
 """
 
 from __future__ import annotations
@@ -36,40 +35,45 @@ STEP = 2.0**-24
 FEW_ELEMENTS = 1 << 14
 """Calls with up to this many elements are probed with three pairs of steps: they have few neighbours to learn from."""
 MANY_ELEMENTS = 1 << 16
-"""Calls above are probed with one pair; two in between."""
+"""Calls with more elements than this are probed with one pair of steps; calls between the two limits with two."""
 LARGE_ELEMENTS = 1 << 22
-"""Calls above are probed with one float64 copy of their arguments at a time: memory is what limits them, not time."""
+"""Calls with more elements than this are probed with one float64 copy of their arguments at a time, to save memory."""
 CLOSE_PAIRS = 16
 """Pairs of steps before a small call is judged wrong. Two terms that cancel move together in all of three pairs with
 probability 1/8; then the slope does not show that they cancel."""
 PIECE_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
-"""Elements that are worked on at a time where there are many: temporaries stay in the cache, or in bounds."""
+"""Elements of a large tensor that are processed at a time: limits temporaries, on the CPU to the size of the cache."""
 _SALT = 0x5EED
-_PAIRS_OF_NUMBERS = 4
-_NUMBERS = ("number", "float", "Scalar")
+"""Makes the steps independent of the values that are drawn with the same seed."""
+_SCALAR_PAIRS = 4
+"""Pairs of steps for a call without tensors, whose scalars are moved."""
+_REAL_NUMBER_TYPES = ("number", "float", "Scalar")
 """Schema types of scalar arguments that are real numbers, not counts."""
 
 Evaluate = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Tensors]
-"""Storages and views of all arguments -> results."""
+"""A function from the storages and views of all arguments to the results."""
 
 
 @dataclass(frozen=True, eq=False)
 class Float64Probe:
-    """One result of one call."""
+    """Exact value and slope of one result of one call."""
 
     exact: torch.Tensor
     """In float64 or complex128, on the rounded inputs of the case."""
     slope: torch.Tensor
-    """float64, same shape. Root mean square over the pairs of steps; 0 where there is a jump, or no number."""
+    """float64, same shape. Root mean square over the pairs of steps; 0 at a jump, at NaN and at infinity."""
 
 
-_LARGEST_CANCELLED = 4.0
+_MOST_CANCELLED_MAGNITUDE = 4.0
+"""Largest magnitude of an argument for which :func:`allow_cancellation` raises a slope in proportion."""
 _CANCELLED_SHARE = 0.125
+"""Least slope in :func:`allow_cancellation`, relative to the argument."""
 _ROUNDED_SHARE = 0.25
+"""Least slope in :func:`allow_rounded_results`, relative to the cotangent."""
 
 
 def exact_results(evaluator: Evaluator, call: DrawnCall) -> Tensors:
-    """Every result, floats as float64. torch's errors come out where the operator does not run in it."""
+    """Every result, floating-point ones as float64. Raises torch's error if the operator does not run in float64."""
     return _exact(evaluator, widened(call))
 
 
@@ -79,11 +83,14 @@ def _exact(evaluator: Evaluator, wide: Sequence[torch.Tensor]) -> Tensors:
 
 
 def probe(evaluator: Evaluator, call: DrawnCall, *, closely: bool = False) -> dict[ResultPosition, Float64Probe]:
-    """Every result that is continuous in float64. torch's errors come out where the operator does not run in it."""
+    """Exact value and slope of every floating-point result. ``closely``: use CLOSE_PAIRS pairs for small calls.
+
+    Raises torch's error if the operator does not run in float64.
+    """
     wide = widened(call)
     exact = _exact(evaluator, wide)
     is_large = sum(t.numel() for t in [*wide, *exact.values()]) > LARGE_ELEMENTS
-    wide = [] if is_large else wide  # each is made again when it is needed
+    wide = [] if is_large else wide  # each copy is made again when it is needed
     exact = {place: tensor for place, tensor in exact.items() if tensor.dtype in (torch.float64, torch.complex128)}
     slopes = {place: torch.zeros(t.shape, dtype=torch.float64, device=t.device) for place, t in exact.items()}
     if exact and any(is_continuous(tensor.storage.dtype) and tensor.storage.numel() for tensor in call.tensors):
@@ -95,16 +102,16 @@ def probe(evaluator: Evaluator, call: DrawnCall, *, closely: bool = False) -> di
         if schema.is_gradient(evaluator.case.operator):
             allow_rounded_results(evaluator, wide or widened(call), slopes)
     elif exact and not call.tensors:
-        _add_slopes_of_numbers(evaluator, call, exact, slopes)
+        _add_slopes_of_scalars(evaluator, call, exact, slopes)
     return {place: Float64Probe(tensor, slopes[place]) for place, tensor in exact.items()}
 
 
 def allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exact: Tensors, slopes: Tensors) -> None:
-    """Raise slopes where a function of one tensor computes a small result from larger numbers, which are rounded.
+    """Raise slopes where a pointwise function of one tensor may compute a small result from larger, rounded numbers.
 
-    ``gelu(-3)`` is -0.004, the difference of two numbers near 1.5: honest kernels differ there by a rounding of those,
-    which the slope does not show. Slopes are raised up to a limit only, because functions do not cancel at arguments
-    far from 0. Not for functions that exist for their precision (``log1p``).
+    ``gelu(-3)`` is -0.004, the difference of two numbers near 1.5. Honest kernels differ by a rounding of those, which
+    the slope does not show. Slopes are raised up to a limit only, because functions do not cancel at arguments far from
+    0. Functions that exist for their precision (``log1p``) are left out.
     """
     pointwise = operators.traits(evaluator.case.operator).pointwise
     if not pointwise or len(wide) != 1 or is_for_its_digits(evaluator.case.operator):
@@ -114,12 +121,12 @@ def allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exact
         if slope.shape == values.shape and not slope.is_complex() and not _is_magnitude(slope, exact[place]):
             raised = slope.reshape(-1)
             _raise_to_cancelled(raised, values.reshape(-1))
-            if not slope.is_contiguous():  # then that was a copy
+            if not slope.is_contiguous():  # then reshape made a copy
                 slope.copy_(raised.view(slope.shape))
 
 
 def _is_magnitude(slope: torch.Tensor, exact: torch.Tensor) -> bool:
-    """Whether every slope is the magnitude of its result: nothing is computed."""
+    """Whether every slope equals the magnitude of its result: then the operator only moves or scales values."""
     flat, e = slope.reshape(-1), exact.reshape(-1)
     return all(
         bool(torch.isclose(flat[piece], e[piece].abs().to(slope.dtype), rtol=1e-6, atol=0.0).all())
@@ -128,40 +135,40 @@ def _is_magnitude(slope: torch.Tensor, exact: torch.Tensor) -> bool:
 
 
 def _raise_to_cancelled(slope: torch.Tensor, values: torch.Tensor) -> None:
-    """Flat ones, piece by piece. A jump stays a jump."""
+    """Raise the flat ``slope`` in place, according to the arguments ``values``. A slope of 0 (a jump) stays 0."""
     for piece in pieces(slope.numel(), slope.device):
-        magnitude = _widened(values[piece]).abs().clamp_(max=_LARGEST_CANCELLED).mul_(_CANCELLED_SHARE)
+        magnitude = _widened(values[piece]).abs().clamp_(max=_MOST_CANCELLED_MAGNITUDE).mul_(_CANCELLED_SHARE)
         part = slope[piece]
         part.copy_(torch.where(part > 0, torch.maximum(part, magnitude), part))
 
 
 def allow_rounded_results(evaluator: Evaluator, wide: Sequence[torch.Tensor], slopes: Tensors) -> None:
-    """Allow a gradient the rounding of its cotangent: honest kernels compute it from results that were rounded.
+    """Raise slopes of gradients in proportion to the cotangent: honest kernels compute them from rounded results.
 
-    ``y * (g - (g * y).sum())`` and ``g * (1 - y * y)`` are differences of nearly equal numbers where y is nearly 1. How
-    the gradient moves with the arguments does not show it.
+    ``y * (g - (g * y).sum())`` and ``g * (1 - y * y)`` are differences of nearly equal numbers where y is nearly 1. The
+    slope with respect to the arguments does not show the rounding of y.
     """
     case = evaluator.case
     if not schema.is_gradient(case.operator):
         return
     listed = case.args[0]
     results = len(listed.items) if isinstance(listed, schema.Sequence) else 0
-    counted = _views(evaluator, wide)[: cotangents(case)]
+    cotangent_views = _views(evaluator, wide)[: cotangents(case)]
     for place, slope in slopes.items():
-        alike = [each.abs() for each in counted if each.shape == slope.shape and not each.is_complex()]
+        alike = [each.abs() for each in cotangent_views if each.shape == slope.shape and not each.is_complex()]
         if place.kind == "output" and place.position >= results and alike and not slope.is_complex():
             floor = torch.stack(alike).amax(dim=0).mul_(_ROUNDED_SHARE)
             slope.copy_(torch.where(slope > 0, torch.maximum(slope, floor), slope))
 
 
 def pieces(elements: int, device: torch.device) -> list[slice]:
-    """A flat tensor cut into stretches of a size that suits the device."""
+    """Slices of a flat tensor, each of at most the size that suits the device."""
     size = piece_elements(device)
     return [slice(start, min(start + size, elements)) for start in range(0, elements, size)]
 
 
 def piece_elements(device: torch.device) -> int:
-    """How many elements to work on at a time."""
+    """How many elements to process at a time on this device."""
     return PIECE_ELEMENTS.get(device.type, PIECE_ELEMENTS["cpu"])
 
 
@@ -182,13 +189,16 @@ def _add_slopes(
 
 
 def _add_slopes_in_turn(evaluator: Evaluator, call: DrawnCall, exact: Tensors, slopes: Tensors) -> None:
-    """The same of a large call with one pair, while no more than one float64 copy of its arguments exists."""
+    """:func:`_add_slopes` for a large call: one pair, and only one float64 copy of its arguments at a time."""
     generator = _generator(call)
-    flips = [_flips(evaluator, position, tensor.storage, generator) for position, tensor in enumerate(call.tensors)]
+    directions = [
+        _first_directions(evaluator, position, tensor.storage, generator)
+        for position, tensor in enumerate(call.tensors)
+    ]
     sides = [
         _results(
             evaluator,
-            [_moved_one_way(evaluator, i, t.storage, flips[i], ahead=ahead) for i, t in enumerate(call.tensors)],
+            [_moved_one_way(evaluator, i, t.storage, directions[i], ahead=ahead) for i, t in enumerate(call.tensors)],
             evaluator.wide,
         )
         for ahead in (True, False)
@@ -201,10 +211,10 @@ def _add_slopes_in_turn(evaluator: Evaluator, call: DrawnCall, exact: Tensors, s
             _set_slope(slopes[place], found[0], tensor, found[1], 1.0)
 
 
-def _flips(
+def _first_directions(
     evaluator: Evaluator, position: int, storage: torch.Tensor, generator: torch.Generator
 ) -> torch.Tensor | None:
-    """For each value of an argument, flat: whether it is moved up in the first step. None: it is not moved."""
+    """For each value of an argument, flat: whether it moves up in the first step. None: the argument does not move."""
     if not is_continuous(storage.dtype):
         return None
     values = storage if evaluator.is_written(position) else _view(evaluator, position, storage)
@@ -212,19 +222,19 @@ def _flips(
 
 
 def _moved_one_way(
-    evaluator: Evaluator, position: int, storage: torch.Tensor, flips: torch.Tensor | None, *, ahead: bool
+    evaluator: Evaluator, position: int, storage: torch.Tensor, directions: torch.Tensor | None, *, ahead: bool
 ) -> torch.Tensor:
-    """One row of :func:`_moved`, made in place and piece by piece."""
+    """One moved copy of an argument, as :func:`_moved` makes several, but in place and piece by piece."""
     written = evaluator.is_written(position)
     wide = _widened(storage)
     values = wide if written else _view(evaluator, position, wide)
-    if flips is None:
+    if directions is None:
         return values
-    values = values.contiguous()  # as it is, unless it was laid out otherwise
+    values = values.contiguous()  # copies only if the strides require it
     inside = inside_view(evaluator, position, storage).reshape(-1) if written else None
     flat = values.view(-1)
     for piece in pieces(flat.numel(), flat.device):
-        steps = flips[piece].to(torch.float64).mul_(2.0 * STEP).sub_(STEP)
+        steps = directions[piece].to(torch.float64).mul_(2.0 * STEP).sub_(STEP)
         if inside is not None:
             steps.mul_(inside[piece])
         steps.add_(1.0)
@@ -232,14 +242,16 @@ def _moved_one_way(
     return values
 
 
-def _add_slopes_of_numbers(evaluator: Evaluator, call: DrawnCall, exact: Tensors, slopes: Tensors) -> None:
-    """Slopes of results that are made from scalars only (``linspace``): the scalars are moved instead of tensors."""
+def _add_slopes_of_scalars(evaluator: Evaluator, call: DrawnCall, exact: Tensors, slopes: Tensors) -> None:
+    """Slopes of results that depend on scalars only (``linspace``): the scalars are moved instead of tensors."""
     random_ = random.Random(call.seed)
     steps: list[tuple[Tensors, Tensors]] = []
-    for _ in range(_PAIRS_OF_NUMBERS):
+    for _ in range(_SCALAR_PAIRS):
         seed = random_.getrandbits(63)
         try:
-            steps.append((_with_numbers_moved(evaluator, seed, STEP), _with_numbers_moved(evaluator, seed, -STEP)))
+            steps.append(
+                (_results_of_moved_scalars(evaluator, seed, STEP), _results_of_moved_scalars(evaluator, seed, -STEP))
+            )
         except operator_errors():
             continue
     for place, tensor in exact.items():
@@ -248,12 +260,12 @@ def _add_slopes_of_numbers(evaluator: Evaluator, call: DrawnCall, exact: Tensors
             _set_slope(slopes[place], sides[0], tensor, sides[1], 1.0 / len(sides[0]))
 
 
-def _with_numbers_moved(evaluator: Evaluator, seed: int, step: float) -> Tensors:
+def _results_of_moved_scalars(evaluator: Evaluator, seed: int, step: float) -> Tensors:
     random_ = random.Random(seed)
     declared = {argument.name: str(argument.type) for argument in evaluator.operator._schema.arguments}
 
     def moved(name: str, argument: schema.Argument) -> schema.Argument:
-        if not isinstance(argument, schema.Scalar) or declared.get(name) not in _NUMBERS:
+        if not isinstance(argument, schema.Scalar) or declared.get(name) not in _REAL_NUMBER_TYPES:
             return argument
         if isinstance(argument.value, bool) or not isinstance(argument.value, int | float):
             return argument
@@ -266,14 +278,14 @@ def _with_numbers_moved(evaluator: Evaluator, seed: int, step: float) -> Tensors
 
 
 def pairs_for(elements: int, *, closely: bool) -> int:
-    """How many pairs of steps a call of this size is probed with."""
+    """How many pairs of steps to probe a call of this many elements with."""
     if elements <= FEW_ELEMENTS:
         return CLOSE_PAIRS if closely else 3
     return 2 if elements <= MANY_ELEMENTS else 1
 
 
 Rows = Sequence[Sequence[torch.Tensor]]
-"""Every argument of a call, moved: one way for each pair, then the other way in the same order."""
+"""All arguments, moved: one row for each pair, then one for each pair with the opposite steps."""
 
 
 def _moved_both_ways(
@@ -285,21 +297,21 @@ def _moved_both_ways(
 
 
 def widened(call: DrawnCall) -> list[torch.Tensor]:
-    """Private copies of the call's storages; floats as float64."""
+    """Private copies of the call's storages, floating-point ones as float64."""
     return [_widened(tensor.storage) for tensor in call.tensors]
 
 
 def moved_natively(
     evaluator: Evaluator, call: DrawnCall, wide: Sequence[torch.Tensor], pairs: int, step: float
 ) -> Rows:
-    """The call's own values moved, and rounded to their dtypes again."""
+    """The call's own values, moved and then rounded to their dtypes."""
     dtypes = [tensor.storage.dtype for tensor in call.tensors]
     rows = _moved_both_ways(evaluator, call, wide, pairs, step)
     return [[moved.to(dtype) for moved, dtype in zip(row, dtypes, strict=True)] for row in rows]
 
 
 def steps_apart(evaluator: Evaluator, rows: Rows, evaluate: Evaluate) -> Iterator[tuple[Tensors, Tensors]]:
-    """Per pair, the results with all float elements moved by a step of random sign, and with all moved back."""
+    """For each pair, the results with all elements moved by steps of random sign, and moved by the opposite steps."""
     pairs = len(rows) // 2
     for ahead, behind in zip(rows[:pairs], rows[pairs:], strict=True):
         yield _results(evaluator, ahead, evaluate), _results(evaluator, behind, evaluate)
@@ -308,14 +320,14 @@ def steps_apart(evaluator: Evaluator, rows: Rows, evaluate: Evaluate) -> Iterato
 def both_sides(
     steps: Sequence[tuple[Tensors, Tensors]], place: ResultPosition, like: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """One result of all pairs that have it on both sides, stacked; None if none has."""
+    """One result of each pair that has it on both sides, stacked: ahead and behind. None if no pair has it."""
     results = [(ahead.get(place), behind.get(place)) for ahead, behind in steps]
     usable = [(a, b) for a, b in results if a is not None and b is not None and a.shape == b.shape == like.shape]
     return (stacked([a for a, _ in usable]), stacked([b for _, b in usable])) if usable else None
 
 
 def _results(evaluator: Evaluator, moved: Sequence[torch.Tensor], evaluate: Evaluate) -> Tensors:
-    """Nothing where the moved inputs leave the operator's domain: then no slope is known."""
+    """The results for moved arguments. Empty if torch raises because they leave the operator's domain."""
     views = [_view(evaluator, i, m) if evaluator.is_written(i) else m for i, m in enumerate(moved)]
     try:
         return evaluate(moved, views)
@@ -331,10 +343,10 @@ def _moved(
     step: float,
     generator: torch.Generator,
 ) -> Sequence[torch.Tensor]:
-    """One argument moved one way for every pair, then the other way: a storage if it is written, else dense values.
+    """One argument, moved one way for each pair, then the other way: a storage if it is written, else dense values.
 
-    Arguments that are only read are moved element by element of the *view*, because a kernel that reads an expanded
-    element twice makes independent errors with it. Written ones are moved in their storage, inside the view.
+    In arguments that are only read, each element of the *view* moves independently, because a kernel that reads an
+    expanded element twice makes independent errors with it. Written ones are moved in their storage, inside the view.
     """
     written = evaluator.is_written(position)
     values = storage if written else _view(evaluator, position, storage)
@@ -354,7 +366,7 @@ def _generator(call: DrawnCall) -> torch.Generator:
 
 
 def _coin_flips(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    """Random booleans; eight from each drawn integer, one per byte."""
+    """Random booleans. Each drawn 64-bit integer gives eight, one for each byte."""
     count = math.prod(shape)
     words = torch.empty(count // 8 + 1, dtype=torch.int64, device=generator.device)
     words.random_(-(1 << 63), None, generator=generator)
@@ -364,7 +376,7 @@ def _coin_flips(shape: tuple[int, ...], generator: torch.Generator) -> torch.Ten
 def _set_slope(
     slope: torch.Tensor, ahead: torch.Tensor, exact: torch.Tensor, behind: torch.Tensor, weight: float
 ) -> None:
-    """Where the two one-sided differences of a pair do not mirror each other there is a jump, and nothing is added."""
+    """Write one result's slope. A pair adds 0 where its one-sided differences do not mirror each other (a jump)."""
     pairs = ahead.shape[0]
     flat, e, a, b = slope.view(-1), exact.reshape(-1), ahead.reshape(pairs, -1), behind.reshape(pairs, -1)
     for piece in pieces(e.numel(), e.device):

@@ -9,7 +9,7 @@ h is the square root of the unit roundoff, so that the curvature contributes abo
 second difference over sqrt(6) is about torch's own random error, never much less. This is the usual estimate of the
 computational noise of a function from its values alone (More and Wild, ECNoise).
 
-It does not show an error that is the same on both sides: a bias of torch's own.
+It does not show an error of torch's that is the same on both sides (a bias).
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ from torchstone.judging.reference.float64 import (
 
 @dataclass(frozen=True, eq=False)
 class NativeNoise:
-    """One result of one call."""
+    """Slope and noise of one result of one call."""
 
     slope: torch.Tensor
-    """float64, in the shape of the result. Jumps are steep here."""
+    """float64, in the shape of the result. Unlike the slope of a float64 probe, it is large at a jump, not 0."""
     noise: torch.Tensor
-    """float64: about the root mean square of torch's own error."""
+    """float64, in the same shape: about the root mean square of torch's own error."""
 
 
 def roughness(
     evaluator: Evaluator, call: DrawnCall, native: Tensors, *, closely: bool = False
 ) -> dict[ResultPosition, NativeNoise]:
-    """Slope and noise of torch's own results; empty without floating-point inputs."""
+    """Slope and noise of each of torch's own results in ``native``; empty without floating-point inputs.
+
+    ``closely``: use more pairs of steps.
+    """
     inputs = [tensor.storage.dtype for tensor in call.tensors if is_continuous(tensor.storage.dtype)]
     if not inputs:
         return {}
@@ -54,12 +57,16 @@ def roughness(
     rows = moved_natively(evaluator, call, wide, pairs_for(elements, closely=closely), step)
     steps = list(steps_apart(evaluator, rows, evaluator.once))
     sides = {place: both_sides(steps, place, tensor) for place, tensor in native.items()}
-    found = {place: _rough(side[0], native[place], side[1], step) for place, side in sides.items() if side is not None}
+    found = {
+        place: _slope_and_noise(side[0], native[place], side[1], step)
+        for place, side in sides.items()
+        if side is not None
+    }
     allow_cancellation(evaluator, wide, native, {place: rough.slope for place, rough in found.items()})
     return found
 
 
-def _rough(ahead: torch.Tensor, native: torch.Tensor, behind: torch.Tensor, step: float) -> NativeNoise:
+def _slope_and_noise(ahead: torch.Tensor, native: torch.Tensor, behind: torch.Tensor, step: float) -> NativeNoise:
     wide = wide_dtype(native.dtype)
     a, n, b = ahead.to(wide), native.to(wide), behind.to(wide)
     odd, even = (a - b).abs() / (2.0 * step), (a + b - 2.0 * n).abs() / math.sqrt(6.0)

@@ -1,7 +1,8 @@
 """Tests whether an operator that may draw random numbers draws any with the arguments of a case.
 
-Many do not: dropout that is not training, recurrent networks and attention without dropout. Their results are judged
-by their values, like any others. The first full comparison finds out. Before it, torch is called here to find out.
+Many do not: dropout outside of training, recurrent networks and attention without dropout. Their results are judged by
+value, like those of other operators. The first full comparison finds out whether any are drawn. If the answer is needed
+earlier, torch is called here.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from torchstone.judging.stochastic.random_results import generators
 
 
 def draws_nothing(usual: Expected) -> bool:
-    """Whether results of the case are a function of its arguments. ``usual`` is any call of it."""
+    """Whether no random numbers are drawn, so results depend on arguments only. ``usual``: any call of the case."""
     random_results = usual.batch.reference.random_results
     if random_results is None:
         return True
     if random_results.idle is None and not _surely_draws(usual):
         elements = max((tensor.numel() for tensor in usual.native.values()), default=0)
-        random_results.draws(usual.call, elements)  # many draws, which set `idle`
+        random_results.draws(usual.call, elements)  # takes many draws and sets `idle`
     return bool(random_results.idle)
 
 
 def _surely_draws(usual: Expected) -> bool:
-    """Whether a second call of torch moves a generator and gives another result. Then more calls are not needed."""
+    """Whether a second call of torch advances a generator and gives another result. Then no more calls are needed."""
     before = generators()
     again = usual.batch.reference.evaluator.native([usual.call])
     if again is None:

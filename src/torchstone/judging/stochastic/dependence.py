@@ -1,17 +1,17 @@
 """Checks what the elements of a random result depend on: their inputs, and one another.
 
-Values may be distributed as torch's are, and still not be what the operator draws. They may be values of other
-places, one random number stretched over many elements, or indices that come twice where each may come once. Five
-things are compared with torch's own draws of the same call, in places that are drawn in secret for each call. Of the
-third and the fourth one is chosen in secret, unless a call is judged in full:
+Values may be distributed as torch's are, and still not be what the operator draws. They may belong to other elements,
+come from one random number that is used for many elements, or be indices that occur twice where each may occur once.
+Five checks compare a result with torch's own draws of the same call, at positions that are drawn in secret for each
+call. Of `pairs` and `echoes` only one, chosen in secret, is run in a call that is not judged in full:
 
 inputs       how closely elements agree with a second draw of torch's from the same inputs, by rank and by equality of
              values that are rare elsewhere
-order        how ranks rise or fall along the rows: draws that were sorted are no longer in the order of drawing
-pairs        the joint histogram of elements some places apart, over a grid of ranks: few places, powers of two, any
-echoes       likeness of the result to itself any number of places on, also plus a constant (modulo the range) or
-             mirrored; computed with ranks as angles
-coincidences how many values stand more than once in a row
+order        how ranks rise or fall along the rows; finds sorted draws
+pairs        the joint histogram of two elements, over a grid of ranks, at small, power-of-two and random distances
+echoes       autocorrelation of the result at any distance, also plus a constant (modulo the range) or mirrored;
+             computed with ranks as angles
+coincidences how many values occur more than once in a row
 
 Probability of a false alarm: given the inputs, an honest draw and torch's own are exchangeable, element by element.
 So the first four differ by sums of terms of random sign, whose tails are known. For a sum the bound is Hoeffding's.
@@ -19,12 +19,12 @@ For a sum of squares over a grid it is that of Hanson and Wright: the matrix is 
 with no eigenvalue beyond 2, and pairs are disjoint. Coincidences are counts: Chernoff, with the spread of torch's
 own. Together this is less than 1e-9 for a call, as computed.
 
-Elements that depend on one another widen all of these. Whenever a call is judged in full, the widening is measured on
-torch's own draws against each other, and allowed. Small results and rare differences show over many calls: sums are
-also kept over the calls of a trial (the judging of one kernel on one case).
+Elements that depend on one another widen all of these. Whenever a call is judged in full, the widening is measured by
+comparing torch's own draws with each other, and allowed. Small results and rare differences show only over many calls,
+so sums are also kept over the calls of a trial (the judging of one kernel on one case).
 
 Honest kernels may round differently, and may have generators with more or fewer values than torch's. So coincidences
-of floating-point values may be half or twice as many, and as many as one of 2**20 values has.
+of floating-point values may be half or twice as many, or as many as a generator of 2**20 values has.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from torchstone.judging.stochastic.results_as_numbers import real_rows
 
 
 class Dependence:
-    """One result of one case, call after call."""
+    """Runs the five checks on one result of one case, call after call."""
 
     def __init__(self, *, each_once: bool = False) -> None:
-        """``each_once``: the operator promises that no value comes twice in a row."""
+        """``each_once``: the operator promises that no value occurs twice in a row."""
         self._inputs = InputAgreement()
         self._order = OrderAlongRows()
         self._pairs = Pairs()
@@ -54,11 +54,10 @@ class Dependence:
         self._coincidences = DuplicatesInRows(each_once)
 
     def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
-        """How a result depends on something otherwise than torch's; None: it does not.
+        """Return the first difference that a check finds between the result and torch's draws; else None.
 
-        ``own``: torch's draws of the call, ``(draws, *shape)``: two, or many to learn from.
-
-        The first call must have many.
+        ``own``: torch's draws for the call, ``(draws, *shape)``: two, or many if the call is judged in full, as the
+        first one must be.
         """
         rows, result = real_rows(own), real_rows(got.unsqueeze(0))[0]
         if not result.numel() or rows.shape[1] != result.numel() or len(rows) < 2:

@@ -10,24 +10,24 @@ from torchstone.judging.stochastic.secret_places import secret_places
 DEVIATIONS = 9.0
 """Standard deviations of a sum of terms of random sign from which it counts as a difference."""
 LOOKED_AT = 1 << 12
-"""Elements that are compared with their inputs, and whose values ranks are taken among."""
+"""Elements that are compared with their inputs. Ranks are taken among the values of these elements."""
 MARGIN = 1.25
 """Factor on widths that are measured on torch's own draws."""
 ROWS_LEARNT_FROM = 8
-"""Draws of torch's own that show how far honest results are apart."""
+"""Most draws of torch's that are compared with each other to measure how far honest results are apart."""
 LONG_STRETCH = 1 << 15
-"""Elements, at most, that are compared with one another where a call is judged in full."""
+"""Most elements that are compared with one another in a call that is judged in full."""
 
 
 class ExaminedDraw:
-    """A result, torch's draws of the same call, and their values in secret places."""
+    """A result, torch's draws of the same call, and the values of both at secret positions."""
 
     def __init__(self, own: torch.Tensor, got: torch.Tensor, row_length: int, epsilon: float) -> None:
         self.own = own
         self.got = got
         self.row_length = row_length
         self.epsilon = epsilon
-        """Unit of rounding; 0 for integers."""
+        """``eps`` of the result's dtype; 0 for integers."""
         self.elements = got.numel()
         self.in_full = len(own) > 2
         places = secret_places(self.elements, LOOKED_AT).to(got.device)
@@ -36,13 +36,13 @@ class ExaminedDraw:
         self._ranking = Ranking(torch.cat([self.own_here[0], self.got_here]))
 
     def below(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Shares of the sampled values that are less than each, and no more than it."""
+        """For each value, the shares of the sampled values that are less than it, and that are at most equal to it."""
         return self._ranking.below(values)
 
     def ranks(self, values: torch.Tensor) -> torch.Tensor:
-        """From 0 to 1, ties in the middle."""
+        """Ranks among the sampled values, from 0 to 1. Ties get the mean rank."""
         return self._ranking.ranks(values.to(torch.float64))
 
-    def learnt_from(self) -> torch.Tensor:
-        """Some of torch's draws, an even number."""
+    def reference_rows(self) -> torch.Tensor:
+        """Up to ROWS_LEARNT_FROM of torch's draws, an even number."""
         return self.own[: min(ROWS_LEARNT_FROM, len(self.own) // 2 * 2)]

@@ -24,7 +24,7 @@ class OrderAlongRows:
         along = torch.linspace(-1.0, 1.0, draw.row_length, dtype=torch.float64, device=draw.got.device)
         along = along.repeat(-(-(part.stop - part.start) // draw.row_length))[: part.stop - part.start]
         if draw.in_full:
-            own = draw.learnt_from()[:, part]
+            own = draw.reference_rows()[:, part]
             totals, squares = _rising(draw, own[0::2], own[1::2], along)
             wide = float((totals.square() / squares.clamp(min=1e-9)).mean().sqrt())
             self._width = max(self._width, MARGIN * wide)
@@ -41,7 +41,7 @@ class OrderAlongRows:
 
 
 def _whole_rows(draw: ExaminedDraw) -> slice:
-    """Some consecutive rows, or the beginning of a long one, at a secret place."""
+    """A slice of consecutive rows that starts at a secret row, or the beginning of a single long row."""
     rows = max(1, LOOKED_AT // draw.row_length)
     first = secrets.randbelow(max(1, draw.elements // draw.row_length - rows + 1)) * draw.row_length
     return slice(first, min(first + rows * draw.row_length, draw.elements))
@@ -50,6 +50,6 @@ def _whole_rows(draw: ExaminedDraw) -> slice:
 def _rising(
     draw: ExaminedDraw, one: torch.Tensor, other: torch.Tensor, along: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """By how much more ``other`` rises than ``one``, and the sum of the squares of the terms of that sum."""
+    """By how much more ``other`` rises along rows than ``one``, a sum; and the sum of the squares of its terms."""
     terms = (draw.ranks(other) - draw.ranks(one)) * along
     return terms.sum(dim=-1), terms.square().sum(dim=-1)

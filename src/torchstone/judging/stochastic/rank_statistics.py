@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import torch
 
-_UNKNOWN_TO_NUMPY = (torch.bfloat16, torch.float16)
-"""Dtypes that numpy does not have, or sorts slowly."""
+_SORTED_AS_FLOAT32 = (torch.bfloat16, torch.float16)
+"""Dtypes that numpy lacks (bfloat16) or sorts slowly (float16)."""
 
 
 def in_order(values: torch.Tensor) -> torch.Tensor:
-    """Sorted along the last dimension."""
+    """The values, sorted along the last dimension."""
     if values.device.type != "cpu":
         return values.sort(dim=-1).values
-    if values.dtype in _UNKNOWN_TO_NUMPY:
+    if values.dtype in _SORTED_AS_FLOAT32:
         return in_order(values.to(torch.float32)).to(values.dtype)
     found = values.clone(memory_format=torch.contiguous_format)
     found.numpy().sort(axis=-1)
@@ -42,7 +42,7 @@ def _stable_order(values: torch.Tensor) -> torch.Tensor:
 
 
 class Ranking:
-    """A sample, in which the ranks of other values are looked up."""
+    """Looks up the ranks of values in a sample."""
 
     def __init__(self, values: torch.Tensor) -> None:
         """``values``: float64, flat, at least one."""
@@ -53,13 +53,13 @@ class Ranking:
         self._share = torch.cat([counts, nothing])
 
     def below(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Shares that are less than each, and no more than it."""
+        """For each value, the shares of the sample that are less than it, and that are at most equal to it."""
         places = torch.searchsorted(self._distinct, values.contiguous())
         there = self._distinct[places.clamp(max=len(self._distinct) - 1)] == values
         less = self._before[places]
         return less, less + torch.where(there, self._share[places], 0.0)
 
     def ranks(self, values: torch.Tensor) -> torch.Tensor:
-        """From 0 to 1, ties in the middle."""
+        """Ranks from 0 to 1. Ties get the mean rank."""
         less, upto = self.below(values)
         return (less + upto) / 2

@@ -1,23 +1,24 @@
 """Check of random results: a result is not made of earlier results of the same kernel, changed or reordered.
 
-A kernel that stores a few draws and returns them in turn, changed a little, is right in every call and not random.
-Three things are kept of every draw, in secret, and compared with those of earlier ones. Effort `quick` and `normal`
-keep only `neighbours`:
+A kernel may store a few draws and return them in turn, slightly changed. Each result then has the right distribution,
+but is not random. So three summaries of every result are stored and compared with those of earlier results. Which
+elements and hash functions are used is secret. Efforts `quick` and `normal` use only `neighbours`:
 
-likeness     elements in up to 1024 secret places, as angles: their rank among torch's values, once around the circle.
-             The product of two draws' angles adds up if one is the other, one minus the other, or the other plus a
-             number (modulo the range), whole or in part, in one element's place as in all.
-neighbours   of the differences between neighbours, rounded: the least hash of a window of some, in each of 256 secret
-             classes. The same wherever the window stands, in which direction, with what sign and whatever was added.
-             A window is so long that its values do not come again by chance.
-values       the least hash of a single value, likewise: the same for any order of the elements.
+likeness     up to 1024 elements at secret positions. Each element's rank among torch's values, from 0 to 1, becomes an
+             angle, from 0 to 2 pi. The correlation of two results' angles is large if one equals the other, mirrors it
+             (rank r becomes 1 - r), or is the other plus a constant (modulo the range). It is large too if only some
+             elements are reused.
+neighbours   rounded differences between neighbouring elements, hashed over windows of several. In each of 256 secret
+             classes the least hash is kept. It does not depend on the window's position, direction or sign, nor on an
+             added constant. A window is long enough that no window repeats by chance.
+values       the least hash of single values, in the same kind of classes. It does not depend on the elements' order.
 
 Probability of a false alarm: torch's own draw of the same call is compared with the same earlier calls. Given the
 inputs, an honest draw and torch's own are exchangeable, element by element. So the difference of their likenesses is
 a sum of terms of random sign. It exceeds :data:`DEVIATIONS` times the root of the sum of their squares with a
 probability of less than exp(-DEVIATIONS**2 / 2) (Hoeffding). With 1024 remembered calls, 10 000 calls, two results
 and four products of either sign that is 1e-9 a trial. Elements that depend on one another (attention with dropout)
-widen the sum; this is measured on torch's own draws, and allowed.
+widen the sum. This widening is measured on torch's own draws, and allowed.
 
 Single values coincide by chance where a dtype or a generator has few. A generator may have as few as 2**20 values
 where torch's has more. The bound is that of 2**20 values, or what torch's own draws share if that is more. A trial
@@ -38,44 +39,52 @@ from torchstone.judging.stochastic.results_as_numbers import real_rows
 from torchstone.judging.tail_bound import unlikelihood
 
 PLACES = 1024
+"""Most elements of a result that `likeness` compares."""
 CLASSES = 256
+"""Secret classes of hashes; the least hash of each class is kept."""
 REMEMBERED = 1024
-"""Calls that are remembered; then a new one replaces a random earlier one."""
+"""Most earlier results that are kept. After that a new one replaces a random earlier one."""
 DEVIATIONS = 9.0
+"""Standard deviations from which a difference counts as reuse."""
 EXPONENT = 24.0
-"""The n-th comparison of single values is beyond chance with a probability of less than exp(-EXPONENT) / n."""
+"""The n-th comparison of single values raises a false alarm with a probability of less than exp(-EXPONENT) / n."""
 MARGIN = 1.2
-"""Factor on the measured width of likenesses."""
+"""Factor on the width of likenesses that is measured on torch's draws."""
 OWN_DRAWS = 24
-"""Draws of torch's from which the width of likenesses and the usual repetition are learnt."""
+"""Draws of torch's from which the width of likenesses and the usual number of repeated values are estimated."""
 LEAST_GRID = 1 << 20
-"""Different values that a generator of continuous numbers must have."""
+"""Least number of different values that a generator of continuous numbers must have."""
 WINDOW_BITS = 64.0
-"""Bits of information that a window must hold, so that none comes again by chance."""
+"""Bits of information that a window must hold, so that no window repeats by chance."""
 LONGEST_WINDOW = 256
-_NEIGHBOURS = {"cpu": 1 << 16, "cuda": 1 << 20}
-"""Elements whose neighbours are looked at."""
-_VALUES = 1 << 18
-"""Elements whose values are looked at."""
-_STRETCHES = 16
-"""Number of stretches at secret places, where not all elements are examined."""
-_ELEMENT_BITS = 12.0
-"""The most that a rounded difference counts for."""
+"""Most differences in a window. If fewer bits fit into it than WINDOW_BITS, `neighbours` is not checked."""
+_MOST_NEIGHBOUR_ELEMENTS = {"cpu": 1 << 16, "cuda": 1 << 20}
+"""Most elements that `neighbours` examines, by device type."""
+_MOST_VALUE_ELEMENTS = 1 << 18
+"""Most elements that `values` examines."""
+_SEGMENTS = 16
+"""Number of segments, at secret positions, that are examined if a result has more elements than are examined."""
+_MOST_BITS_PER_DIFFERENCE = 12.0
+"""Most bits of information that one rounded difference counts for."""
 _STEPS_PER_RANGE = 256
+"""Rounding steps per range of values, for operators that draw evenly."""
 _STEPS_PER_QUARTILES = 64
-_LARGEST = torch.iinfo(torch.int64).max
-_EMPTY = -1
-"""What stands for a class without a number."""
-_LARGEST_STEP = 1e15
+"""Rounding steps per distance between the quartiles, for other operators."""
+_LARGEST_INT64 = torch.iinfo(torch.int64).max
+_EMPTY_CLASS = -1
+"""Stored for a class that no hash fell into."""
+_LARGEST_DIFFERENCE = 1e15
+"""Largest rounded difference: larger ones are clamped, so that they fit into int64."""
 
 
 class Recurrence:
     """Compares one result of one case with its earlier ones, call after call."""
 
     def __init__(self, operator: str, own: torch.Tensor, *, all_checks: bool = True) -> None:
-        """``own``: several draws of torch's of one call, ``(draws, *shape)``.
+        """``own``: several draws of torch's for one call, ``(draws, *shape)``.
 
-        ``all_checks``: also likeness and single values. They find no kernel of the corpus alone, and cost more.
+        ``all_checks``: also check `likeness` and `values`. They cost more, and every kernel of the red-team corpus that
+        they find is also found by another check.
         """
         rows = real_rows(own[:OWN_DRAWS])
         self._elements = rows.shape[1]
@@ -84,9 +93,10 @@ class Recurrence:
         self._values = _Values(rows) if all_checks else None
 
     def misfit(self, own: torch.Tensor, got: torch.Tensor, together: float = 1.0) -> str | None:
-        """How a result repeats an earlier call; None: it does not. The result is remembered. ``own``: torch's draw.
+        """Return how a result repeats an earlier one, or None. Keep the result for later calls.
 
-        ``together``: how many elements change together from draw to draw, and may come again together.
+        ``own``: torch's draw for the same call. ``together``: the size of groups of elements that change together from
+        draw to draw; such a group may also repeat as a whole.
         """
         result, drawn = real_rows(got.unsqueeze(0))[0], real_rows(own.unsqueeze(0))[0]
         if result.numel() != self._elements or drawn.numel() != self._elements or not self._elements:
@@ -98,7 +108,7 @@ class Recurrence:
 
 
 class _Memory:
-    """One row for each earlier call, up to :data:`REMEMBERED`."""
+    """Stored rows, one for each earlier result, up to :data:`REMEMBERED`."""
 
     def __init__(self, width: int, dtype: torch.dtype, device: torch.device) -> None:
         self._rows = torch.empty((REMEMBERED, width), dtype=dtype, device=device)
@@ -115,7 +125,7 @@ class _Memory:
 
 
 class _Likeness:
-    """Products of the angles of two draws, in secret places."""
+    """Check `likeness`: correlates the angles of a result with those of earlier results, at secret positions."""
 
     def __init__(self, own: torch.Tensor) -> None:
         count = own.shape[1]
@@ -129,9 +139,9 @@ class _Likeness:
 
     def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
         angles = self._angles(torch.stack([own[self._places], got[self._places]]).to(torch.float64))
-        beyond = _differences(angles[1] - angles[0], self._memory.rows)
+        deviations = _likeness_differences(angles[1] - angles[0], self._memory.rows)
         self._memory.add(angles[1].reshape(-1))
-        largest = float(beyond.abs().amax()) if beyond.numel() else 0.0
+        largest = float(deviations.abs().amax()) if deviations.numel() else 0.0
         if largest <= self._allowed:
             return None
         return (
@@ -140,27 +150,28 @@ class _Likeness:
         )
 
     def _angles(self, values: torch.Tensor) -> torch.Tensor:
-        """``(draws, 2, places)``: cosine and sine of the rank among torch's values, ties in the middle."""
+        """``(draws, 2, places)``: cosine and sine of each value's rank among torch's; ties get the mean rank."""
         below, upto = (torch.searchsorted(self._ordered, values, right=right) for right in (False, True))
         around = (below + upto).to(torch.float32) * (math.pi / max(1, self._ordered.numel()))
         return torch.stack([around.cos(), around.sin()], dim=1)
 
     @staticmethod
     def _width(angles: torch.Tensor) -> float:
-        """Root mean square of the differences between torch's own draws: 1 at most where elements are independent."""
+        """Root mean square of the differences between torch's own draws. At most 1 if elements are independent."""
         draws = angles.shape[0]
         earlier = angles.reshape(draws, -1)
         found = [
-            _differences(angles[i] - angles[i - 1], torch.cat([earlier[: i - 1], earlier[i + 1 :]]))
+            _likeness_differences(angles[i] - angles[i - 1], torch.cat([earlier[: i - 1], earlier[i + 1 :]]))
             for i in range(1, draws)
         ]
         return float(torch.cat(found).square().mean(dim=0).sqrt().amax()) if draws > 2 else 1.0
 
 
-def _differences(moved: torch.Tensor, earlier: torch.Tensor) -> torch.Tensor:
-    """``(earlier, 4)``: by how much two draws ``moved`` apart differ in their likeness to each earlier one.
+def _likeness_differences(moved: torch.Tensor, earlier: torch.Tensor) -> torch.Tensor:
+    """``(earlier, 4)``: how much the likeness of two draws to each earlier draw differs, for four products of angles.
 
-    In units of a bound on the root of the sum of squares: the angles of the earlier draw have length 1.
+    ``moved``: cosines and sines of one draw minus those of the other. The unit is a bound on the root of the sum of
+    squares of the terms, since the earlier draw's cosine and sine are a vector of length 1.
     """
     cosines, sines = moved
     columns = [(cosines, sines), (sines, -cosines), (cosines, -sines), (sines, cosines)]
@@ -169,63 +180,72 @@ def _differences(moved: torch.Tensor, earlier: torch.Tensor) -> torch.Tensor:
 
 
 class _Neighbours:
-    """Windows of differences between neighbouring elements."""
+    """Check `neighbours`: compares hashed windows of differences between neighbours with earlier results."""
 
     def __init__(self, operator: str, own: torch.Tensor) -> None:
         device = own.device
-        self._stretches = _Stretches(own.shape[1], _NEIGHBOURS.get(device.type, _NEIGHBOURS["cpu"]))
+        self._segments = _Segments(
+            own.shape[1], _MOST_NEIGHBOUR_ELEMENTS.get(device.type, _MOST_NEIGHBOUR_ELEMENTS["cpu"])
+        )
         self._range, self._step = _scale(operator, own.reshape(-1))
-        values = self._stretches.of(own[0]).to(torch.float64)
-        self._window = self._length_of_window(values) if self._step > 0.0 else 0
-        self._factors = [_odd() for _ in range(LONGEST_WINDOW.bit_length())]
+        values = self._segments.of(own[0]).to(torch.float64)
+        self._window = self._window_length(values) if self._step > 0.0 else 0
+        self._factors = [_secret_odd_factor() for _ in range(LONGEST_WINDOW.bit_length())]
         self._classes = _Classes()
         self._memory = _Memory(CLASSES, torch.int32, device)
-        self._again = [0, 0]
-        """Repeated windows in all calls so far: the candidate's, torch's."""
+        self._repeated_windows = [0, 0]
+        """Number of repeated windows in all calls so far: of the candidate's results, of torch's draws."""
 
     def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
         if not self._window:
             return None
         rows = [
-            self._classes.least(self._windows(self._stretches.of(values).to(torch.float64))) for values in (got, own)
+            self._classes.least(self._windows(self._segments.of(values).to(torch.float64))) for values in (got, own)
         ]
         earlier = self._memory.rows
-        again = torch.stack([_found(row, earlier).any(dim=0).sum() for row in rows]).tolist()
+        repeated = torch.stack([_shared_classes(row, earlier).any(dim=0).sum() for row in rows]).tolist()
         self._memory.add(rows[0])
-        self._again = [total + number for total, number in zip(self._again, again, strict=True)]
-        more, more_in_all = again[0] - again[1], self._again[0] - self._again[1]
-        allowed = CLASSES / 4 + DEVIATIONS * math.sqrt(self._window * sum(self._again))
-        if more <= CLASSES / 2 and more_in_all <= allowed:
+        self._repeated_windows = [
+            total + number for total, number in zip(self._repeated_windows, repeated, strict=True)
+        ]
+        excess, excess_in_all = repeated[0] - repeated[1], self._repeated_windows[0] - self._repeated_windows[1]
+        allowed = CLASSES / 4 + DEVIATIONS * math.sqrt(self._window * sum(self._repeated_windows))
+        if excess <= CLASSES / 2 and excess_in_all <= allowed:
             return None
         return (
-            f"neighbouring values are those of earlier calls: of {CLASSES} groups that are looked at {again[0]} stood "
-            f"in one, {again[1]} of torch's own ({self._again[0]} and {self._again[1]} in all calls)"
+            f"neighbouring values are those of earlier calls: of {CLASSES} groups that are looked at {repeated[0]} "
+            f"stood in one, {repeated[1]} of torch's own "
+            f"({self._repeated_windows[0]} and {self._repeated_windows[1]} in all calls)"
         )
 
-    def _length_of_window(self, values: torch.Tensor) -> int:
-        """A power of two; 0 where a window would be too long for the result, or tell too little."""
-        steps = self._steps(values)
+    def _window_length(self, values: torch.Tensor) -> int:
+        """Differences in a window, a power of two. 0: windows would be too long, or hold too few bits."""
+        steps = self._rounded_differences(values)
         if steps.numel() < 2:
             return 0
         counts = torch.unique_consecutive(in_order(steps), return_counts=True)[1].to(torch.float64)
         same = float((counts * (counts - 1)).sum()) / (steps.numel() * (steps.numel() - 1))
-        bits = min(_ELEMENT_BITS, -math.log2(same)) if same > 0.0 else _ELEMENT_BITS
+        bits = min(_MOST_BITS_PER_DIFFERENCE, -math.log2(same)) if same > 0.0 else _MOST_BITS_PER_DIFFERENCE
         if bits * LONGEST_WINDOW < WINDOW_BITS:
             return 0
         length = 1 << math.ceil(math.log2(WINDOW_BITS / bits))
         return length if 4 * length <= values.numel() else 0
 
-    def _steps(self, values: torch.Tensor) -> torch.Tensor:
+    def _rounded_differences(self, values: torch.Tensor) -> torch.Tensor:
         steps = values.diff()
         if self._range:
             steps -= (steps / self._range).round_().mul_(self._range)
         return (
-            steps.div_(self._step).nan_to_num_(nan=0.0).clamp_(-_LARGEST_STEP, _LARGEST_STEP).round_().to(torch.int64)
+            steps.div_(self._step)
+            .nan_to_num_(nan=0.0)
+            .clamp_(-_LARGEST_DIFFERENCE, _LARGEST_DIFFERENCE)
+            .round_()
+            .to(torch.int64)
         )
 
     def _windows(self, values: torch.Tensor) -> torch.Tensor:
-        """A hash of each window; the same for one that is turned around, and for one with the opposite sign."""
-        ahead = back = self._steps(values)
+        """One hash for each window. Reversing the window, or changing all its signs, does not change the hash."""
+        ahead = back = self._rounded_differences(values)
         length, factors = 1, iter(self._factors)
         while length < self._window:
             factor = next(factors)
@@ -236,49 +256,55 @@ class _Neighbours:
 
 
 def _scale(operator: str, values: torch.Tensor) -> tuple[float, float]:
-    """The range that values are moved around in, 0 where they are not; and the step that differences are rounded to."""
+    """The range of the values, and the step to which differences are rounded.
+
+    The range is 0 for operators that do not draw evenly. For the others, differences are taken modulo the range.
+    """
     if values.numel() < 2 or not bool(torch.isfinite(values).all()):
         return 0.0, 0.0
     whole = float(values.amax()) - float(values.amin())
     if operators.traits(operator).draws_evenly:
-        whole *= (values.numel() + 1) / (values.numel() - 1)  # how far the ends lie beyond the values, on average
+        whole *= (values.numel() + 1) / (values.numel() - 1)  # the range exceeds that of the values by this, on average
         return whole, whole / _STEPS_PER_RANGE
-    ordered = in_order(values[:: max(1, values.numel() // _VALUES)].to(torch.float64))
+    ordered = in_order(values[:: max(1, values.numel() // _MOST_VALUE_ELEMENTS)].to(torch.float64))
     quartiles = float(ordered[3 * (len(ordered) - 1) // 4] - ordered[(len(ordered) - 1) // 4])
     return 0.0, (quartiles or whole) / _STEPS_PER_QUARTILES
 
 
 class _Values:
-    """Single values, in whatever order."""
+    """Check `values`: compares hashed single values with earlier results, whatever their order."""
 
     def __init__(self, own: torch.Tensor) -> None:
-        self._stretches = _Stretches(own.shape[1], _VALUES)
+        self._segments = _Segments(own.shape[1], _MOST_VALUE_ELEMENTS)
         self._classes = _Classes()
         self._memory = _Memory(CLASSES, torch.int32, own.device)
-        held = -math.expm1(-min(own.shape[1], _VALUES) / LEAST_GRID)
-        self._by_chance = max(CLASSES * held / (2.0 - held), self._shared_by(own))
+        held = -math.expm1(-min(own.shape[1], _MOST_VALUE_ELEMENTS) / LEAST_GRID)
+        self._by_chance = max(CLASSES * held / (2.0 - held), self._classes_shared_by(own))
         self._comparisons = 0
 
-    def _shared_by(self, own: torch.Tensor) -> float:
-        """Upper estimate of the values that two of torch's own draws share on average."""
-        rows = torch.stack([self._row(values) for values in own])
-        shared = sum(int(_found(row, rows[:place]).sum()) for place, row in enumerate(rows))
+    def _classes_shared_by(self, own: torch.Tensor) -> float:
+        """Upper estimate of the number of classes that two of torch's own draws share on average."""
+        rows = torch.stack([self._class_hashes(values) for values in own])
+        shared = sum(int(_shared_classes(row, rows[:place]).sum()) for place, row in enumerate(rows))
         pairs = len(rows) * (len(rows) - 1) / 2
         return (shared + 4.0 * math.sqrt(shared) + 10.0) / pairs if pairs else math.inf
 
-    def _row(self, values: torch.Tensor) -> torch.Tensor:
-        return self._classes.least(_bits(self._stretches.of(values)))
+    def _class_hashes(self, values: torch.Tensor) -> torch.Tensor:
+        return self._classes.least(_as_integers(self._segments.of(values)))
 
     def misfit(self, own: torch.Tensor, got: torch.Tensor, together: float) -> str | None:
-        """Against each earlier call; twice what torch's own draw shares with one is allowed beyond chance."""
+        """Return a message if the result shares too many values with one earlier result, or None.
+
+        Allowed is what chance explains, plus twice what torch's own draw shares with an earlier result.
+        """
         usual = 6.0 * together + self._by_chance + DEVIATIONS * math.sqrt(self._by_chance * together)
         if usual >= CLASSES:
             return None
-        rows = [self._row(values) for values in (got, own)]
+        rows = [self._class_hashes(values) for values in (got, own)]
         earlier = self._memory.rows
         most, torchs = 0, 0
         if len(earlier):
-            most, torchs = torch.stack([_found(row, earlier).sum(dim=1).amax() for row in rows]).tolist()
+            most, torchs = torch.stack([_shared_classes(row, earlier).sum(dim=1).amax() for row in rows]).tolist()
         self._memory.add(rows[0])
         self._comparisons += len(earlier)
         allowed = usual + 2.0 * torchs
@@ -292,43 +318,43 @@ class _Values:
 
 
 class _Classes:
-    """Assigns numbers to secret classes and keeps the least of each class, which does not depend on their order."""
+    """Hashes numbers into secret classes and keeps the least hash of each class, whatever the order of the numbers."""
 
     def __init__(self) -> None:
-        self._factors = _odd(), _odd()
+        self._factors = _secret_odd_factor(), _secret_odd_factor()
 
     def least(self, numbers: torch.Tensor) -> torch.Tensor:
-        """``(CLASSES,)``: the least mixed number of each class, its last 32 bits."""
-        mixed = numbers * self._factors[0]
-        mixed = (mixed ^ (mixed >> 32)).mul_(self._factors[1])
-        mixed ^= mixed >> 29
-        classes = (mixed >> 20) & (CLASSES - 1)
-        empty = torch.full((CLASSES,), _LARGEST, dtype=torch.int64, device=numbers.device)
-        return empty.scatter_reduce_(0, classes, mixed, "amin").to(torch.int32)
+        """``(CLASSES,)``: the last 32 bits of the least hash of each class."""
+        hashed = numbers * self._factors[0]
+        hashed = (hashed ^ (hashed >> 32)).mul_(self._factors[1])
+        hashed ^= hashed >> 29
+        classes = (hashed >> 20) & (CLASSES - 1)
+        empty = torch.full((CLASSES,), _LARGEST_INT64, dtype=torch.int64, device=numbers.device)
+        return empty.scatter_reduce_(0, classes, hashed, "amin").to(torch.int32)
 
 
-def _found(row: torch.Tensor, earlier: torch.Tensor) -> torch.Tensor:
-    """Which classes of a row have the same number in earlier ones."""
-    return earlier == row.masked_fill(row == _EMPTY, _EMPTY - 1)
+def _shared_classes(row: torch.Tensor, earlier: torch.Tensor) -> torch.Tensor:
+    """Booleans ``(earlier, classes)``: whether the row and an earlier row have the same hash in a class."""
+    return earlier == row.masked_fill(row == _EMPTY_CLASS, _EMPTY_CLASS - 1)
 
 
-class _Stretches:
-    """Stretches at secret places all over a result; a small result is taken as a whole."""
+class _Segments:
+    """Selects segments at secret positions, spread over a result of more than ``most`` elements; else all of it."""
 
     def __init__(self, elements: int, most: int) -> None:
-        length, part = most // _STRETCHES, elements // _STRETCHES
-        begins = [part * k + secrets.randbelow(part - length + 1) for k in range(_STRETCHES)] if part > length else []
+        length, part = most // _SEGMENTS, elements // _SEGMENTS
+        begins = [part * k + secrets.randbelow(part - length + 1) for k in range(_SEGMENTS)] if part > length else []
         self._slices = [slice(begin, begin + length) for begin in begins]
 
     def of(self, values: torch.Tensor) -> torch.Tensor:
         return torch.cat([values[each] for each in self._slices]) if self._slices else values
 
 
-def _odd() -> int:
-    """A secret factor: whatever is multiplied by it, modulo 2**64, stays different."""
+def _secret_odd_factor() -> int:
+    """A secret odd factor: multiplying by it modulo 2**64 maps different numbers to different numbers."""
     return secrets.randbits(62) | 1
 
 
-def _bits(values: torch.Tensor) -> torch.Tensor:
+def _as_integers(values: torch.Tensor) -> torch.Tensor:
     integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]
     return values.contiguous().view(integers).to(torch.int64)

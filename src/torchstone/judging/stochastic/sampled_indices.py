@@ -1,7 +1,7 @@
 """Finds the values that random indices (multinomial) select from an argument, so that these can be judged too.
 
-The index of a drawn weight says next to nothing, because the weights are others in every call. The selected weights do:
-a kernel that ignores the weights picks small ones as often as large ones.
+The weights differ from call to call, so the drawn indices show little. The selected weights show more: a kernel that
+ignores the weights selects small ones as often as large ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 
 def source_of(drawn: torch.Tensor, arguments: Iterable[torch.Tensor]) -> torch.Tensor | None:
-    """The argument into whose last dimension torch's own draws ``(draws, *shape)`` point; None: there is none."""
+    """The argument whose last dimension torch's draws ``(draws, *shape)`` may index; None if there is none."""
     if drawn.dtype is not torch.int64 or drawn.dim() < 2 or not drawn.numel():
         return None
     low, high = (int(each) for each in drawn.aminmax())
@@ -24,12 +24,12 @@ def source_of(drawn: torch.Tensor, arguments: Iterable[torch.Tensor]) -> torch.T
 
 
 def picked(source: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    """What ``(draws, *shape)`` of indices point at, row by row."""
+    """The values of ``source`` that indices ``(draws, *shape)`` select, row by row."""
     return source.expand(len(indices), *source.shape).gather(-1, indices)
 
 
 def outside(source: torch.Tensor, result: torch.Tensor) -> str | None:
-    """A message if indices are out of range; else None."""
+    """Return a message if indices are out of range; else None."""
     low, high = (int(each) for each in result.aminmax())
     if low >= 0 and high < source.shape[-1]:
         return None

@@ -8,7 +8,7 @@ import torch
 
 
 def secret_places(elements: int, most: int) -> torch.Tensor:
-    """Different places all over a result, on the host; all of them if they are few."""
+    """Up to ``most`` different positions spread over a result, on the host. All positions if there are no more."""
     if elements <= most:
         return torch.arange(elements)
     source = torch.Generator().manual_seed(secrets.randbits(63))
