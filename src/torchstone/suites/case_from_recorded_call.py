@@ -133,7 +133,7 @@ def fit(
 
 
 def choices(call: RecordedCall, suite: str) -> Iterator[schema.Case]:
-    """The cases that :func:`fit` tries, most general first, without `indistinct`; for calls too large for many trials."""
+    """The cases that :func:`fit` tries, most general first, without `indistinct`. For calls too large to try often."""
     return (_case(call, suite, fills) for fills in _choices(call, {}, cautious=False))
 
 
